@@ -1,0 +1,1 @@
+"""Numbers in, findings out: scaling models, statistics of repeats. No I/O."""

@@ -1,0 +1,66 @@
+"""What a driver is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pgherd.model.load import Load
+from pgherd.model.result import TargetResult
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a driver finds its target: a database's address (socket directory or host, port, name, user), the
+    PostgreSQL bin directory, and the directory (writable by the driver) for its output files."""
+
+    target: str
+    bin: str
+    host: str
+    port: int
+    database: str
+    user: str
+    output: str
+    scale: int = 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """The measured window, wall-clock seconds; ``stop`` is the instant at which the driver was told to end."""
+
+    start: float
+    end: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """Between which instants a driver ran, as its own output shows."""
+
+    first: float
+    last: float
+
+
+class Driver(Protocol):
+    """A tool: how to call it, how to end it early with a full report, how to read what it wrote.
+
+    Output files are named after ``endpoint.output``: ``stdout``, ``stderr`` and what the tool itself writes. ``span``
+    and ``result`` take those files' texts by name; a missing or truncated text raises ValueError with the tool's last
+    words.
+    """
+
+    name: str
+    stop_signal: int
+
+    def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
+        """The command line that runs this load for at most ``seconds``."""
+        ...
+
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+        """Between which instants the driver made load."""
+        ...
+
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+        """The target's result over the common window."""
+        ...

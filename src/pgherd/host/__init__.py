@@ -1,0 +1,1 @@
+"""This machine: facts, control groups, the undo journal. The only place that changes host state."""

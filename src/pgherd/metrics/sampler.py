@@ -1,0 +1,83 @@
+"""What a sampler is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pgherd.node.protocol import Source
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: its name (``cpu.user``), unit of a *reading*, kind, and what it means.
+
+    A counter only grows; over a window it becomes a rate per second (a counter of CPU seconds becomes cores). A gauge
+    becomes its mean over the window.
+    """
+
+    name: str
+    unit: str
+    kind: Literal["counter", "gauge"]
+    help: str
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """What a sampler may know of a container: its name, the cgroup directories by controller (empty: none), and the
+    pids of the postmasters and drivers in it.
+
+    Keys are v1 controller names ('memory', 'cpu', 'cpuacct', …) or 'v2' for the unified group.
+    """
+
+    name: str
+    groups: Mapping[str, str] = field(default_factory=dict)
+    pids: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What a sampler may know of a server: entity (``container/server``), conninfo, major version, postmaster pid."""
+
+    name: str
+    conninfo: str
+    major: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class ProcessView:
+    """A process to be watched: entity (``driver:TARGET``, ``pgherd``) and pid."""
+
+    entity: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that is up and may be watched at the start of a phase."""
+
+    containers: Sequence[ContainerView] = ()
+    servers: Sequence[ServerView] = ()
+    processes: Sequence[ProcessView] = ()
+
+
+Reading = tuple[str, dict[str, float]]
+"""(entity, metric name → value) of one reading."""
+
+
+class Sampler(Protocol):
+    """Source plus pure parse. ``parse`` gets the raw text and the source it came from, and yields readings; it skips
+    what it does not know (kernels differ) and raises ValueError only for text of another kind."""
+
+    name: str
+    metrics: Sequence[Metric]
+
+    def sources(self, view: View) -> list[Source]:
+        """What to read, for everything in view."""
+        ...
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        """Readings in one raw text."""
+        ...

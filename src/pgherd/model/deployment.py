@@ -1,0 +1,128 @@
+"""Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, and volumes.
+
+One nested structure expresses every experiment: density is N containers of one server each; the consolidation
+schemes are 1/1/M, 1/M/M and M/M/M (containers/servers/databases).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pgherd.model.base import Model
+
+RuntimeName = Literal["process", "cgroup", "vm", "external"]
+CpuMode = Literal["quota", "cpuset", "none"]
+Role = Literal["data", "wal", "temp", "tablespace"]
+
+_NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
+
+
+class Volume(Model):
+    """Where files of a server lie: a directory, a block device, or a loop file that pgherd makes (it distorts)."""
+
+    name: str = Field(pattern=_NAME)
+    kind: Literal["directory", "device", "loop"] = "directory"
+    path: str | None = None
+    size: int | None = Field(None, gt=0, description="bytes; for a loop volume")
+
+
+class Database(Model):
+    """One database with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
+
+    name: str = Field("bench", pattern=_NAME)
+    workload: str = "pgbench"
+    scale: int = Field(10, ge=1, description="the workload's own scale factor")
+    init: str | None = Field(None, description="path of an SQL file that fills the database (workload 'script')")
+
+
+class Server(Model):
+    """A PostgreSQL instance: where its binaries are, its settings, the volumes its files lie on, its databases."""
+
+    name: str = Field("pg", pattern=_NAME)
+    bin: str = Field(description="directory of postgres, initdb and pgbench")
+    version: str = Field(description="as `postgres --version` says, such as 18.6")
+    settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf; only what differs from the default")
+    volumes: dict[Role, str] = Field(default_factory=dict, description="role → volume name; absent: the work directory")
+    databases: tuple[Database, ...] = (Database(),)
+    dsn: str | None = Field(None, description="for the external runtime: how to reach somebody else's server")
+
+
+class Container(Model):
+    """What isolates servers on a host, and what it is given.
+
+    ``vcpus`` is in cores (0.25 is a quarter); ``cpu_mode`` says how it is enforced: a CFS quota, whole CPUs
+    (cpuset or affinity), or not at all. ``memory`` is in bytes; ``weight`` is the cgroup v2 CPU weight (100 = normal).
+    """
+
+    name: str = Field(pattern=_NAME)
+    runtime: RuntimeName = "process"
+    vcpus: float | None = Field(None, gt=0)
+    cpu_mode: CpuMode = "none"
+    cpus: tuple[int, ...] | None = None
+    memory: int | None = Field(None, gt=0)
+    weight: int | None = Field(None, ge=1, le=10000)
+    servers: tuple[Server, ...] = ()
+
+
+class Host(Model):
+    """A machine with a budget for the experiment: ``cores`` and ``memory`` (bytes). ``name`` 'local' is this one."""
+
+    name: str = Field("local", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
+    cores: float | None = Field(None, gt=0)
+    memory: int | None = Field(None, gt=0)
+    labels: dict[str, str] = Field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+
+
+class Place(Model):
+    """The address of one database in a deployment; its text form ``host/container/server/database`` names a target."""
+
+    host: str
+    container: str
+    server: str
+    database: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.container}/{self.server}/{self.database}"
+
+
+class Deployment(Model):
+    """Everything that is up during a trial."""
+
+    hosts: tuple[Host, ...]
+    volumes: tuple[Volume, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Deployment:
+        addresses = [str(place) for place, *_ in self.databases()]
+        for names, what in (
+            ([host.name for host in self.hosts], "host"),
+            ([volume.name for volume in self.volumes], "volume"),
+            (addresses, "database address"),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} names must differ, but {', '.join(twice)} stand more than once")
+        return self
+
+    def containers(self) -> Iterator[tuple[Host, Container]]:
+        """All containers, each with its host."""
+        for host in self.hosts:
+            for container in host.containers:
+                yield host, container
+
+    def servers(self) -> Iterator[tuple[Host, Container, Server]]:
+        """All servers, each with where it lies."""
+        for host, container in self.containers():
+            for server in container.servers:
+                yield host, container, server
+
+    def databases(self) -> Iterator[tuple[Place, Host, Container, Server, Database]]:
+        """All databases, each with its address and where it lies."""
+        for host, container, server in self.servers():
+            for database in server.databases:
+                place = Place(host=host.name, container=container.name, server=server.name, database=database.name)
+                yield place, host, container, server, database

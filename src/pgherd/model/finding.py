@@ -1,0 +1,73 @@
+"""What a study says: findings, tables, verdicts, an answer with a grade."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pgherd.model.base import Model
+
+Grade = Literal["A", "B", "C"]
+VerdictResult = Literal["pass", "fail", "unknown"]
+
+
+class Finding(Model):
+    """A named quantity: value with unit, interval, number of repeats and how it was obtained.
+
+    ``value`` is None where the data cannot support a number; ``note`` then says why. ``low`` and ``high`` bound it at
+    ``confidence``; both None means no interval, and ``note`` says why. ``experiment`` and ``published`` tie it to the
+    published figure it stands beside (E1 … E18).
+    """
+
+    value: float | None
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = Field(None, gt=0, lt=1)
+    n: int = Field(1, ge=0)
+    method: str = ""
+    note: str = ""
+    experiment: str | None = None
+    published: str | None = None
+
+
+class Verdict(Model):
+    """What a check says of a trial. What cannot be seen is 'unknown' and never passes.
+
+    ``kind`` 'intent' is declared by the study and must pass; 'noise' applies to every trial. ``observed`` and
+    ``wanted`` are sentences with units, such as '3.1 % steal' and 'at most 2 %'. ``severity`` 'taint' means that a
+    failed check makes the trial unfit to stand alone; 'warn' widens nothing but is said.
+    """
+
+    check: str
+    kind: Literal["intent", "noise"]
+    result: VerdictResult
+    observed: str
+    wanted: str
+    why: str = ""
+    severity: Literal["taint", "warn"] = "taint"
+
+
+class Proposal(Model):
+    """What a study wants next: trials, or nothing and the reason why it stops. Each is logged in the run."""
+
+    trials: tuple[Any, ...] = Field((), description="pgherd.model.trial.Trial, in the order in which to run")
+    stop: str | None = None
+    worst_case: int | None = Field(None, description="how many trials may be run in all, at most")
+
+
+class Analysis(Model):
+    """All that a study concludes. Cells of a table row are plain values or Findings.
+
+    ``answer`` is one sentence; ``look_at`` says where to look further; ``figures`` holds what the plots need beyond
+    the tables, by figure name (plain lists and numbers).
+    """
+
+    answer: str
+    grade: Grade
+    findings: dict[str, Finding] = Field(default_factory=dict)
+    tables: dict[str, list[dict[str, Finding | str | int | float | None]]] = Field(default_factory=dict)
+    warnings: list[str] = Field(default_factory=list)
+    look_at: list[str] = Field(default_factory=list)
+    figures: dict[str, Any] = Field(default_factory=dict)

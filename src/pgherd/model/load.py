@@ -1,0 +1,58 @@
+"""Loads and phases: what drives which target, for how long."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pgherd.model.base import Model
+
+Protocol = Literal["simple", "extended", "prepared"]
+ClientPlace = Literal["inside", "outside"]
+
+
+class Script(Model):
+    """One transaction script and its weight in the mix: a builtin of pgbench (``builtin:select-only``) or a file."""
+
+    source: str
+    weight: int = Field(1, ge=1)
+
+
+class Load(Model):
+    """A driver with clients or a rate on one target.
+
+    ``driver`` names a module of pgherd.drivers, or 'idle'. ``rate`` (transactions per second) makes an open loop, in
+    which latency counts from the scheduled start. ``place`` says whether the driver runs inside the target's
+    container (and so inside its CPU quota, as in E1) or outside. ``sampling`` is the share of transactions logged.
+    """
+
+    driver: str = "pgbench"
+    clients: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1)
+    rate: float | None = Field(None, gt=0)
+    scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
+    protocol: Protocol = "prepared"
+    place: ClientPlace = "inside"
+    sampling: float = Field(0.05, gt=0, le=1)
+    options: dict[str, str] = Field(default_factory=dict, description="driver-specific, as its module documents")
+
+
+class Phase(Model):
+    """A ramp-up (seconds, not counted) and a measured period (seconds) in which every target has one load.
+
+    ``loads`` maps a target (``host/container/server/database`` for a database) to its load; a target that is not
+    mentioned is idle. All loads of a phase switch at one instant.
+    """
+
+    name: str = "steady"
+    ramp: float = Field(1.0, ge=0)
+    seconds: float = Field(10.0, gt=0)
+    loads: dict[str, Load] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _idle_is_absence(self) -> Phase:
+        idle = [target for target, load in self.loads.items() if load.driver == "idle"]
+        if idle:
+            return self.model_copy(update={"loads": {t: x for t, x in self.loads.items() if t not in idle}})
+        return self

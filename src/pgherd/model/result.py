@@ -1,0 +1,95 @@
+"""What came of a trial: the numbers that analysis works on. Stored as ``trial.json``; raw files lie beside it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pgherd.model.base import Model
+from pgherd.model.finding import Verdict
+from pgherd.model.trial import Trial
+
+
+class Latency(Model):
+    """Transaction latency of one target in one phase, in milliseconds.
+
+    A percentile is None where fewer than ten sampled transactions lie beyond it. ``sampled`` is the number of logged
+    transactions the percentiles rest on; in an open loop latency counts from the scheduled start.
+    """
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    maximum: float | None = Field(None, description="largest among the sampled transactions")
+    sampled: int = 0
+    lag_mean: float | None = Field(None, description="open loop: mean schedule lag")
+    lag_max: float | None = None
+
+
+class TargetResult(Model):
+    """One target's share of one phase, counted over the common window only.
+
+    ``transactions`` in the window; ``throughput`` per second; ``per_second`` the series by whole seconds from the
+    start of the window; ``first`` and ``last`` the wall-clock instants between which the driver ran; ``client_cpu``
+    the driver's own CPU in cores over its whole life; ``failed`` failed transactions.
+    """
+
+    target: str
+    driver: str
+    transactions: float
+    throughput: float
+    per_second: list[float] = Field(default_factory=list)
+    latency: Latency = Latency()
+    failed: int = 0
+    first: float
+    last: float
+    client_cpu: float | None = None
+    client_cpu_seconds: float | None = None
+    raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
+
+
+class PhaseResult(Model):
+    """One phase: the common window (wall-clock seconds since the epoch) in which all its drivers ran.
+
+    ``overlap`` is the common window over the planned measured period. ``metrics`` maps an entity (``host``,
+    ``container:NAME``, ``server:CONTAINER/SERVER``, ``disk:NAME``, ``driver:TARGET``, ``pgherd``) to its metrics over
+    the window: a counter's rate per second, a gauge's mean. Names and units are those of pgherd.metrics.
+    """
+
+    phase: str
+    start: float
+    end: float
+    overlap: float
+    targets: list[TargetResult]
+    metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Length of the common window in seconds."""
+        return self.end - self.start
+
+    @property
+    def throughput(self) -> float:
+        """Sum over all targets, per second."""
+        return sum(target.throughput for target in self.targets)
+
+
+class TrialResult(Model):
+    """A finished trial. ``error`` set: it did not finish, and says why; such a trial has no numbers."""
+
+    id: str
+    trial: Trial
+    started: float
+    ended: float
+    transition: str = ""
+    phases: list[PhaseResult] = Field(default_factory=list)
+    verdicts: list[Verdict] = Field(default_factory=list)
+    error: str | None = None
+    settings: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="per server name class: settings that differ from the default, as the server says"
+    )
+
+    @property
+    def tainted(self) -> bool:
+        """True when it failed, or when a taint verdict failed; an unknown intent taints nothing but is shown."""
+        return self.error is not None or any(v.result == "fail" and v.severity == "taint" for v in self.verdicts)

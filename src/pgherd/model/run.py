@@ -1,0 +1,52 @@
+"""The record of a run: all that ``run.json`` holds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from pgherd.model.base import Model
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Analysis
+
+SCHEMA = "pgherd/run/1"
+
+
+class LoggedProposal(Model):
+    """One call of ``propose``: when, after how many results, what it wanted (trial keys) or why it stopped."""
+
+    at: float
+    after: int
+    trials: list[str] = Field(default_factory=list)
+    stop: str | None = None
+
+
+class RunRecord(Model):
+    """Scenario, host facts, versions, proposals and the conclusion of one run; trials lie in files of their own.
+
+    ``options`` are the study's complete options. ``timing`` holds seconds: ``setup`` (golden copies, clones, first
+    starts), ``measured`` (measured periods), ``wall`` (first trial's begin to last trial's end). ``choices`` are
+    sentences on what pgherd chose by itself (runtime, settings, scale) and why.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    run: str
+    study: str
+    options: dict[str, Any]
+    command: list[str] = Field(default_factory=list)
+    state: Literal["running", "finished", "interrupted", "failed"] = "running"
+    started: float
+    ended: float | None = None
+    pgherd: str
+    hosts: dict[str, HostFacts] = Field(default_factory=dict)
+    postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
+    tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
+    choices: list[str] = Field(default_factory=list)
+    settings: dict[str, str] = Field(default_factory=dict, description="every setting that differs from the default")
+    proposals: list[LoggedProposal] = Field(default_factory=list)
+    timing: dict[str, float] = Field(default_factory=dict)
+    error: str | None = None
+    analysis: Analysis | None = None

@@ -1,0 +1,50 @@
+"""The trial: one deployment in a stated starting state, driven through its phases once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment
+from pgherd.model.load import Phase
+
+State = Literal["fresh", "restarted", "warm"]
+Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-met"]
+
+
+class Trial(Model):
+    """The unit that is measured, repeated, stored and resumed.
+
+    ``point`` is the study's own coordinates (such as ``{"databases": 4}``), by which analysis groups repeats;
+    ``repeat`` counts from 0 within a point; ``reason`` says why the study proposed it (planned, rerun of a tainted
+    trial, adaptive point). ``intents`` are the checks that the study declares. (point, repeat) is unique in a run.
+    """
+
+    point: dict[str, int | float | str]
+    repeat: int = Field(0, ge=0)
+    reason: str = "planned"
+    deployment: Deployment
+    state: State = "warm"
+    phases: tuple[Phase, ...]
+    intents: tuple[Intent, ...] = ()
+    probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
+
+    @model_validator(mode="after")
+    def _loads_have_targets(self) -> Trial:
+        known = {str(place) for place, *_ in self.deployment.databases()}
+        known |= {volume.name for volume in self.deployment.volumes} | {host.name for host in self.deployment.hosts}
+        for phase in self.phases:
+            unknown = sorted(set(phase.loads) - known)
+            if unknown:
+                raise ValueError(f"phase '{phase.name}' loads {', '.join(unknown)}, which the deployment does not have")
+        return self
+
+    def seconds(self) -> float:
+        """Planned time under load: all ramps and measured periods, in seconds."""
+        return sum(phase.ramp + phase.seconds for phase in self.phases)
+
+    def key(self) -> str:
+        """``databases=4#2``: names the trial within its run."""
+        return ",".join(f"{name}={value}" for name, value in sorted(self.point.items())) + f"#{self.repeat}"

@@ -1,0 +1,59 @@
+"""Memory sizes and durations as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from pgherd.model.errors import UsageError
+
+_BYTES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read ``8GB``, ``512 MiB``, ``64k`` or a plain number of bytes; all prefixes are powers of 1024, as PostgreSQL's.
+
+    Raises:
+        UsageError: the text is not a size.
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if not match:
+        raise UsageError(f"'{text}' is not a memory size; write a number and a unit, such as 512MB or 8GB")
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def parse_seconds(text: str | float | int) -> float:
+    """Read ``10m``, ``4h``, ``90s``, ``250ms`` or a plain number of seconds.
+
+    Raises:
+        UsageError: the text is not a duration.
+    """
+    if isinstance(text, int | float):
+        return float(text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", text.lower())
+    if not match:
+        raise UsageError(f"'{text}' is not a duration; write a number and a unit, such as 30s, 10m or 4h")
+    return float(match[1]) * _SECONDS[match[2] or ""]
+
+
+def format_bytes(count: float) -> str:
+    """``1572864`` → ``1.5 MB`` (powers of 1024, as PostgreSQL prints them)."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 100 else f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """``95`` → ``1 min 35 s``; two largest units only."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

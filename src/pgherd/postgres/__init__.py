@@ -1,0 +1,1 @@
+"""PostgreSQL: binaries, initdb, settings, start and stop, golden copies and clones."""

@@ -1,0 +1,1 @@
+"""Findings and samples to terminal, HTML, SVG/PNG, JSON, CSV."""

@@ -1,0 +1,1 @@
+"""Transitions, phases, verdicts, the loop over proposals, resume."""

@@ -1,0 +1,1 @@
+"""What isolates servers: process, cgroup; one module each behind one Protocol."""

@@ -1,0 +1,62 @@
+"""What a runtime is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pgherd.model.deployment import Container, Host
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a runtime can do here. ``missing`` maps what it cannot do to what would make it possible."""
+
+    available: bool
+    cpu_quota: bool = False
+    cpuset: bool = False
+    memory_limit: bool = False
+    accounting: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A container that is up: how processes enter it, and where its accounting is read.
+
+    ``join`` are the files a process writes itself into before exec; ``cpus`` its affinity; ``groups`` the cgroup
+    directories by controller ('v2' for the unified one), for samplers.
+    """
+
+    container: str
+    join: tuple[str, ...] = ()
+    cpus: tuple[int, ...] | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+
+class Runtime(Protocol):
+    """Makes and removes containers on one node, within one host budget."""
+
+    name: str
+
+    def capabilities(self) -> Capabilities:
+        """What works here, found by looking (and for cgroups by trying)."""
+        ...
+
+    def open(self, host: Host) -> None:
+        """Make the host group with the host's budget; raises CapabilityError."""
+        ...
+
+    def create(self, container: Container) -> Room:
+        """Make one container; raises CapabilityError where the runtime cannot give what the container asks."""
+        ...
+
+    def destroy(self, container: str) -> None:
+        """Remove one container, killing what still runs in it."""
+        ...
+
+    def close(self) -> None:
+        """Remove all containers and the host group."""
+        ...

@@ -1,0 +1,1 @@
+"""The run directory: write safely, read lazily."""

@@ -1,0 +1,1 @@
+"""One module per question: propose() and analyse(), both pure."""
