@@ -93,8 +93,12 @@ class Sampling(Protocol):
         """Read these too from the next tick on (a driver's pid is known only once it runs)."""
         ...
 
+    def backends(self) -> dict[str, int]:
+        """Conninfo → pid of the server process that answers its SQL sources (its CPU is part of sampling's cost)."""
+        ...
+
     def stop(self) -> None:
-        """Take a last sample, flush the spool and end the loop."""
+        """Take a last sample, flush the spool and end the loop; raises OSError when the spool could not be written."""
         ...
 
 

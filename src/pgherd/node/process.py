@@ -1,0 +1,151 @@
+"""Processes of the local node: how a command becomes an argv that joins its groups, drops privileges and dies with us."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgherd.node.protocol import Command, Completed
+
+# The shell writes itself into each group named before '--', then becomes the command. All words are positional
+# parameters: nothing is ever pasted into the script.
+_ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift; exec "$@"'
+
+_CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def wrap(command: Command) -> list[str]:
+    """The argv that enters the groups, takes the affinity and the account, and then execs the command's own argv.
+
+    One pid from start to end: sh, taskset and setpriv each exec the next. setpriv comes last because a change of
+    account clears the parent-death signal.
+    """
+    argv = ["setpriv", "--pdeathsig", command.death_signal]
+    if command.user is not None:
+        argv += ["--reuid", command.user, "--regid", _group_of(command.user), "--clear-groups"]
+    argv += list(command.argv)
+    if command.cpus is not None:
+        argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
+    if command.join:
+        argv = ["/bin/sh", "-c", _ENTER, "sh", *command.join, "--", *argv]
+    return argv
+
+
+def _group_of(user: str) -> str:
+    import pwd
+
+    return str(pwd.getpwnam(user).pw_gid)
+
+
+def environment(extra: dict[str, str]) -> dict[str, str]:
+    """A clean environment: our PATH, the C locale, UTC, and what the command adds."""
+    return {"PATH": os.environ.get("PATH", _PATH), **_CLEAN_ENVIRONMENT, **extra}
+
+
+class LocalProcess:
+    """A child of this process, reaped with its resource usage."""
+
+    def __init__(self, command: Command) -> None:
+        """Start it. Raises OSError when a file cannot be opened or the program is missing."""
+        files: list[int] = []
+        try:
+            stdin = subprocess.DEVNULL if command.stdin is None else _opened(files, command.stdin, os.O_RDONLY)
+            append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            stdout = subprocess.DEVNULL if command.stdout is None else _opened(files, command.stdout, append)
+            same = command.stderr is not None and command.stderr == command.stdout
+            stderr = stdout if same else subprocess.DEVNULL if command.stderr is None else _opened(files, command.stderr, append)
+            # start_new_session: a Ctrl-C in the terminal is for us alone; we end our children in order.
+            self._popen = subprocess.Popen(
+                wrap(command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=command.cwd or "/",
+                env=environment(command.env),
+                start_new_session=True,
+            )
+        finally:
+            for number in files:
+                os.close(number)
+        self.pid = self._popen.pid
+        self._usage: resource.struct_rusage | None = None
+
+    def poll(self) -> int | None:
+        """Exit code (negative: killed by that signal), or None while it runs."""
+        if self._popen.returncode is None:
+            try:
+                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._popen.returncode = 255
+                return 255
+            if pid:
+                self._popen.returncode = os.waitstatus_to_exitcode(status)
+                self._usage = usage
+        code: int | None = self._popen.returncode
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises TimeoutError after ``timeout`` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.001
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"process {self.pid} still runs after {timeout:.0f} s")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        return code
+
+    def signal(self, number: int) -> None:
+        """Send a signal unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """User and system CPU of the process and its reaped children; None until it has ended."""
+        return None if self._usage is None else self._usage.ru_utime + self._usage.ru_stime
+
+
+def _opened(files: list[int], path: str, flags: int) -> int:
+    number = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    files.append(number)
+    return number
+
+
+def run(command: Command, timeout: float) -> Completed:
+    """Run to the end with captured output; raises TimeoutError after killing it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(
+        wrap(command),
+        stdin=subprocess.DEVNULL if command.stdin is None else os.open(command.stdin, os.O_RDONLY),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=command.cwd or "/",
+        env=environment(command.env),
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise TimeoutError(f"'{_shown(command.argv)}' did not end within {timeout:.0f} s and was killed") from None
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Completed(code=process.returncode, out=out, err=err, cpu=cpu)
+
+
+def _shown(argv: Sequence[str]) -> str:
+    return " ".join([Path(argv[0]).name, *argv[1:4], *(["…"] if len(argv) > 4 else [])])
