@@ -1,0 +1,26 @@
+"""The thresholds of all verdicts: one table. docs/method.md repeats it, and a test keeps the two alike."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pgherd.model.base import Model
+
+
+class Thresholds(Model):
+    """Limits against which verdicts hold what was observed. All can be changed (``--threshold NAME=VALUE``)."""
+
+    overlap: float = Field(0.95, gt=0, le=1, description="least share of the planned period in which all drivers ran (share)")
+    cpu_bound: float = Field(0.95, gt=0, le=1, description="least share of its given CPU that a loaded container used (share)")
+    host_full: float = Field(0.97, gt=0, le=1, description="the host counts as full from this share of its cores on (share)")
+    hit_ratio: float = Field(0.99, gt=0, le=1, description="least buffer hit ratio of a cached database (share)")
+    device_reads: float = Field(0.01, ge=0, description="most device reads per transaction of a cached database (reads/tx)")
+    client_cpu: float = Field(0.90, gt=0, le=1, description="a driver is the limit from this share of its threads' cores on (share)")
+    rate_met: float = Field(0.98, gt=0, le=1, description="least share of the wanted rate that was reached (share)")
+    io_bound: float = Field(0.05, ge=0, description="least device reads or block reads per transaction of an I/O-bound load (reads/tx)")
+    steal: float = Field(0.02, ge=0, description="most CPU time the hypervisor withheld (share of the host's cores)")
+    foreign_cpu: float = Field(0.05, ge=0, description="most CPU used outside the experiment (share of the host's cores)")
+    clock_jump: float = Field(0.05, ge=0, description="most the wall clock may move against the monotonic clock (s)")
+    checkpoints: float = Field(0, ge=0, description="most checkpoints of read-only loads within the window (count)")
+    vacuums: float = Field(0, ge=0, description="most autovacuum workers at work in the window (mean count)")
+    errors: float = Field(0, ge=0, description="most failed transactions (count)")

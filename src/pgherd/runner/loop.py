@@ -1,0 +1,147 @@
+"""The loop over proposals: propose, run, store, propose again, until the study stops. Resume is the same loop."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from pgherd.metrics.sampler import ProcessView
+from pgherd.model.base import Model
+from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Proposal
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.run import LoggedProposal, RunRecord
+from pgherd.model.study import Study
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.trial import Trial
+from pgherd.node.protocol import Node
+from pgherd.runner import phases, verdicts
+from pgherd.runner.stage import Stage
+from pgherd.runner.watcher import Watcher
+from pgherd.store.run_directory import RunDirectory
+
+_FAILURES_IN_A_ROW = 3
+
+
+class Bench(Protocol):
+    """What brings a trial's deployment up (see pgherd.runner.fleet)."""
+
+    node: Node
+    facts: HostFacts
+    scratch: Path
+    watched: list[ProcessView]
+
+    def apply(self, trial: Trial) -> tuple[Stage, str]:
+        """Bring the trial's deployment and state about; returns the stage and what the transition was."""
+        ...
+
+    def settings(self) -> dict[str, str]:
+        """Settings of the servers that are up which differ from the default, as the first server says."""
+        ...
+
+
+def execute(
+    directory: RunDirectory,
+    record: RunRecord,
+    study: Study[Any],
+    options: Model,
+    bench: Bench,
+    thresholds: Thresholds,
+    watcher: Watcher,
+) -> RunRecord:
+    """Run the study to its end in an existing run directory, going on after the trials that are already there.
+
+    Every finished trial is on disk before the next begins. Whatever ends the loop, ``run.json`` says how it ended.
+
+    Raises:
+        PgherdError: no trial can be finished, or the disk is full.
+        KeyboardInterrupt: the user ended it; finished trials are kept.
+    """
+    results = directory.results()
+    directory.drop_partial()
+    begun = time.monotonic()
+    timing = dict(record.timing)
+    wall_before, wall_begun = timing.get("wall", 0.0), 0.0
+    record = record.model_copy(update={"state": "running", "error": None, "ended": None})
+    directory.save(record)
+    failures = 0
+    try:
+        while True:
+            proposal = study.propose(options, results)
+            record = _logged(record, proposal, len(results))
+            directory.save(record)
+            if proposal.stop is not None:
+                state = "finished"
+                break
+            trials: tuple[Trial, ...] = proposal.trials
+            watcher.planned(len(trials), sum(trial.seconds() for trial in trials))
+            for trial in trials:
+                number = len(results) + 1
+                watcher.trial(trial, number)
+                result = _trial(directory, f"{number:04d}", trial, bench, thresholds, watcher, record)
+                if not wall_begun:
+                    wall_begun = result.started
+                    timing["setup"] = timing.get("setup", 0.0) + (time.monotonic() - begun) - (result.ended - result.started)
+                directory.finish_trial(result)
+                results.append(result)
+                timing["measured"] = timing.get("measured", 0.0) + sum(phase.seconds for phase in result.phases)
+                timing["wall"] = wall_before + time.time() - wall_begun
+                settings = bench.settings() if not record.settings and result.error is None else record.settings
+                record = record.model_copy(update={"timing": dict(timing), "settings": settings})
+                watcher.finished(result)
+                failures = failures + 1 if result.error else 0
+                if failures == _FAILURES_IN_A_ROW:
+                    raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
+    except KeyboardInterrupt:
+        _closed(directory, record, "interrupted", "interrupted by the user")
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            _closed(directory, record, "failed", str(error))
+            raise
+        text = f"the disk is full ({error.filename or directory.path}); free some space, then 'pgherd resume {directory.name}'"
+        _closed(directory, record, "failed", text)
+        raise PgherdError(text) from None
+    except BaseException as error:
+        _closed(directory, record, "failed", str(error))
+        raise
+    record = record.model_copy(update={"analysis": study.analyse(options, results)})
+    return _closed(directory, record, state, None)
+
+
+def _closed(directory: RunDirectory, record: RunRecord, state: str, error: str | None) -> RunRecord:
+    record = record.model_copy(update={"state": state, "error": error, "ended": time.time()})
+    try:
+        directory.save(record)
+    except OSError:
+        if error is None:  # a full disk must not hide why the run ended
+            raise
+    return record
+
+
+def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
+    entry = LoggedProposal(at=time.time(), after=after, trials=[trial.key() for trial in proposal.trials], stop=proposal.stop)
+    return record.model_copy(update={"proposals": [*record.proposals, entry]})
+
+
+def _trial(
+    directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: Watcher, record: RunRecord
+) -> TrialResult:
+    started = time.time()
+    partial = directory.begin_trial(name)
+    scratch = bench.scratch / name
+    transition = ""
+    played: list[PhaseResult] = []
+    try:
+        stage, transition = bench.apply(trial)
+        bench.node.make_dir(str(scratch), mode=0o711)
+        played, jump = phases.play(bench.node, trial, stage, partial, scratch, watcher, bench.watched)
+        found = verdicts.judge(trial, played, bench.facts, thresholds, jump)
+    except TrialError as error:
+        return TrialResult(id=name, trial=trial, started=started, ended=time.time(), transition=transition, error=str(error))
+    finally:
+        bench.node.remove_tree(str(scratch))
+    return TrialResult(id=name, trial=trial, started=started, ended=time.time(), transition=transition, phases=played, verdicts=found)

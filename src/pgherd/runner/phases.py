@@ -1,0 +1,257 @@
+"""One trial's phases: start all drivers at one instant, watch, end them at one instant, count the common window."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgherd.drivers import registry as drivers
+from pgherd.drivers.driver import Driver, Endpoint, Window
+from pgherd.metrics import aggregate, spool
+from pgherd.metrics import registry as samplers
+from pgherd.metrics.sampler import ProcessView, View
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import PhaseResult, TargetResult
+from pgherd.model.trial import Trial
+from pgherd.node.protocol import Command, Node, Process, Sampling, Source
+from pgherd.runner.stage import Stage
+from pgherd.runner.watcher import Watcher
+from pgherd.store.samples import Sample, write_samples
+
+_WATCH_SECONDS = 0.5
+_END_SECONDS = 30.0
+# A driver is told to run this much longer than planned; it is ended by its signal, and by itself should we die.
+_SLACK_SECONDS = 60.0
+
+
+@dataclass
+class _Running:
+    target: str
+    load: Load
+    driver: Driver
+    process: Process
+    output: Path
+    started: float
+    ended: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Played:
+    phase: Phase
+    start: float
+    stop: float
+    running: list[_Running]
+
+
+def play(
+    node: Node, trial: Trial, stage: Stage, directory: Path, scratch: Path, watcher: Watcher, watched: Sequence[ProcessView] = ()
+) -> tuple[list[PhaseResult], float]:
+    """Drive the trial's phases; returns their results and how far the wall clock moved against the monotonic one (s).
+
+    ``directory`` is the trial's directory in the run; drivers write below ``scratch``, which their account can reach,
+    and what they wrote is moved into ``directory`` afterwards. ``watched`` are further processes to sample.
+
+    Raises:
+        TrialError: a driver or a server ended early, or a driver's output cannot be read.
+        OSError: files cannot be written (a full disk).
+    """
+    wall, monotonic = node.now(), time.monotonic()
+    view = stage.view()
+    view = View(view.containers, view.servers, [*watched, ProcessView("pgherd", os.getpid())])
+    sampling = node.sample(_sources(view), str(directory / "spool.jsonl"))
+    played: list[_Played] = []
+    try:
+        sampling.add(_sources(View(processes=_backends(view, sampling))))
+        before: list[_Running] = []
+        for phase in trial.phases:
+            running: list[_Running] = []
+            played.append(_Played(phase, 0.0, 0.0, running))
+            _start(node, phase, stage, scratch / f"{len(played) - 1:02d}", running)
+            _reap(before)
+            start = node.now() + phase.ramp
+            sampling.add(_sources(_drivers_view(view, running)))
+            watcher.phase(phase.name, phase.ramp, phase.seconds)
+            _wait(node, start + phase.seconds, running, stage)
+            stop = node.now()
+            _end(running)
+            played[-1] = _Played(phase, start, stop, running)
+            before = running
+        _reap(before)
+    except BaseException:
+        for one in played:
+            _kill(one.running)
+        _quietly_stop(sampling)
+        raise
+    sampling.stop()
+    jump = (node.now() - wall) - (time.monotonic() - monotonic)
+    readings = _parse(directory)
+    results = [_result(one, readings, directory, number) for number, one in enumerate(played)]
+    return results, jump
+
+
+def _start(node: Node, phase: Phase, stage: Stage, scratch: Path, running: list[_Running]) -> None:
+    commands = []
+    for target, load in phase.loads.items():
+        reach = stage.reach(target)
+        driver = drivers.driver(load.driver)
+        output = scratch / target.replace("/", ".")
+        node.make_dir(str(output), mode=0o700, user=stage.account)
+        endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
+        argv = driver.argv(load, endpoint, phase.ramp + phase.seconds + _SLACK_SECONDS)
+        inside = load.place == "inside"
+        command = Command(
+            argv,
+            cwd=str(output),
+            join=reach.room.join if inside else (),
+            cpus=reach.room.cpus if inside else None,
+            user=stage.account,
+            stdout=str(output / "stdout"),
+            stderr=str(output / "stderr"),
+        )
+        commands.append((target, load, driver, command, output))
+    # Everything is prepared; the spawns follow each other within a millisecond or two each.
+    for target, load, driver, command, output in commands:
+        running.append(_Running(target, load, driver, node.spawn(command), output, node.now()))
+
+
+def _wait(node: Node, until: float, running: list[_Running], stage: Stage) -> None:
+    while (left := until - node.now()) > 0:
+        time.sleep(min(left, _WATCH_SECONDS))
+        for one in running:
+            code = one.process.poll()
+            if code is not None:
+                stage.check()
+                raise TrialError(f"{one.load.driver} on {one.target} ended early with {_code(code)}: {_last_words(one.output)}")
+        stage.check()
+
+
+def _end(running: list[_Running]) -> None:
+    for one in running:
+        one.process.signal(one.driver.stop_signal)
+
+
+def _reap(running: list[_Running]) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    for one in running:
+        if one.ended:
+            continue
+        try:
+            code = one.process.wait(max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            _kill(running)
+            raise TrialError(f"{one.load.driver} on {one.target} did not end within {_END_SECONDS:.0f} s of being told to") from None
+        one.ended = time.time()
+        if code != 0:
+            raise TrialError(f"{one.load.driver} on {one.target} ended with {_code(code)}: {_last_words(one.output)}")
+
+
+def _kill(running: list[_Running]) -> None:
+    for one in running:
+        one.process.signal(signal.SIGKILL)
+    for one in running:
+        one.process.wait(10)
+
+
+def _quietly_stop(sampling: Sampling) -> None:
+    with contextlib.suppress(OSError):  # the trial has failed already, for a reason that matters more
+        sampling.stop()
+
+
+def _code(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _last_words(output: Path) -> str:
+    try:
+        lines = (output / "stderr").read_text(errors="replace").splitlines()
+    except OSError:
+        return "(it said nothing)"
+    telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    said = [line for line in lines if not line.startswith("progress:")]
+    return " / ".join((telling or said)[-3:]) or "(it said nothing)"
+
+
+def _sources(view: View) -> list[Source]:
+    return [source for sampler in samplers.samplers().values() for source in sampler.sources(view)]
+
+
+def _backends(view: View, sampling: Sampling) -> list[ProcessView]:
+    pids = sampling.backends()
+    return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.conninfo in pids]
+
+
+def _drivers_view(view: View, running: list[_Running]) -> View:
+    return View(processes=[ProcessView(f"driver:{one.target}", one.process.pid) for one in running])
+
+
+def _parse(directory: Path) -> list[Sample]:
+    file = directory / "spool.jsonl"
+    with open(file) as lines:
+        readings = list(spool.readings(lines))
+    write_samples(directory, readings)
+    file.unlink()
+    return readings
+
+
+def _result(played: _Played, readings: list[Sample], directory: Path, number: int) -> PhaseResult:
+    phase, planned = played.phase, played.stop - played.start
+    texts = {one.target: _texts(one.output) for one in played.running}
+    try:
+        spans = {o.target: o.driver.span(texts[o.target], o.started, played.stop) for o in played.running}
+        start = max([played.start, *(span.first for span in spans.values())])
+        end = min([played.stop, *(span.last for span in spans.values())])
+        if end <= start:
+            raise TrialError(f"the drivers of phase '{phase.name}' never ran together: there is no second in which all of them made load")
+        window = Window(start, end, played.stop)
+        targets: list[TargetResult] = []
+        for one in played.running:
+            result = one.driver.result(one.load, texts[one.target], one.started, window, one.target)
+            cpu = one.process.cpu_seconds
+            kept = _keep(one.output, directory / "drivers" / f"{number:02d}-{phase.name}" / one.target.replace("/", "."))
+            targets.append(
+                result.model_copy(
+                    update={
+                        "client_cpu_seconds": cpu,
+                        "client_cpu": None if cpu is None else cpu / max(one.ended - one.started, 1e-9),
+                        "raw": [str(path.relative_to(directory)) for path in kept],
+                    }
+                )
+            )
+    except ValueError as error:
+        raise TrialError(str(error)) from None
+    return PhaseResult(
+        phase=phase.name,
+        start=start,
+        end=end,
+        overlap=(end - start) / planned,
+        targets=targets,
+        metrics=aggregate.aggregate(readings, start, end),
+    )
+
+
+def _texts(output: Path) -> dict[str, str]:
+    return {file.name: file.read_text(errors="replace") for file in sorted(output.iterdir()) if file.is_file()}
+
+
+def _keep(output: Path, target: Path) -> list[Path]:
+    """Move a driver's files into the run; transaction logs are compressed."""
+    target.mkdir(parents=True, exist_ok=True)
+    kept = []
+    for file in sorted(output.iterdir()):
+        if file.name in ("stdout", "stderr"):
+            kept.append(target / file.name)
+            shutil.copyfile(file, kept[-1])
+        else:
+            kept.append(target / f"{file.name}.gz")
+            with open(file, "rb") as plain, gzip.open(kept[-1], "wb", compresslevel=1) as packed:
+                shutil.copyfileobj(plain, packed)
+        file.unlink()
+    return kept

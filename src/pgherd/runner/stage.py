@@ -1,0 +1,40 @@
+"""What phases need to know of what is up: how to reach a target, what can be watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pgherd.metrics.sampler import View
+from pgherd.runtimes.runtime import Room
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a driver reaches one database, and which room it stands in."""
+
+    room: Room
+    bin: str
+    host: str
+    port: int
+    database: str
+    user: str
+    scale: int
+
+
+class Stage(Protocol):
+    """A deployment that is up on one node."""
+
+    account: str | None
+
+    def reach(self, target: str) -> Reach:
+        """The way to a target of the deployment."""
+        ...
+
+    def view(self) -> View:
+        """All containers and servers that can be watched."""
+        ...
+
+    def check(self) -> None:
+        """Raise TrialError, with the server's last words, when a server has died."""
+        ...

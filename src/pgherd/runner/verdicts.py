@@ -1,0 +1,233 @@
+"""Verdicts: what was observed in a trial against what is wanted. Pure.
+
+What cannot be seen is 'unknown', never 'pass'. Thresholds are those of pgherd.model.thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Verdict, VerdictResult
+from pgherd.model.result import PhaseResult
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.trial import Intent, Trial
+
+_BUSY = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
+
+
+def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Verdict]:
+    """All verdicts of a finished trial: its declared intents, then noise. The worst phase decides each."""
+    found: list[Verdict] = []
+    for intent in trial.intents:
+        found.append(_worst([_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
+        _overlap, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
+    ]  # fmt: skip
+    for check in noise:
+        found.append(_worst([check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    found.append(_clock(clock_jump, thresholds))
+    return found
+
+
+def _worst(verdicts: list[Verdict]) -> Verdict:
+    order = {"fail": 0, "unknown": 1, "pass": 2}
+    return min(verdicts, key=lambda verdict: order[verdict.result])
+
+
+def _verdict(
+    check: str, ok: bool | None, observed: str, wanted: str, why: str = "", *, intent: bool = False, warn: bool = False
+) -> Verdict:
+    result: VerdictResult = "unknown" if ok is None else "pass" if ok else "fail"
+    return Verdict(
+        check=check,
+        kind="intent" if intent else "noise",
+        result=result,
+        observed=observed,
+        wanted=wanted,
+        why=why if result != "pass" else "",
+        severity="warn" if warn else "taint",
+    )
+
+
+def _host(phase: PhaseResult, *names: str) -> float | None:
+    metrics = phase.metrics.get("host", {})
+    return sum(metrics.get(name, 0.0) for name in names) if names[0] in metrics else None
+
+
+def _budget(trial: Trial, facts: HostFacts) -> float:
+    return trial.deployment.hosts[0].cores or facts.cores
+
+
+def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float | None]]:
+    """(container, given vCPUs) of the containers that are under load in a phase."""
+    targets = set(trial.phases[number].loads)
+    seen = set()
+    for place, _, container, _, _ in trial.deployment.databases():
+        if str(place) in targets and container.name not in seen:
+            seen.add(container.name)
+            yield container.name, container.vcpus if container.cpu_mode != "none" else None
+
+
+def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
+    busy = _host(phase, *_BUSY)
+    cores = facts.logical_cpus or facts.cores
+    steal = _host(phase, "cpu.steal") or 0.0
+    full = None if busy is None else (busy + steal) / cores
+    shares: dict[str, float] = {}
+    for name, vcpus in _loaded_containers(trial, number):
+        used = phase.metrics.get(f"container:{name}", {}).get("cpu.usage")
+        if used is not None and vcpus is not None:
+            shares[name] = used / vcpus
+    seen = f"host at {full:.1%}" if full is not None else "host CPU not seen"
+    if shares:
+        lowest = min(shares, key=lambda name: shares[name])
+        seen = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {seen}"
+    if (shares and min(shares.values()) >= limits.cpu_bound) or (full is not None and full >= limits.host_full):
+        return _verdict("cpu-bound", True, seen, wanted, intent=True)
+    known = bool(shares) or full is not None
+    why = "something other than CPU held the databases back: clients, locks or I/O" if known else "CPU use could not be read"
+    return _verdict("cpu-bound", False if known else None, seen, wanted, why, intent=True)
+
+
+def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[str, dict[str, float]]]:
+    targets = set(trial.phases[number].loads)
+    seen = set()
+    for place, _, container, server, _ in trial.deployment.databases():
+        name = f"{container.name}/{server.name}"
+        if str(place) in targets and name not in seen:
+            seen.add(name)
+            yield name, phase.metrics.get(f"server:{name}", {})
+
+
+def _device_reads(phase: PhaseResult) -> float | None:
+    disks = [metrics["reads"] for entity, metrics in phase.metrics.items() if entity.startswith("disk:") and "reads" in metrics]
+    return sum(disks) if disks else None
+
+
+def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"hit ratio ≥ {limits.hit_ratio:.1%} in every database and ≤ {limits.device_reads:g} device reads per transaction"
+    ratios = {}
+    for name, metrics in _servers(trial, number, phase):
+        hit, read = metrics.get("db.blks_hit"), metrics.get("db.blks_read")
+        if hit is not None and read is not None and hit + read > 0:
+            ratios[name] = hit / (hit + read)
+    reads = _device_reads(phase)
+    if not ratios or reads is None or phase.throughput <= 0:
+        return _verdict("cached", None, "no buffer statistics or device counters", wanted, "they could not be read", intent=True)
+    lowest, per_tx = min(ratios, key=lambda name: ratios[name]), reads / phase.throughput
+    observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), {per_tx:.3g} device reads per transaction"
+    ok = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
+    return _verdict("cached", ok, observed, wanted, "the data does not fit shared_buffers; raise it or lower --scale", intent=True)
+
+
+def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"≥ {limits.io_bound:g} device reads per transaction"
+    reads = _device_reads(phase)
+    if reads is None or phase.throughput <= 0:
+        return _verdict("io-bound", None, "device counters not seen", wanted, "/proc/diskstats shows no device here", intent=True)
+    per_tx = reads / phase.throughput
+    why = "the data came from a cache; raise --scale or lower --memory"
+    return _verdict("io-bound", per_tx >= limits.io_bound, f"{per_tx:.3g} device reads per transaction", wanted, why, intent=True)
+
+
+def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"every driver below {limits.client_cpu:.0%} of its threads' cores"
+    loads = trial.phases[number].loads
+    shares = {}
+    for target in phase.targets:
+        used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
+        if used is not None:
+            shares[target.target] = used / loads[target.target].threads
+    if len(shares) < len(phase.targets) or not shares:
+        return _verdict("not-client-bound", None, "drivers' CPU not seen", wanted, "it could not be read", intent=True)
+    highest = max(shares, key=lambda name: shares[name])
+    observed = f"{shares[highest]:.1%} ({highest}, the highest)"
+    why = "the driver's threads are the limit, not the database; give it more with --threads"
+    return _verdict("not-client-bound", shares[highest] < limits.client_cpu, observed, wanted, why, intent=True)
+
+
+def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"≥ {limits.rate_met:.0%} of the rate in every database"
+    loads = trial.phases[number].loads
+    shares = {t.target: t.throughput / rate for t in phase.targets if (rate := loads[t.target].rate) is not None}
+    if not shares:
+        return _verdict("rate-met", None, "no load has a rate", wanted, "give one with --rate", intent=True)
+    lowest = min(shares, key=lambda name: shares[name])
+    why = "the databases could not keep up; latency includes the time that transactions waited for their turn"
+    return _verdict("rate-met", shares[lowest] >= limits.rate_met, f"{shares[lowest]:.1%} ({lowest}, the lowest)", wanted, why, intent=True)
+
+
+def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    why = "some databases started late or ended early, so that the others had the host to themselves"
+    return _verdict("overlap", phase.overlap >= limits.overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.overlap:.0%}", why)
+
+
+def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    failed = sum(target.failed for target in phase.targets)
+    why = "see the drivers' stderr in the trial's directory"
+    return _verdict("errors", failed <= limits.errors, f"{failed} failed transactions", f"≤ {limits.errors:.0f}", why)
+
+
+def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"≤ {limits.steal:.1%} of the host's CPU time"
+    stolen = _host(phase, "cpu.steal")
+    if stolen is None:
+        return _verdict("steal", None, "not seen", wanted, "the kernel does not report steal")
+    share = stolen / (facts.logical_cpus or facts.cores)
+    return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave the CPUs to others meanwhile")
+
+
+def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
+    busy = _host(phase, *_BUSY)
+    ours = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
+    if busy is None or not ours:
+        return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
+    loads = trial.phases[number].loads
+    outside = [
+        phase.metrics.get(f"driver:{t.target}", {}).get("cpu.usage", 0.0) for t in phase.targets if loads[t.target].place == "outside"
+    ]
+    known = sum(m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:"))
+    share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
+    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, "other processes used the host meanwhile")
+
+
+def _count(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
+    rates = [sum(m.get(name, 0.0) for name in names) for _, m in _servers(trial, number, phase) if names[0] in m]
+    return sum(rates) if rates else None
+
+
+def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    read_only = all(script.source == "builtin:select-only" for load in trial.phases[number].loads.values() for script in load.scripts)
+    wanted = f"≤ {limits.checkpoints:.0f} in the window" + ("" if read_only else " (a writing load: said, not held against it)")
+    rate = _count(phase, trial, number, "ckpt.timed", "ckpt.requested")
+    if rate is None:
+        return _verdict("checkpoints", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
+    count = rate * phase.seconds
+    # Statistics reach us with the sampling period's blur: less than half a checkpoint is none.
+    ok = count < limits.checkpoints + 0.5
+    return _verdict("checkpoints", ok, f"{count:.0f} checkpoints", wanted, "a checkpoint's writes fell into the window", warn=True)
+
+
+def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted = f"≤ {limits.vacuums:.0f} autovacuum workers at work"
+    workers = [m["vacuum.workers"] for _, m in _servers(trial, number, phase) if "vacuum.workers" in m]
+    if not workers:
+        return _verdict("vacuums", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
+    return _verdict("vacuums", sum(workers) <= limits.vacuums, f"{sum(workers):.2g} on average", wanted, "autovacuum ran", warn=True)
+
+
+def _clock(jump: float, limits: Thresholds) -> Verdict:
+    why = "the wall clock was set during the trial; timestamps cannot be trusted"
+    return _verdict("clock", abs(jump) <= limits.clock_jump, f"moved {jump * 1000:.0f} ms", f"≤ {limits.clock_jump * 1000:.0f} ms", why)
+
+
+_INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = {
+    "cpu-bound": _cpu_bound,
+    "cached": _cached,
+    "io-bound": _io_bound,
+    "not-client-bound": _not_client_bound,
+    "rate-met": _rate_met,
+}

@@ -1,0 +1,101 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pgherd.node.local import LocalNode
+from pgherd.node.process import wrap
+from pgherd.node.protocol import Command
+
+
+def _gone(pid: int, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_command_without_wishes_is_only_given_a_death_signal():
+    assert wrap(Command(["true"])) == ["setpriv", "--pdeathsig", "KILL", "true"]
+
+
+def test_words_are_passed_as_they_are_and_never_read_by_a_shell(tmp_path):
+    evil = "$(touch pwned); `id` 'x' \"y\" *"
+    done = LocalNode().run(Command(["printf", "%s", evil], join=(str(tmp_path / "group"),), cwd=str(tmp_path)))
+    assert done.out == evil
+    assert (tmp_path / "group").read_text() == "0\n"
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_group_that_cannot_be_joined_stops_the_command():
+    done = LocalNode().run(Command(["true"], join=("/nonexistent/cgroup.procs",)))
+    assert done.code == 97
+
+
+def test_affinity_is_set_before_the_program_starts():
+    cpu = min(os.sched_getaffinity(0))
+    done = LocalNode().run(Command([sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], cpus=(cpu,)))
+    assert done.out.strip() == f"{{{cpu}}}"
+
+
+def test_exit_code_and_cpu_are_kept():
+    process = LocalNode().spawn(Command([sys.executable, "-c", "sum(range(10**6)); raise SystemExit(7)"]))
+    assert process.wait(60) == 7
+    assert process.poll() == 7
+    assert process.cpu_seconds is not None and process.cpu_seconds > 0
+    process.signal(signal.SIGTERM)  # has ended: nothing happens
+
+
+def test_the_environment_is_clean(monkeypatch):
+    monkeypatch.setenv("PGHOST", "somewhere-else")
+    done = LocalNode().run(Command(["env"], env={"ADDED": "1"}))
+    assert "PGHOST" not in done.out
+    assert "ADDED=1" in done.out and "LC_ALL=C" in done.out
+
+
+def test_a_command_that_hangs_is_killed():
+    with pytest.raises(TimeoutError, match="did not end within 0 s"):
+        LocalNode().run(Command(["sleep", "60"]), timeout=0.2)
+
+
+def test_a_missing_program_is_said_by_its_exit_code():
+    assert LocalNode().run(Command(["/nonexistent/program"])).code != 0
+
+
+def test_output_is_appended_to_files(tmp_path):
+    out = tmp_path / "out"
+    for word in ("one", "two"):
+        assert LocalNode().spawn(Command(["echo", word], stdout=str(out), stderr=str(out))).wait(30) == 0
+    assert out.read_text() == "one\ntwo\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the account")
+def test_the_account_is_taken_and_no_group_is_kept():
+    done = LocalNode().run(Command(["id"], user="nobody"))
+    assert "(nobody)" in done.out and "root" not in done.out
+
+
+@pytest.mark.parametrize("user", [None, pytest.param("nobody", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))])
+def test_children_die_with_a_killed_parent(user):
+    script = (
+        "import sys, time; from pgherd.node.local import LocalNode; from pgherd.node.protocol import Command\n"
+        f"p = LocalNode().spawn(Command(['sleep', '300'], user={user!r}))\n"
+        "time.sleep(0.3); print(p.pid, flush=True); time.sleep(300)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert _gone(child)

@@ -1,0 +1,82 @@
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Source
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _sampled(tmp_path, sources, seconds=0.35, period=0.1, later=()):
+    spool = tmp_path / "spool"
+    sampling = LocalNode().sample(sources, str(spool), period)
+    if later:
+        time.sleep(period * 1.5)
+        sampling.add(later)
+    time.sleep(seconds)
+    sampling.stop()
+    return _lines(spool)
+
+
+def test_a_file_is_read_again_from_its_start_on_each_tick(tmp_path):
+    lines = _sampled(tmp_path, [Source("cpu", "host", "file", "/proc/uptime")])
+    assert lines[0] == {"sources": [["cpu", "host", "file", "/proc/uptime", ""]], "first": 0}
+    values = [float(line["raw"].split()[0]) for line in lines[1:]]
+    assert len(values) >= 2 and values == sorted(values)
+    times = [line["t"] for line in lines[1:]]
+    assert times == sorted(times)
+
+
+def test_every_nth_tick_and_always_the_first_and_last(tmp_path):
+    rare = Source("x", "host", "file", "/proc/loadavg", every=1000)
+    often = Source("x", "host", "file", "/proc/uptime")
+    lines = _sampled(tmp_path, [rare, often])
+    assert sum(line.get("i") == 0 for line in lines) == 2
+    assert sum(line.get("i") == 1 for line in lines) > 2
+
+
+def test_sources_can_be_added_while_it_runs(tmp_path):
+    lines = _sampled(tmp_path, [], later=[Source("x", "host", "file", "/proc/uptime")])
+    assert {"sources": [["x", "host", "file", "/proc/uptime", ""]], "first": 0} in lines
+    assert any(line.get("raw") for line in lines)
+
+
+def test_a_process_tree_has_a_line_for_each_child_and_ends_with_it(tmp_path):
+    parent = subprocess.Popen(["sh", "-c", "sleep 60 & echo ready; wait"], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    try:
+        lines = _sampled(tmp_path, [Source("p", "driver:x", "tree", str(parent.pid))])
+    finally:
+        for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
+            subprocess.run(["kill", pid], check=True)
+        parent.wait()
+        parent.stdout.close()
+    raw = [line["raw"] for line in lines if line.get("i") == 0]
+    assert raw and all([entry.split()[1] for entry in text.splitlines()] == ["(sh)", "(sleep)"] for text in raw)
+    gone = _sampled(tmp_path, [Source("p", "driver:x", "tree", str(parent.pid))])
+    assert [line["raw"] for line in gone if "i" in line][-1] is None
+
+
+def test_what_cannot_be_read_is_said_and_does_not_stop_the_rest(tmp_path):
+    missing = Source("x", "host", "file", str(tmp_path / "missing"))
+    nobody = Source("db", "server:a/b", "sql", f"host={tmp_path} port=1 dbname=x", "select 1")
+    lines = _sampled(tmp_path, [missing, nobody, Source("x", "host", "file", "/proc/uptime")])
+    assert any(line.get("i") == 0 and line["raw"] is None and "No such file" in line["error"] for line in lines)
+    assert any(line.get("i") == 1 and line["raw"] is None for line in lines)
+    assert any(line.get("i") == 2 and line["raw"] for line in lines)
+
+
+def test_a_full_disk_is_told_when_it_stops():
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    sampling = LocalNode().sample([Source("x", "host", "file", "/proc/uptime")], "/dev/full", 0.05)
+    time.sleep(0.2)
+    with pytest.raises(OSError, match="No space left"):
+        sampling.stop()
