@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from pgherd.model.base import Model
 
@@ -50,9 +50,7 @@ class Phase(Model):
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _idle_is_absence(self) -> Phase:
-        idle = [target for target, load in self.loads.items() if load.driver == "idle"]
-        if idle:
-            return self.model_copy(update={"loads": {t: x for t, x in self.loads.items() if t not in idle}})
-        return self
+    @field_validator("loads")
+    @classmethod
+    def _idle_is_absence(cls, loads: dict[str, Load]) -> dict[str, Load]:
+        return {target: load for target, load in loads.items() if load.driver != "idle"}

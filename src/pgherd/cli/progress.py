@@ -1,0 +1,102 @@
+"""Live progress on stderr: what is done, what runs, how long is left."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_seconds
+from pgherd.runner.watcher import Watcher
+
+# A trial costs this much beside its ramps and periods until we have seen better (start, stop, parse, store; seconds).
+_OVERHEAD_GUESS = 0.7
+# Redrawing is work on the host that is being measured.
+_REDRAWS_PER_SECOND = 2
+
+
+class TerminalProgress(Watcher):
+    """A bar on a terminal; one line per finished trial anywhere else."""
+
+    def __init__(self, console: Console) -> None:
+        """Show progress on this console (stderr)."""
+        self._console = console
+        self._live = console.is_terminal
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            auto_refresh=self._live,
+            refresh_per_second=_REDRAWS_PER_SECOND,
+        )
+        self._task: TaskID | None = None
+        self._pending: list[float] = []
+        self._overheads: list[float] = []
+        self._begun = 0.0
+
+    def __enter__(self) -> TerminalProgress:
+        """Begin to show."""
+        if self._live:
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Leave the terminal as it was."""
+        if self._live:
+            self._progress.stop()
+
+    def setup(self, what: str) -> None:
+        """Show a step of setting up."""
+        self._describe(what)
+
+    def planned(self, trials: int, seconds: float) -> None:
+        """Take note of what is to come."""
+        if trials:
+            self._pending = [seconds / trials] * trials
+            self._describe(f"{trials} trials planned")
+            if not self._live:
+                self._console.print(f"{trials} trials planned, about {format_seconds(self._left())}")
+
+    def trial(self, trial: Trial, number: int) -> None:
+        """Show which trial runs."""
+        self._begun = time.monotonic()
+        point = ", ".join(f"{value} {name}" for name, value in trial.point.items())
+        self._describe(f"trial {number}: {point}" + ("" if trial.reason == "planned" else f" ({trial.reason})"))
+
+    def finished(self, result: TrialResult) -> None:
+        """One line for the trial."""
+        took = time.monotonic() - self._begun
+        self._overheads.append(max(took - result.trial.seconds(), 0.0))
+        if self._pending:
+            self._pending.pop()
+        point = ", ".join(f"{value} {name}" for name, value in result.trial.point.items())
+        failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
+        said = f"failed: {result.error}" if result.error else f"{sum(p.throughput for p in result.phases) / len(result.phases):,.0f} tps"
+        taint = f", tainted: {', '.join(failed)}" if failed else ""
+        self._console.print(f"  {result.id}  {point:<16} {said}{taint}", highlight=False, markup=False)
+        self._describe(f"{len(self._pending)} trials to go")
+
+    def note(self, text: str) -> None:
+        """A line."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def _left(self) -> float:
+        overhead = sum(self._overheads) / len(self._overheads) if self._overheads else _OVERHEAD_GUESS
+        return sum(self._pending) + overhead * len(self._pending)
+
+    def _describe(self, text: str) -> None:
+        if not self._live:
+            return
+        left = f"about {format_seconds(self._left())} left" if self._pending else ""
+        if self._task is None:
+            self._task = self._progress.add_task(text, total=None, left=left)
+        done = len(self._overheads)
+        total = done + len(self._pending)
+        self._progress.update(self._task, description=text, left=left, completed=done, total=total or None)

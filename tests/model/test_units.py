@@ -1,0 +1,48 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.model.errors import UsageError
+from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8GB", 8 * 2**30), ("512 MiB", 2**29), ("64k", 65536), ("1.5g", 3 * 2**29), ("10", 10), (7, 7), ("2TB", 2**41), ("3 b", 3)],
+)
+def test_sizes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1MB", "1 XB", "1,5 GB", "ten"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UsageError, match="not a memory size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10m", 600), ("4h", 14400), ("90", 90), ("250ms", 0.25), (3, 3), ("1d", 86400), ("2 min", 120)]
+)
+def test_durations(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "5 years", "-3s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(UsageError, match="not a duration"):
+        parse_seconds(text)
+
+
+def test_how_sizes_and_durations_are_shown():
+    assert format_bytes(1572864) == "1.5 MB"
+    assert format_bytes(200 * 2**20) == "200 MB"
+    assert format_bytes(5) == "5 B"
+    assert format_seconds(95) == "1 min 35 s"
+    assert format_seconds(60) == "1 min"
+    assert format_seconds(7260) == "2 h 1 min"
+    assert format_seconds(2.25) == "2.2 s"
+
+
+@given(st.integers(min_value=0, max_value=2**45))
+def test_a_shown_size_is_near_what_it_was(size):
+    assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.01, abs=1)

@@ -1,0 +1,106 @@
+import pytest
+
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Load, Phase, Script
+from pgherd.model.result import PhaseResult, TargetResult
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.trial import Trial
+from pgherd.runner.verdicts import judge
+
+FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
+TARGET = "local/c1/pg/bench"
+
+
+def trial(intents=(), load=None):
+    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+    container = Container(name="c1", runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,))
+    phase = Phase(loads={TARGET: load or Load(threads=1)})
+    return Trial(point={}, deployment=Deployment(hosts=(Host(cores=4, containers=(container,)),)), phases=(phase,), intents=intents)
+
+
+GOOD = {
+    "host": {"cpu.user": 0.9, "cpu.system": 0.15, "cpu.steal": 0.01, "cpu.idle": 2.9},
+    "container:c1": {"cpu.usage": 0.99},
+    f"driver:{TARGET}": {"cpu.usage": 0.2},
+    "server:c1/pg": {"db.blks_hit": 9999.0, "db.blks_read": 1.0, "ckpt.timed": 0.0, "ckpt.requested": 0.0, "vacuum.workers": 0.0},
+    "disk:sda": {"reads": 1.0},
+    "pgherd": {"cpu.usage": 0.01},
+}
+INTENTS = ("cpu-bound", "cached", "not-client-bound")
+
+
+def verdicts(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0):
+    target = TargetResult(
+        target=TARGET, driver="pgbench", transactions=throughput * 10, throughput=throughput, failed=failed, first=0, last=11
+    )
+    phase = PhaseResult(phase="steady", start=1, end=11, overlap=overlap, targets=[target], metrics=metrics)
+    return {v.check: v for v in judge(trial(intents, load), [phase], FACTS, Thresholds(), jump)}
+
+
+def changed(entity, **values):
+    return GOOD | {entity: GOOD.get(entity, {}) | {name.replace("__", "."): value for name, value in values.items()}}
+
+
+def test_a_clean_trial_passes_everything():
+    assert {name: v.result for name, v in verdicts(GOOD).items()} == dict.fromkeys(
+        ["cpu-bound", "cached", "not-client-bound", "overlap", "errors", "steal", "foreign-cpu", "checkpoints", "vacuums", "clock"], "pass"
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "metrics", "more"),
+    [
+        ("cpu-bound", changed("container:c1", cpu__usage=0.8), {}),
+        ("cached", changed("server:c1/pg", db__blks_read=2000.0), {}),
+        ("cached", changed("disk:sda", reads=500.0), {}),
+        ("not-client-bound", changed(f"driver:{TARGET}", cpu__usage=0.95), {}),
+        ("overlap", GOOD, {"overlap": 0.9}),
+        ("errors", GOOD, {"failed": 3}),
+        ("steal", changed("host", cpu__steal=0.5), {}),
+        ("foreign-cpu", changed("host", cpu__user=2.5), {}),
+        ("checkpoints", changed("server:c1/pg", ckpt__timed=0.1), {}),
+        ("vacuums", changed("server:c1/pg", vacuum__workers=0.4), {}),
+        ("clock", GOOD, {"jump": -0.2}),
+    ],
+)
+def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more):
+    verdict = verdicts(metrics, **more)[check]
+    assert verdict.result == "fail"
+    assert verdict.observed and verdict.wanted and verdict.why
+
+
+def test_a_full_host_is_cpu_bound_though_no_container_is():
+    metrics = changed("container:c1", cpu__usage=0.5) | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
+    assert verdicts(metrics)["cpu-bound"].result == "pass"
+
+
+@pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "foreign-cpu", "checkpoints", "vacuums"])
+def test_what_cannot_be_seen_never_passes(check):
+    assert verdicts({})[check].result == "unknown"
+
+
+def test_a_rate_is_met_or_not():
+    load = Load(rate=1000)
+    assert verdicts(GOOD, intents=("rate-met",), load=load, throughput=990)["rate-met"].result == "pass"
+    assert verdicts(GOOD, intents=("rate-met",), load=load, throughput=900)["rate-met"].result == "fail"
+    assert verdicts(GOOD, intents=("rate-met",))["rate-met"].result == "unknown"
+
+
+def test_io_bound_wants_reads_from_the_device():
+    assert verdicts(changed("disk:sda", reads=900.0), intents=("io-bound",))["io-bound"].result == "pass"
+    assert verdicts(GOOD, intents=("io-bound",))["io-bound"].result == "fail"
+
+
+def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
+    load = Load(scripts=(Script(source="builtin:tpcb-like"),))
+    verdict = verdicts(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]
+    assert verdict.severity == "warn" and "writing load" in verdict.wanted
+
+
+def test_the_worst_phase_decides():
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    phases = [PhaseResult(phase="a", start=0, end=1, overlap=o, targets=[target], metrics=GOOD) for o in (1.0, 0.5)]
+    one = trial()
+    two = one.model_copy(update={"phases": one.phases * 2})
+    assert next(v for v in judge(two, phases, FACTS, Thresholds(), 0) if v.check == "overlap").result == "fail"
