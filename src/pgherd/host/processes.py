@@ -1,0 +1,59 @@
+"""Processes by pid and start time, so that a recycled pid is never mistaken for the process it once named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from pgherd.node.protocol import Command, Node
+
+
+def stat_fields(node: Node, pid: int | str) -> list[str] | None:
+    """The fields of ``/proc/PID/stat`` from 'state' on (proc(5): field 3 is index 0); None when it is gone."""
+    try:
+        text = node.read(f"/proc/{pid}/stat").decode(errors="replace")
+    except OSError:
+        return None
+    # The second field is the program's name in parentheses, and may itself hold blanks and parentheses.
+    return text.rpartition(")")[2].split()
+
+
+def start_time(node: Node, pid: int | str) -> int | None:
+    """When it started, in clock ticks since boot; None when it is gone or only waits to be reaped."""
+    fields = stat_fields(node, pid)
+    if fields is None or len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+def boot_id(node: Node) -> str:
+    """The kernel's random identifier of this boot: start times compare within one boot only."""
+    try:
+        return node.read("/proc/sys/kernel/random/boot_id").decode().strip()
+    except OSError:
+        return ""
+
+
+def kill(node: Node, pids: Sequence[int]) -> None:
+    """Send SIGKILL; those that have ended meanwhile are no error."""
+    if pids:
+        # The shell's own kill: not every machine has a program of that name. The script is constant.
+        script = 'for pid; do kill -s KILL "$pid" 2>/dev/null; done; :'
+        node.run(Command(("/bin/sh", "-c", script, "sh", *map(str, pids))))
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Poll until ``done()``; False when it has not come true within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    pause = 0.002
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.1)
+    return True
+
+
+def counted(number: int) -> str:
+    """``1 process``, ``3 processes``."""
+    return f"{number} process{'' if number == 1 else 'es'}"

@@ -1,0 +1,259 @@
+"""The kinds of undo: each says how one change of this host is taken back, and does it.
+
+An undo may be played when the change was never made (the journal is written first) and more than once. ``play``
+returns a sentence on what it did, or None when there was nothing to do; it raises OSError when something is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter, field_validator
+
+from pgherd.host import processes, shared_memory
+from pgherd.model.base import Model
+from pgherd.node.protocol import Node
+
+MARKER = ".pgherd"
+"""Name of the file that says which journal made a directory."""
+PREFIX = "pgherd-"
+"""Every control group that pgherd makes has a name that begins so."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where an undo is played: the node, the journal's identifier, and whether the machine has not booted since."""
+
+    node: Node
+    journal: str
+    same_boot: bool = True
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
+        raise ValueError(f"'{path}' is not a plain absolute path")
+    return path
+
+
+class Kill(Model):
+    """End a process, if the pid still names the process that started at ``start`` (clock ticks since boot)."""
+
+    rank: ClassVar[int] = 0
+    kind: Literal["kill"] = "kill"
+    pid: int = Field(gt=1)
+    start: int
+
+    def play(self, scene: Scene) -> str | None:
+        """Send SIGKILL and wait for its end."""
+        node = scene.node
+        if not scene.same_boot or processes.start_time(node, self.pid) != self.start:
+            return None
+        processes.kill(node, [self.pid])
+        if not processes.wait_until(lambda: processes.start_time(node, self.pid) != self.start):
+            raise OSError(f"process {self.pid} does not end on SIGKILL")
+        return f"ended process {self.pid}"
+
+
+class RemoveCgroup(Model):
+    """Remove control groups with all groups below them, after killing what runs in them."""
+
+    rank: ClassVar[int] = 1
+    kind: Literal["remove_cgroup"] = "remove_cgroup"
+    paths: tuple[str, ...]
+
+    @field_validator("paths")
+    @classmethod
+    def _ours(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not any(part.startswith(PREFIX) for part in _absolute(path).split("/")):
+                raise ValueError(f"'{path}' does not lie in a group that pgherd made")
+        return paths
+
+    def play(self, scene: Scene) -> str | None:
+        """Kill, then remove the innermost groups first."""
+        node = scene.node
+        present = [path for path in self.paths if node.exists(f"{path}/cgroup.procs")]
+        groups = [group for path in present for group in _subtree(node, path)]
+        killed = _empty(node, present, groups)
+        for group in reversed(groups):
+            _remove_group(node, group)
+        if not groups:
+            return None
+        return f"removed control group {present[0]}" + (f" and ended {processes.counted(killed)} in it" if killed else "")
+
+
+class RestoreSubtree(Model):
+    """Take our controllers from a v2 group and bring its processes back out of the leaf that they were moved into.
+
+    Nothing is killed: the processes in the leaf are those that started pgherd.
+    """
+
+    rank: ClassVar[int] = 1
+    kind: Literal["restore_subtree"] = "restore_subtree"
+    group: str
+    controllers: tuple[str, ...]
+    leaf: str | None = None
+
+    def play(self, scene: Scene) -> str | None:
+        """Raises OSError while another run has its group here, which needs the controllers."""
+        node = scene.node
+        if not node.exists(f"{self.group}/cgroup.procs"):
+            return None
+        others = [name for name in node.listdir(self.group) if name.startswith(PREFIX) and f"{self.group}/{name}" != self.leaf]
+        if any(node.exists(f"{self.group}/{name}/cgroup.procs") for name in others):
+            raise OSError(f"control group {self.group} holds the groups of another run; 'pgherd clean' restores it once that has ended")
+        enabled = node.read(f"{self.group}/cgroup.subtree_control").decode().split()
+        ours = [name for name in self.controllers if name in enabled]
+        if ours:
+            node.write(f"{self.group}/cgroup.subtree_control", " ".join(f"-{name}" for name in ours).encode())
+        if self.leaf and node.exists(f"{self.leaf}/cgroup.procs"):
+            for pid in _pids(node, self.leaf):
+                _move(node, pid, self.group)
+            _remove_group(node, self.leaf)
+        elif not ours:
+            return None
+        return f"restored control group {self.group}"
+
+
+class Write(Model):
+    """Write an earlier value back into a kernel knob."""
+
+    rank: ClassVar[int] = 2
+    kind: Literal["write"] = "write"
+    path: str
+    value: str
+
+    def play(self, scene: Scene) -> str | None:
+        """After a boot knobs are at their defaults, and are left alone."""
+        if not scene.same_boot or not scene.node.exists(self.path):
+            return None
+        if scene.node.read(self.path).decode(errors="replace").strip() == self.value.strip():
+            return None
+        scene.node.write(self.path, self.value.encode())
+        return f"wrote {self.value.strip()} back to {self.path}"
+
+
+class ReleaseSharedMemory(Model):
+    """Remove the shared memory that a killed server of this data directory left, and end what still uses it."""
+
+    rank: ClassVar[int] = 3
+    kind: Literal["release_shared_memory"] = "release_shared_memory"
+    data_directory: str
+
+    def play(self, scene: Scene) -> str | None:
+        """Nothing survives a boot."""
+        return shared_memory.release(scene.node, self.data_directory) if scene.same_boot else None
+
+
+class RemoveTree(Model):
+    """Remove a directory that this journal's run made.
+
+    It, or a directory around it, must hold the marker file with the journal's identifier; an empty directory without
+    one may go too (the marker is written just after the directory).
+    """
+
+    rank: ClassVar[int] = 4
+    kind: Literal["remove_tree"] = "remove_tree"
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _plain(cls, path: str) -> str:
+        return _absolute(path)
+
+    def play(self, scene: Scene) -> str | None:
+        """Refuses (OSError) what carries no marker of this journal."""
+        node = scene.node
+        if not node.exists(self.path):
+            return None
+        if not self._marked(scene):
+            if node.listdir(self.path):
+                raise OSError(
+                    f"{self.path} carries no {MARKER} file of this run, so it is left alone; remove it by hand if it is not needed"
+                )
+            node.remove_dir(self.path)
+        else:
+            node.remove_tree(self.path)
+        return f"removed {self.path}"
+
+    def _marked(self, scene: Scene) -> bool:
+        path = self.path
+        while path != "/":
+            try:
+                if scene.node.read(f"{path}/{MARKER}").decode(errors="replace").strip() == scene.journal:
+                    return True
+            except OSError:
+                pass
+            path = posixpath.dirname(path)
+        return False
+
+
+Undo = Kill | RemoveCgroup | RestoreSubtree | Write | ReleaseSharedMemory | RemoveTree
+"""All kinds. To come: swapoff and umount, between ``Write`` and ``RemoveTree``."""
+
+UNDO: TypeAdapter[Undo] = TypeAdapter(Annotated[Undo, Field(discriminator="kind")])
+
+
+def _subtree(node: Node, path: str) -> list[str]:
+    """The group and all groups below it, outermost first."""
+    found = [path]
+    for name in node.listdir(path):
+        if node.exists(f"{path}/{name}/cgroup.procs"):
+            found += _subtree(node, f"{path}/{name}")
+    return found
+
+
+def _pids(node: Node, group: str) -> list[int]:
+    try:
+        return [int(word) for word in node.read(f"{group}/cgroup.procs").split() if word != b"0"]
+    except FileNotFoundError:
+        return []
+
+
+def _move(node: Node, pid: int, group: str) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        node.write(f"{group}/cgroup.procs", str(pid).encode())
+
+
+def _empty(node: Node, tops: list[str], groups: list[str]) -> int:
+    """Kill everything in the groups until they are empty; how many processes there were."""
+    seen: set[int] = set()
+
+    def emptied() -> bool:
+        inside = {pid for group in groups for pid in _pids(node, group)}
+        seen.update(inside)
+        if os.getpid() in inside:
+            raise OSError(f"this process runs inside control group {tops[0]}; run 'pgherd clean' from outside it")
+        if inside:
+            for top in tops:
+                if node.exists(f"{top}/cgroup.kill"):  # v2, Linux 5.14 and later: no fork can escape it
+                    node.write(f"{top}/cgroup.kill", b"1")
+            processes.kill(node, sorted({pid for group in groups for pid in _pids(node, group)}))
+        return not inside
+
+    if not processes.wait_until(emptied):
+        raise OSError(f"processes in control group {tops[0]} do not end on SIGKILL")
+    return len(seen)
+
+
+def _remove_group(node: Node, group: str) -> None:
+    """A group stays busy for a moment after its last process has ended."""
+    failure: OSError | None = None
+
+    def gone() -> bool:
+        nonlocal failure
+        try:
+            node.remove_dir(group)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            failure = error
+            return False
+        return True
+
+    if not processes.wait_until(gone):
+        raise OSError(f"control group {group} can't be removed: {failure}")

@@ -1,0 +1,74 @@
+"""The runtime without isolation: servers are plain processes, held to CPUs by affinity at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.host import cpus as host_cpus
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Container, Host
+from pgherd.model.errors import CapabilityError
+from pgherd.model.facts import HostFacts
+from pgherd.node.protocol import Node
+from pgherd.runtimes.placement import Placement
+from pgherd.runtimes.runtime import Capabilities, Room
+
+_USE_CGROUP = "use the cgroup runtime (--runtime cgroup)"
+
+
+class ProcessRuntime:
+    """Implements ``runtimes.runtime.Runtime``. It makes nothing on the host, so there is nothing to undo."""
+
+    name = "process"
+
+    def __init__(self, node: Node, journal: Journal, facts: HostFacts, suffix: str, cpus: Sequence[int] | None = None) -> None:
+        """``cpus``: those to use (a reservation's); default: all that this process may use. Journal and suffix are
+        taken for the sake of the common constructor only."""
+        self._allowed = host_cpus.allowed(node)
+        self._cpus = tuple(cpus) if cpus is not None else self._allowed
+        self._facts = facts
+        self._placement: Placement | None = None
+
+    def capabilities(self) -> Capabilities:
+        """Always available, and never more than affinity."""
+        missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "accounting"), _USE_CGROUP)
+        return Capabilities(
+            available=True, cpuset=True, missing=missing, note="no isolation: servers share CPUs, memory and page cache freely"
+        )
+
+    def open(self, host: Host) -> None:
+        """Take the budget of cores as a set of CPUs; raises CapabilityError for a fraction of one, and for a memory budget."""
+        if host.memory is not None:
+            raise CapabilityError(f"the process runtime can't hold a host to {host.memory} bytes of memory; {_USE_CGROUP} or leave it out")
+        pool = self._cpus
+        if host.cores is not None and host.cores < min(self._facts.cores, len(pool)):
+            if host.cores != int(host.cores):
+                raise CapabilityError(
+                    f"the process runtime gives whole CPUs only, and the host's budget is {host.cores:g} cores; "
+                    f"{_USE_CGROUP} or give a whole number"
+                )
+            pool = pool[: int(host.cores)]
+        self._placement = Placement(pool)
+
+    def create(self, container: Container) -> Room:
+        """A room is an affinity; raises CapabilityError for a quota, a memory limit or a weight."""
+        if self._placement is None:
+            raise RuntimeError("open() comes before create()")
+        asked = {
+            "a CPU quota": container.cpu_mode == "quota",
+            "a memory limit": container.memory is not None,
+            "a CPU weight": container.weight is not None,
+        }
+        for what, wanted in asked.items():
+            if wanted:
+                raise CapabilityError(f"container {container.name} asks for {what}, which the process runtime can't give; {_USE_CGROUP}")
+        if container.cpu_mode == "cpuset" or container.cpus is not None:
+            return Room(container.name, cpus=self._placement.place(container))
+        pool = self._placement.cpus
+        return Room(container.name, cpus=pool if set(pool) < set(self._allowed) else None)
+
+    def destroy(self, container: str) -> None:
+        """Nothing to do: whoever started a process here ends it."""
+
+    def close(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pgherd.cli import doctor
+from pgherd.cli.main import run
+from pgherd.model.facts import BlockDevice, HostFacts
+from pgherd.node.local import LocalNode
+from pgherd.postgres.installations import Installation
+
+FACTS = HostFacts(
+    hostname="metal",
+    kernel="6.1.0",
+    os="Debian GNU/Linux 12",
+    cores=6,
+    logical_cpus=8,
+    physical_cores=4,
+    smt=True,
+    numa_nodes=2,
+    cpu_model="A CPU",
+    governor="performance",
+    boost=True,
+    clock_source="tsc",
+    core_note="A core is one of 2 hardware threads.",
+    memory=16 << 30,
+    memory_available=8 << 30,
+    huge_pages={"2 MB": 512},
+    transparent_huge_pages="madvise",
+    cgroup="v2",
+    cgroup_writable="/sys/fs/cgroup",
+    devices=(BlockDevice(name="sda", number="8:0", size=1 << 40, scheduler="none", rotational=False),),
+)
+POSTGRES = [Installation(bin="/usr/lib/postgresql/17/bin", version="17.2", major=17, kind="system")]
+NO_CGROUPS = FACTS.model_copy(update={"cgroup_writable": None, "cgroup_missing": "start it with systemd-run"})
+
+
+def test_host_lines() -> None:
+    lines = dict(doctor.host_lines(FACTS))
+    assert lines["cores"] == "6 of 8 CPUs to use, 4 physical cores, SMT on, 2 NUMA nodes: A CPU"
+    assert lines["virtualisation"] == "none seen (bare metal)"
+    assert lines["clock"] == "source tsc, governor performance, boosts"
+    assert lines["memory"] == "16 GB, 8 GB available"
+    assert lines["swap"] == "none"
+    assert lines["huge pages"] == "reserved 2 MB: 512; transparent: madvise"
+    assert lines["block devices"] == "sda (8:0): 1 TB, scheduler none"
+    assert lines["cgroups"] == "v2, groups below /sys/fs/cgroup"
+    assert lines[""] == FACTS.core_note
+
+
+def test_what_can_not_be_seen_is_said() -> None:
+    lines = dict(doctor.host_lines(HostFacts(hostname="h", kernel="k", cores=1, logical_cpus=1, memory=1)))
+    assert "boost not visible" in lines["clock"]
+    assert "governor not visible" in lines["clock"]
+    assert lines["block devices"] == "none visible"
+
+
+def test_a_host_that_can_do_everything() -> None:
+    assert {x.study: (x.able, x.more) for x in doctor.abilities(FACTS, POSTGRES, "")} == {"density": ("yes", ""), "sizes": ("yes", "")}
+
+
+def test_without_cgroups_density_says_what_is_missing() -> None:
+    density = doctor.abilities(NO_CGROUPS, POSTGRES, "")[0]
+    assert (density.able, density.more) == ("partly", "start it with systemd-run")
+    assert "without quota" in density.what
+
+
+@pytest.mark.parametrize(
+    ("installations", "refusal", "more"), [([], "", "install PostgreSQL"), (POSTGRES, "make an account", "make an account")]
+)
+def test_without_servers_nothing_can_be_studied(installations: list[Installation], refusal: str, more: str) -> None:
+    for ability in doctor.abilities(FACTS, installations, refusal):
+        assert ability.able == "no"
+        assert more in ability.more
+
+
+def test_limits() -> None:
+    text = (
+        "Limit                     Soft Limit           Hard Limit           Units     \n"
+        "Max processes             96365                unlimited            processes \n"
+        "Max open files            1024                 524288               files     \n"
+    )
+    assert doctor.parse_limits(text) == {"open files": {"soft": 1024, "hard": 524288}, "processes": {"soft": 96365, "hard": None}}
+
+
+def test_versions(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho 'fio-3.33'\n")
+    tool.chmod(0o755)
+    node = LocalNode()
+    assert doctor.version_of(node, (str(tool), "--version")) == "3.33"
+    assert doctor.version_of(node, (str(tmp_path / "missing"), "--version")) is None
+    assert doctor.version_of(node, ("false",)) is None
+
+
+def cgroups() -> list[str]:
+    return [path for path, names, _ in os.walk("/sys/fs/cgroup") if "pgherd-probe" in path]
+
+
+def test_json_is_one_document_and_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "pgherd/doctor/1"
+    HostFacts.model_validate(document["host"])
+    assert set(document) == {"schema", "host", "postgres", "tools", "limits", "account", "disk_free", "studies", "warnings"}
+    assert [path for path in cgroups() if path.endswith(f"-{os.getpid()}")] == []
+
+
+def test_the_page_for_people() -> None:
+    result = CliRunner().invoke(doctor.command, env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.output
+    for heading in ("cores", "memory", "virtualisation", "cgroups", "huge pages", "block devices", "PostgreSQL", "limits", "density"):
+        assert heading in result.output
+    assert max(map(len, result.output.splitlines())) <= 100

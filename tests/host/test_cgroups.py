@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import cgroup_base
+from pgherd.host.cgroups import HostGroup, Limits, quota_us
+from pgherd.host.journal import Journal, clean
+from pgherd.model.errors import CapabilityError
+
+SCOPE = "/user.slice/user@1000.service/app.slice/run-u1.scope"
+UNIFIED = "/sys/fs/cgroup"
+
+
+@pytest.fixture
+def scope(tmp_path: Path, fake):
+    """A node whose process stands in a delegated scope, the directory of that scope, and a journal."""
+    node = fake.unified(tmp_path / "root", SCOPE, may_write=UNIFIED + SCOPE)
+    return node, tmp_path / "root" / (UNIFIED + SCOPE).lstrip("/"), Journal.open(node, tmp_path / "state", "run")
+
+
+def test_groups_with_limits_below_a_delegated_scope(scope) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    host.make(Limits(cores=1.5, memory=1 << 30))
+    groups = host.add("db01", Limits(cores=0.25, cpus=(0, 2), memory=512 << 20, weight=200))
+
+    assert groups == {"v2": f"{UNIFIED}{SCOPE}/pgherd-ab12/db01"}
+    assert host.join("db01") == (f"{UNIFIED}{SCOPE}/pgherd-ab12/db01/cgroup.procs",)
+    assert (directory / "pgherd-ab12/cpu.max").read_text() == "150000 100000"
+    assert (directory / "pgherd-ab12/memory.max").read_text() == str(1 << 30)
+    child = directory / "pgherd-ab12/db01"
+    assert (child / "cpu.max").read_text() == "25000 100000"
+    assert (child / "memory.max").read_text() == str(512 << 20)
+    assert (child / "cpu.weight").read_text() == "200"
+    assert (child / "cpuset.cpus").read_text() == "0,2"
+    assert node.group_of(os.getpid()) == f"{SCOPE}/pgherd-leaf"
+
+    host.change("db01", Limits(memory=256 << 20))
+    assert (child / "memory.max").read_text() == str(256 << 20)
+    assert (child / "cpu.max").read_text() == "25000 100000"
+
+
+def test_close_restores_the_scope_as_it_was(scope) -> None:
+    node, directory, journal = scope
+    node.add_process(4242, SCOPE, session=os.getsid(0))
+    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    host.make(Limits())
+    host.add("db01", Limits())
+    node.add_process(5000, f"{SCOPE}/pgherd-ab12/db01")
+    assert node.group_of(4242) == f"{SCOPE}/pgherd-leaf"
+
+    assert host.close() == []
+    assert node.killed == [5000]
+    assert node.group_of(os.getpid()) == node.group_of(4242) == SCOPE
+    assert (directory / "cgroup.subtree_control").read_text() == ""
+    assert [path.name for path in directory.iterdir() if path.is_dir()] == []
+    assert journal.pending() == []
+
+
+def test_remove_ends_what_runs_in_one_container_only(scope) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    host.make(Limits())
+    for name, pid in (("db01", 5001), ("db02", 5002)):
+        host.add(name, Limits())
+        node.add_process(pid, f"{SCOPE}/pgherd-ab12/{name}")
+    host.remove("db01")
+    assert node.killed == [5001]
+    assert not (directory / "pgherd-ab12/db01").exists()
+    assert (directory / "pgherd-ab12/db02").exists()
+    host.remove("db01")  # twice is once
+
+
+def test_the_journal_alone_undoes_everything(scope, tmp_path: Path) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    host.make(Limits())
+    host.add("db01", Limits())
+    node.add_process(5000, f"{SCOPE}/pgherd-ab12/db01")
+    os.close(journal._number)  # the owner's lock is gone, as when it was killed
+    (path,) = (tmp_path / "state/journal").glob("*.jsonl")
+    path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', '"pid": 999998'))
+
+    said = clean(node, tmp_path / "state")
+    assert [sentence for sentence in said if "not undone" in sentence] == []
+    assert any("ended 1 process in it" in sentence for sentence in said)
+    assert node.killed == [5000]
+    assert node.group_of(os.getpid()) == SCOPE
+    assert (directory / "cgroup.subtree_control").read_text() == ""
+    assert [path.name for path in directory.iterdir() if path.is_dir()] == []
+    assert clean(node, tmp_path / "state") == []
+
+
+def test_the_first_of_two_runs_leaves_the_scope_to_the_second(scope, tmp_path: Path) -> None:
+    node, directory, journal = scope
+    first = HostGroup(node, journal, cgroup_base.find(node), "first")
+    first.make(Limits())
+    other = Journal.open(node, tmp_path / "state", "other")
+    second = HostGroup(node, other, cgroup_base.find(node), "second")
+    second.make(Limits())
+
+    (failed,) = first.close()
+    assert "another run" in failed
+    assert (directory / "pgherd-second").exists()
+    assert "cpu" in (directory / "cgroup.subtree_control").read_text()
+    assert second.close() == []
+    assert journal.play() == [f"restored control group {UNIFIED}{SCOPE}"]
+    assert node.group_of(os.getpid()) == SCOPE
+
+
+def test_a_failure_half_way_takes_back_what_was_done(scope) -> None:
+    node, directory, journal = scope
+    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    with pytest.raises(CapabilityError, match="below the least"):
+        host.make(Limits(cores=0.001))
+    assert [path.name for path in directory.iterdir() if path.is_dir()] == []
+    assert node.group_of(os.getpid()) == SCOPE
+    assert journal.pending() == []
+
+
+def test_a_group_of_that_name_is_not_taken_over(scope) -> None:
+    node, _, journal = scope
+    node.make_dir(f"{UNIFIED}{SCOPE}/pgherd-ab12")
+    with pytest.raises(CapabilityError, match="pgherd clean"):
+        HostGroup(node, journal, cgroup_base.find(node), "ab12").make(Limits())
+    assert node.exists(f"{UNIFIED}{SCOPE}/pgherd-ab12")
+
+
+def test_cpuset_without_the_controller(tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path / "root", SCOPE, controllers="cpu memory", may_write=UNIFIED + SCOPE)
+    host = HostGroup(node, Journal.open(node, tmp_path / "state", "run"), cgroup_base.find(node), "ab12")
+    host.make(Limits())
+    with pytest.raises(CapabilityError, match="Delegate=cpuset"):
+        host.add("db01", Limits(cpus=(0,)))
+    assert not node.exists(f"{UNIFIED}{SCOPE}/pgherd-ab12/db01")
+
+
+@pytest.mark.parametrize(("cores", "quota"), [(0.25, 25_000), (4, 400_000), (0.01, 1_000), (1 / 3, 33_333)])
+def test_quota(cores: float, quota: int) -> None:
+    assert quota_us(cores) == quota
+
+
+def test_a_quota_below_what_the_kernel_takes() -> None:
+    with pytest.raises(CapabilityError, match=r"0\.005.*0\.01"):
+        quota_us(0.005)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.host import cpus
+
+CAPTURED = Path(__file__).parents[1] / "fixtures/host/kvm-guest"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0-3,8", (0, 1, 2, 3, 8)), ("5\n", (5,)), ("", ()), ("0,2-2", (0, 2))],
+)
+def test_parse_list(text: str, expected: tuple[int, ...]) -> None:
+    assert cpus.parse_list(text) == expected
+
+
+def test_parse_list_refuses_other_text() -> None:
+    with pytest.raises(ValueError):
+        cpus.parse_list("0-x")
+
+
+@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
+def test_parse_list_reads_what_a_list_says(numbers: list[int]) -> None:
+    assert cpus.parse_list(",".join(map(str, numbers))) == tuple(numbers)
+
+
+def test_cpuinfo_of_a_guest() -> None:
+    assert cpus.parse_cpuinfo((CAPTURED / "proc/cpuinfo").read_text()) == cpus.Processors("AMD EPYC", True)
+
+
+def test_cpuinfo_of_bare_metal() -> None:
+    text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz\nflags\t\t: fpu vme vmx ht\n"
+    assert cpus.parse_cpuinfo(text) == cpus.Processors("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", False)
+
+
+def test_cpuinfo_of_arm_says_nothing_of_a_hypervisor() -> None:
+    text = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd evtstrm aes\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
+    assert cpus.parse_cpuinfo(text) == cpus.Processors("", None)
+
+
+def test_cpuinfo_of_power() -> None:
+    assert (
+        cpus.parse_cpuinfo("processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 2300.000000MHz\n").model
+        == "POWER9, altivec supported"
+    )
+
+
+def test_topology_with_two_threads_per_core(tmp_path: Path, fake) -> None:
+    lists = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
+    node = fake.FakeNode(tmp_path, {f"/sys/devices/system/cpu/cpu{c}/topology/thread_siblings_list": t for c, t in lists.items()})
+    threads = cpus.siblings(node, range(4))
+    assert set(threads.values()) == {(0, 2), (1, 3)}
+    assert cpus.simultaneous_multithreading(node, threads) is True
+
+
+def test_smt_is_unknown_without_topology(tmp_path: Path, fake) -> None:
+    assert cpus.simultaneous_multithreading(fake.FakeNode(tmp_path), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, cpus.Clock(None, None)),
+        ({"intel_pstate/no_turbo": "0\n", "cpu0/cpufreq/scaling_governor": "performance\n"}, cpus.Clock("performance", True)),
+        ({"intel_pstate/no_turbo": "1\n"}, cpus.Clock(None, False)),
+        (
+            {"cpufreq/boost": "1\n", "cpu0/cpufreq/scaling_governor": "schedutil", "cpu1/cpufreq/scaling_governor": "powersave"},
+            cpus.Clock("powersave/schedutil", True),
+        ),
+    ],
+)
+def test_clock(tmp_path: Path, fake, files: dict[str, str], expected: cpus.Clock) -> None:
+    node = fake.FakeNode(tmp_path, {f"/sys/devices/system/cpu/{name}": text for name, text in files.items()})
+    assert cpus.clock(node, (0, 1)) == expected
+
+
+def test_steal_is_a_share_of_all_time() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice: guest time is part of user time already
+    assert cpus.steal_share("cpu  100 0 100 700 0 0 0 100 50 0\ncpu0 1 1\n") == pytest.approx(0.1)
+    assert cpus.steal_share("intr 5") is None
+
+
+def test_notes_say_what_a_core_is() -> None:
+    note = cpus.core_note(virtualisation="KVM", smt=False, threads=1, boost=None, steal=0.02, cores=1.5, logical=4)
+    assert "virtual CPU under KVM" in note
+    assert "2 % since boot" in note
+    assert "1.5 of 4" in note
+    assert "physical core:" not in note
+
+    metal = cpus.core_note(virtualisation=None, smt=True, threads=2, boost=True, steal=None, cores=8, logical=8)
+    assert "2 hardware threads" in metal
+    assert "boosts" in metal
+    assert "virtual" not in metal

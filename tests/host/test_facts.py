@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pgherd.host import facts
+
+CAPTURED = Path(__file__).parents[1] / "fixtures/host/kvm-guest"
+
+# A bare-metal machine of two sockets with two threads per core, a mechanical and an NVMe disk (composed).
+METAL = {
+    "/proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz\nflags\t\t: fpu vmx ht\n",
+    "/proc/meminfo": "MemTotal:       16777216 kB\nMemAvailable:   12582912 kB\nSwapTotal:       2097152 kB\nHugePages_Total:     512\n",
+    "/proc/stat": "cpu  10 0 10 80 0 0 0 0 0 0\n",
+    "/proc/sys/kernel/hostname": "metal\n",
+    "/proc/sys/kernel/osrelease": "6.1.0-18-amd64\n",
+    "/etc/os-release": 'NAME="Debian GNU/Linux"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
+    "/sys/devices/system/cpu/smt/active": "1\n",
+    "/sys/devices/system/cpu/intel_pstate/no_turbo": "0\n",
+    "/sys/devices/system/node/online": "0-1\n",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+    "/sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
+    "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "512\n",
+    "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
+    "/sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages": "1\n",
+    "/sys/block/nvme0n1/dev": "259:0\n",
+    "/sys/block/nvme0n1/size": "1000215216\n",
+    "/sys/block/nvme0n1/queue/scheduler": "[none] mq-deadline\n",
+    "/sys/block/nvme0n1/queue/rotational": "0\n",
+    "/sys/block/sda/dev": "8:0\n",
+    "/sys/block/sda/size": "2048\n",
+    "/sys/block/sda/queue/scheduler": "none [mq-deadline] kyber bfq\n",
+    "/sys/block/sda/queue/rotational": "1\n",
+    "/sys/block/sr0/dev": "11:0\n",
+    "/sys/block/sr0/size": "0\n",
+    **{f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0,2\n" if cpu % 2 == 0 else "1,3\n" for cpu in range(4)},
+    **{f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in range(4)},
+}
+
+
+def test_captured_guest(tmp_path: Path, fake) -> None:
+    shutil.copytree(CAPTURED, tmp_path, dirs_exist_ok=True)
+    for controller in ("cpu", "cpuacct", "cpuset", "memory", "unified"):
+        (tmp_path / "sys/fs/cgroup" / controller).mkdir(parents=True)
+    found = facts.gather(fake.FakeNode(tmp_path))
+    assert (found.cores, found.logical_cpus, found.physical_cores, found.smt) == (2.0, 2, 2, False)
+    assert (found.numa_nodes, found.cpu_model, found.virtualisation) == (1, "AMD EPYC", "KVM")
+    assert (found.governor, found.boost, found.clock_source) == (None, None, "tsc")
+    assert found.memory == 24684096 * 1024
+    assert (found.cgroup, found.cgroup_writable) == ("hybrid", "/sys/fs/cgroup/memory")
+    assert found.transparent_huge_pages == "madvise"
+    assert found.huge_pages == {"2 MB": 0, "1 GB": 0}
+    assert [device.name for device in found.devices] == ["vda"]
+    assert found.devices[0].scheduler == "mq-deadline"
+    assert found.root is True
+    assert "virtual CPU under KVM" in found.core_note
+
+
+def test_bare_metal(tmp_path: Path, fake) -> None:
+    found = facts.gather(fake.unified(tmp_path, "/system.slice/x.scope", files=METAL))
+    assert (found.logical_cpus, found.physical_cores, found.smt, found.numa_nodes) == (4, 2, True, 2)
+    assert (found.governor, found.boost, found.virtualisation) == ("performance", True, None)
+    assert (found.memory, found.memory_available, found.swap) == (16 << 30, 12 << 30, 2 << 30)
+    assert found.huge_pages == {"2 MB": 512, "1 GB": 0, "64 kB": 1}
+    assert found.transparent_huge_pages == "always"
+    assert [(x.name, x.number, x.size, x.scheduler, x.rotational) for x in found.devices] == [
+        ("nvme0n1", "259:0", 1000215216 * 512, "none", False),
+        ("sda", "8:0", 1 << 20, "mq-deadline", True),
+    ]
+    assert (found.hostname, found.os, found.root) == ("metal", "Debian GNU/Linux 12 (bookworm)", False)
+    assert found.cgroup == "v2"
+    assert found.cgroup_writable == "/sys/fs/cgroup"
+    assert found.cgroup_missing == ""
+
+
+def test_a_container_has_what_its_group_leaves_it(tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path, "/", namespace=True, files=METAL, may_write="/nowhere")
+    group = tmp_path / "sys/fs/cgroup"
+    (group / "cpu.max").write_text("150000 100000\n")
+    (group / "memory.max").write_text(str(4 << 30))
+    (group / "memory.current").write_text(str(3 << 30))
+    (group / "memory.stat").write_text(f"anon 5\ninactive_file {2 << 30}\n")
+    found = facts.gather(node)
+    assert found.cores == 1.5
+    assert found.logical_cpus == 4
+    assert found.memory == 4 << 30
+    assert found.memory_available == 3 << 30
+    assert "1.5 of 4" in found.core_note
+    assert found.cgroup_writable is None
+    assert "Delegate=yes" in found.cgroup_missing
+    assert not list(group.glob("pgherd-*"))
+
+
+def test_an_unreadable_machine_still_has_facts(tmp_path: Path, fake) -> None:
+    found = facts.gather(fake.FakeNode(tmp_path))
+    assert found.cgroup == "none"
+    assert found.cgroup_writable is None
+    assert found.devices == ()
+
+
+def test_meminfo_keeps_page_counts() -> None:
+    assert facts.parse_meminfo("MemTotal:  2 kB\nHugePages_Total:  7\n") == {"MemTotal": 2048, "HugePages_Total": 7}
+
+
+def test_chosen() -> None:
+    assert facts.chosen("a [b-c] d") == "b-c"
+    assert facts.chosen("none") == "none"
+    assert facts.chosen("") is None

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import paths
+from pgherd.host.journal import Journal
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+
+NODE = LocalNode()
+
+
+def test_root_keeps_its_state_where_other_accounts_can_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert paths.state_dir() == Path("/var/lib/pgherd")
+    assert paths.cache_dir() == Path("/var/cache/pgherd")
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_xdg_variables_win(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setenv("XDG_STATE_HOME", "/srv/state")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/srv/cache")
+    assert paths.state_dir() == Path("/srv/state/pgherd")
+    assert paths.cache_dir() == Path("/srv/cache/pgherd")
+
+
+def test_a_user_keeps_it_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/alice")
+    assert paths.state_dir() == Path("/home/alice/.local/state/pgherd")
+
+
+def test_sockets_get_a_short_private_directory(tmp_path: Path) -> None:
+    journal = Journal.open(NODE, tmp_path, "run")
+    root = Path(paths.socket_root(NODE, journal))
+    try:
+        assert len(os.fsencode(root)) <= paths.SOCKET_ROOT_MAX
+        assert stat.S_IMODE(root.stat().st_mode) == 0o711
+        socket = paths.check_socket_path(f"{root}/{'c' * 12}/{'s' * 12}", 65535)
+        assert len(socket) < paths.SOCKET_PATH_MAX
+    finally:
+        journal.close()
+    assert not root.exists()
+
+
+def test_a_long_runtime_directory_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 60)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    journal = Journal.open(NODE, tmp_path, "run")
+    try:
+        assert paths.socket_root(NODE, journal).startswith("/tmp/pgherd-")
+    finally:
+        journal.close()
+
+
+def test_too_long_a_socket_path() -> None:
+    with pytest.raises(CapabilityError, match="120 bytes.*107"):
+        paths.check_socket_path("/" + "d" * 105, 5432)
+
+
+def test_the_first_closed_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged for an account that owns nothing here."""
+    stranger = pwd.struct_passwd(("stranger", "x", 3_999_999, 3_999_999, "", "/", "/bin/false"))
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: stranger)
+    monkeypatch.setattr(os, "getgrouplist", lambda name, group: [group])
+    (tmp_path / "open/closed/data").mkdir(parents=True)
+    (tmp_path / "open/closed").chmod(0o700)
+    (tmp_path / "open").chmod(0o711)
+    above = next((str(x) for x in [*reversed(tmp_path.parents), tmp_path] if not x.stat().st_mode & stat.S_IXOTH), None)
+    assert paths.unreachable(tmp_path / "open/closed/data", "stranger") == (above or str(tmp_path / "open/closed"))
+    assert paths.unreachable(tmp_path / "open", "stranger") == above
+    assert paths.unreachable("/usr/bin", "stranger") is None
+    assert paths.unreachable("/usr/does-not-exist/x", "stranger") is None
+    assert paths.unreachable(tmp_path / "open/closed", None) is None
+
+
+def test_owner_and_group_bits_count_for_owner_and_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getgrouplist", lambda name, group: [group])
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        found = os.stat(directory)
+        for uid, gid, mode, may in (
+            (found.st_uid, found.st_gid, 0o700, True),
+            (found.st_uid + 1, found.st_gid, 0o710, True),
+            (found.st_uid + 1, found.st_gid, 0o701, False),
+            (found.st_uid + 1, found.st_gid + 1, 0o701, True),
+            (found.st_uid + 1, found.st_gid + 1, 0o710, False),
+        ):
+            os.chmod(directory, mode)
+            account = pwd.struct_passwd(("one", "x", uid, gid, "", "/", "/bin/false"))
+            monkeypatch.setattr(pwd, "getpwnam", lambda name, account=account: account)
+            assert paths.unreachable(directory, "one") == (None if may else directory)

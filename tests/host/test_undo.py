@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pgherd.host import processes
+from pgherd.host.undo import MARKER, UNDO, Kill, ReleaseSharedMemory, RemoveCgroup, RemoveTree, Scene, Write
+from pgherd.node.local import LocalNode
+
+NODE = LocalNode()
+
+
+def test_a_recycled_pid_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        start = processes.start_time(NODE, process.pid)
+        assert start is not None
+        assert Kill(pid=process.pid, start=start + 1).play(Scene(NODE, "id")) is None
+        assert process.poll() is None
+        assert Kill(pid=process.pid, start=start).play(Scene(NODE, "id")) == f"ended process {process.pid}"
+        assert process.wait() == -9
+        assert Kill(pid=process.pid, start=start).play(Scene(NODE, "id")) is None
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1])
+def test_pids_with_a_meaning_of_their_own_are_refused(pid: int) -> None:
+    with pytest.raises(ValidationError):
+        Kill(pid=pid, start=1)
+
+
+def test_a_tree_goes_only_with_its_own_journal(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "data/base").mkdir(parents=True)
+    (tree / MARKER).write_text("mine\n")
+    inner = RemoveTree(path=str(tree / "data"))
+    with pytest.raises(OSError, match="carries no"):
+        inner.play(Scene(NODE, "other"))
+    assert inner.play(Scene(NODE, "mine")) == f"removed {tree}/data", "a directory around it carries the marker"
+    assert tree.exists()
+    assert RemoveTree(path=str(tree)).play(Scene(NODE, "mine")) == f"removed {tree}"
+    assert RemoveTree(path=str(tree)).play(Scene(NODE, "mine")) is None
+
+
+def test_an_empty_tree_without_marker_goes(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    assert RemoveTree(path=str(tmp_path / "tree")).play(Scene(NODE, "mine")) is not None
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").touch()
+    (tmp_path / MARKER).write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError):
+        RemoveTree(path=str(tmp_path / "link")).play(Scene(NODE, "mine"))
+    assert (tmp_path / "precious/file").exists()
+
+
+@pytest.mark.parametrize("path", ["/", "relative", "/a/../b", "/a//b", "/a/"])
+def test_only_plain_absolute_paths_are_removed(path: str) -> None:
+    with pytest.raises(ValidationError):
+        RemoveTree(path=path)
+
+
+@pytest.mark.parametrize("path", ["/sys/fs/cgroup", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/pgherd-x/../system.slice"])
+def test_only_our_own_groups_are_removed(path: str) -> None:
+    with pytest.raises(ValidationError):
+        RemoveCgroup(paths=(path,))
+
+
+def test_write_restores_only_what_differs(tmp_path: Path) -> None:
+    knob = tmp_path / "nr_hugepages"
+    knob.write_text("512\n")
+    undo = Write(path=str(knob), value="0\n")
+    assert undo.play(Scene(NODE, "id", same_boot=False)) is None
+    assert undo.play(Scene(NODE, "id")) == f"wrote 0 back to {knob}"
+    assert undo.play(Scene(NODE, "id")) is None
+    assert Write(path=str(tmp_path / "gone"), value="0").play(Scene(NODE, "id")) is None
+
+
+def test_a_missing_data_directory_has_nothing_to_release(tmp_path: Path) -> None:
+    assert ReleaseSharedMemory(data_directory=str(tmp_path / "gone")).play(Scene(NODE, "id")) is None
+
+
+def test_every_kind_survives_the_way_through_the_journal() -> None:
+    for undo in (
+        Kill(pid=5, start=6),
+        RemoveCgroup(paths=("/sys/fs/cgroup/pgherd-a",)),
+        Write(path="/x", value="y"),
+        ReleaseSharedMemory(data_directory="/d"),
+        RemoveTree(path="/t"),
+    ):
+        assert UNDO.validate_json(UNDO.dump_json(undo)) == undo
+
+
+def test_processes_in_nested_groups_are_ended_first(tmp_path: Path, fake) -> None:
+    node = fake.unified(tmp_path, "/")
+    top = "/sys/fs/cgroup/pgherd-a"
+    for pid, group in ((51, top), (52, f"{top}/db01"), (53, f"{top}/db01/deep")):
+        node.make_dir(group)
+        node.add_process(pid, group.removeprefix("/sys/fs/cgroup"))
+    assert RemoveCgroup(paths=(top,)).play(Scene(node, "id")) == f"removed control group {top} and ended 3 processes in it"
+    assert sorted(node.killed) == [51, 52, 53]
+    assert not node.exists(top)
+    assert RemoveCgroup(paths=(top,)).play(Scene(node, "id")) is None

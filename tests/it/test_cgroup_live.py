@@ -1,0 +1,183 @@
+"""Control groups of this machine's own kernel, whichever version holds the cpu and memory controllers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import cgroup_base, processes
+from pgherd.host.cgroups import HostGroup, Limits
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal, clean
+from pgherd.model.deployment import Container, Host
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.runtimes.cgroup import CgroupRuntime
+
+NODE = LocalNode()
+MEMORY = 64 << 20
+
+
+@pytest.fixture
+def base() -> cgroup_base.Base:
+    try:
+        return cgroup_base.find(NODE)
+    except cgroup_base.NoBase as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def group(base: cgroup_base.Base, tmp_path: Path) -> Iterator[HostGroup]:
+    journal = Journal.open(NODE, tmp_path, "test")
+    host = HostGroup(NODE, journal, base, f"test-{os.getpid()}")
+    host.make(Limits())
+    try:
+        yield host
+    finally:
+        assert host.close() == []
+        assert journal.close() == []
+
+
+def memory_limit(groups: dict[str, str]) -> int:
+    path = f"{groups['memory']}/memory.limit_in_bytes" if "memory" in groups else f"{groups['v2']}/memory.max"
+    return int(NODE.read(path))
+
+
+def test_a_quota_limits(group: HostGroup) -> None:
+    """A busy loop of one second of wall time under a quarter of a core uses about a quarter of a second of CPU."""
+    groups = group.add("db01", Limits(cores=0.25))
+    loop = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    done = NODE.run(Command((sys.executable, "-S", "-c", loop), join=group.join("db01")))
+    assert done.code == 0, done.err
+    # On a crowded machine it may get less than its quota, but never more; one period's grace at each end.
+    assert 0.05 <= float(done.out) <= 0.35
+    statistics = dict(
+        line.split() for line in NODE.read(f"{groups['cpu'] if 'cpu' in groups else groups['v2']}/cpu.stat").decode().splitlines()
+    )
+    assert int(statistics["nr_throttled"]) > 0
+
+
+def test_limits_read_back_and_change(group: HostGroup) -> None:
+    groups = group.add("db01", Limits(cores=0.5, memory=MEMORY, weight=200))
+    assert memory_limit(groups) == MEMORY
+    if "cpu" in groups:
+        assert NODE.read(f"{groups['cpu']}/cpu.cfs_quota_us") == b"50000\n"
+        assert NODE.read(f"{groups['cpu']}/cpu.shares") == b"2048\n"
+    else:
+        assert NODE.read(f"{groups['v2']}/cpu.max") == b"50000 100000\n"
+        assert NODE.read(f"{groups['v2']}/cpu.weight") == b"200\n"
+    group.change("db01", Limits(memory=2 * MEMORY))
+    assert memory_limit(groups) == 2 * MEMORY
+    group.change(None, Limits(memory=4 * MEMORY))
+    assert memory_limit(group.groups()) == 4 * MEMORY
+
+
+def test_memory_is_limited(group: HostGroup) -> None:
+    """Twice the limit, all of it touched, ends in a kill or in swap, but never in more memory than the limit."""
+    groups = group.add("db01", Limits(memory=MEMORY))
+    script = f"b = bytearray({2 * MEMORY})\nb[::4096] = b'x' * len(b[::4096])\nprint('held')"
+    done = NODE.run(Command((sys.executable, "-S", "-c", script), join=group.join("db01")))
+    peak = f"{groups['memory']}/memory.max_usage_in_bytes" if "memory" in groups else f"{groups['v2']}/memory.peak"
+    if NODE.exists(peak):
+        assert int(NODE.read(peak)) <= MEMORY
+    assert done.code == -signal.SIGKILL or gather(NODE).swap > 0
+
+
+def test_a_process_is_inside_before_it_execs(group: HostGroup) -> None:
+    group.add("db01", Limits())
+    done = NODE.run(Command(("cat", "/proc/self/cgroup"), join=group.join("db01")))
+    inside = [line for line in done.out.splitlines() if line.endswith(f"/{group.name}/db01")]
+    assert len(inside) == len(group.join("db01"))
+
+
+def test_remove_ends_what_runs_inside(group: HostGroup) -> None:
+    groups = group.add("db01", Limits())
+    process = NODE.spawn(Command(("sleep", "300"), join=group.join("db01")))
+    assert processes.wait_until(lambda: str(process.pid).encode() in NODE.read(f"{next(iter(groups.values()))}/cgroup.procs").split())
+    group.remove("db01")
+    assert process.wait(5) == -signal.SIGKILL
+    assert not any(NODE.exists(path) for path in groups.values())
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from pgherd.host import cgroup_base
+from pgherd.host.cgroups import HostGroup, Limits
+from pgherd.host.journal import Journal
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+node = LocalNode()
+host = HostGroup(node, Journal.open(node, Path(sys.argv[1]), "doomed"), cgroup_base.find(node), sys.argv[2])
+host.make(Limits())
+host.add("db01", Limits(cores=0.5))
+host.add("db02", Limits(cores=0.5))
+# Out of the reach of the owner's own death: the group alone holds it.
+node.run(Command(("/bin/sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo"), join=host.join("db01")))
+print(*host.groups().values(), flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.usefixtures("base")
+def test_clean_after_kill_9_of_the_owner(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), f"doomed-{os.getpid()}"], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    paths = owner.stdout.readline().split()
+    assert paths
+    inside = NODE.read(f"{paths[0]}/db01/cgroup.procs").split()
+    assert len(inside) == 1
+    owner.kill()
+    owner.wait()
+
+    said = clean(NODE, tmp_path)
+
+    assert "ended 1 process in it" in said[0]
+    assert [path for path in paths if NODE.exists(path)] == []
+    assert processes.start_time(NODE, int(inside[0])) is None
+    assert clean(NODE, tmp_path) == []
+
+
+@pytest.mark.usefixtures("base")
+def test_the_runtime_from_open_to_close(tmp_path: Path) -> None:
+    journal = Journal.open(NODE, tmp_path, "test")
+    facts = gather(NODE)
+    runtime = CgroupRuntime(NODE, journal, facts, f"rt-{os.getpid()}")
+    able = runtime.capabilities()
+    assert (able.available, able.cpu_quota, able.memory_limit, able.accounting) == (True, True, True, True)
+    runtime.open(Host(memory=4 * MEMORY))
+    try:
+        room = runtime.create(Container(name="db01", runtime="cgroup", vcpus=0.5, cpu_mode="quota", memory=MEMORY))
+        assert memory_limit(dict(room.groups)) == MEMORY
+        pinned = runtime.create(Container(name="db02", runtime="cgroup", vcpus=1, cpu_mode="cpuset"))
+        done = NODE.run(Command(("grep", "Cpus_allowed_list", "/proc/self/status"), join=pinned.join, cpus=pinned.cpus))
+        assert len(done.out.split()[1].split(",")) == 1
+        assert "-" not in done.out.split()[1]
+        if "v2" in room.groups:
+            assert NODE.exists(f"{room.groups['v2']}/cpu.pressure") == NODE.exists("/proc/pressure/cpu")
+        runtime.destroy("db01")
+        assert not NODE.exists(room.join[0])
+    finally:
+        runtime.close()
+    assert journal.close() == []
+    assert not any(NODE.exists(path) for path in pinned.groups.values())
+
+
+def test_a_container_may_ask_for_more_cores_than_its_host_has(base: cgroup_base.Base, tmp_path: Path) -> None:
+    """v1 refuses a child more than its parent; the runtime grants what comes to the same."""
+    journal = Journal.open(NODE, tmp_path, "test")
+    host = HostGroup(NODE, journal, base, f"over-{os.getpid()}")
+    host.make(Limits(cores=0.5))
+    try:
+        groups = host.add("db01", Limits(cores=4))
+        if "cpu" in groups:
+            assert NODE.read(f"{groups['cpu']}/cpu.cfs_quota_us") == b"50000\n"
+    finally:
+        assert host.close() == []
+        journal.close()
