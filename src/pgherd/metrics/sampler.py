@@ -14,13 +14,15 @@ class Metric:
     """One metric: its name (``cpu.user``), unit of a *reading*, kind, and what it means.
 
     A counter only grows; over a window it becomes a rate per second (a counter of CPU seconds becomes cores). A gauge
-    becomes its mean over the window.
+    becomes its mean over the window. ``resets`` counters may start from zero again (a server's statistics after a
+    crash); a smaller reading of any other counter is a torn one and is bridged.
     """
 
     name: str
     unit: str
     kind: Literal["counter", "gauge"]
     help: str
+    resets: bool = False
 
 
 @dataclass(frozen=True)

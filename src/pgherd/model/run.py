@@ -7,8 +7,10 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from pgherd.model.base import Model
+from pgherd.model.deployment import RuntimeName
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Analysis
+from pgherd.model.thresholds import Thresholds
 
 SCHEMA = "pgherd/run/1"
 
@@ -20,6 +22,20 @@ class LoggedProposal(Model):
     after: int
     trials: list[str] = Field(default_factory=list)
     stop: str | None = None
+
+
+class Surroundings(Model):
+    """What a run needs of its host beside the deployment: kept so that it can be resumed as it was begun.
+
+    ``cores`` and ``memory`` (bytes) are the budget reserved; ``platform`` are the parts to account for by name,
+    ``process=NAME`` or ``cgroup=PATH``.
+    """
+
+    runtime: RuntimeName
+    run_as: str | None = None
+    cores: float
+    memory: int
+    platform: tuple[str, ...] = ()
 
 
 class RunRecord(Model):
@@ -36,6 +52,8 @@ class RunRecord(Model):
     run: str
     study: str
     options: dict[str, Any]
+    surroundings: Surroundings | None = None
+    thresholds: Thresholds = Thresholds()
     command: list[str] = Field(default_factory=list)
     state: Literal["running", "finished", "interrupted", "failed"] = "running"
     started: float

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from pgherd.drivers import registry as drivers
 from pgherd.drivers.driver import Driver, Endpoint, Window
-from pgherd.metrics import aggregate, spool
+from pgherd.metrics import aggregate
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ProcessView, View
+from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult
@@ -24,7 +25,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Node, Process, Sampling, Source
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
-from pgherd.store.samples import Sample, write_samples
+from pgherd.store.samples import write_samples
 
 _WATCH_SECONDS = 0.5
 _END_SECONDS = 30.0
@@ -105,7 +106,8 @@ def _start(node: Node, phase: Phase, stage: Stage, scratch: Path, running: list[
         output = scratch / target.replace("/", ".")
         node.make_dir(str(output), mode=0o700, user=stage.account)
         endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
-        argv = driver.argv(load, endpoint, phase.ramp + phase.seconds + _SLACK_SECONDS)
+        readable = load.model_copy(update={"scripts": tuple(stage.script(script) for script in load.scripts)})
+        argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_SECONDS)
         inside = load.place == "inside"
         command = Command(
             argv,
@@ -192,16 +194,21 @@ def _drivers_view(view: View, running: list[_Running]) -> View:
     return View(processes=[ProcessView(f"driver:{one.target}", one.process.pid) for one in running])
 
 
-def _parse(directory: Path) -> list[Sample]:
+def _parse(directory: Path) -> list[SpoolReading]:
+    """Parse the spool into Parquet; what could not be read is said in a text file beside it."""
     file = directory / "spool.jsonl"
     with open(file) as lines:
-        readings = list(spool.readings(lines))
+        spool = Spool(lines)
+        readings = list(spool)
     write_samples(directory, readings)
+    if spool.failures:
+        said = [f"{source.entity} ({source.where}): {f.count} times: {f.last}" for source, f in spool.failures.items()]
+        (directory / "samples" / "not-read.txt").write_text("\n".join(said) + "\n")
     file.unlink()
     return readings
 
 
-def _result(played: _Played, readings: list[Sample], directory: Path, number: int) -> PhaseResult:
+def _result(played: _Played, readings: list[SpoolReading], directory: Path, number: int) -> PhaseResult:
     phase, planned = played.phase, played.stop - played.start
     texts = {one.target: _texts(one.output) for one in played.running}
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pgherd.metrics.sampler import View
+from pgherd.model.load import Script
 from pgherd.runtimes.runtime import Room
 
 
@@ -29,6 +30,10 @@ class Stage(Protocol):
 
     def reach(self, target: str) -> Reach:
         """The way to a target of the deployment."""
+        ...
+
+    def script(self, script: Script) -> Script:
+        """The same script where the drivers' account can read it."""
         ...
 
     def view(self) -> View:

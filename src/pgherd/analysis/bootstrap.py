@@ -1,0 +1,81 @@
+"""Intervals by resampling: of a fitted model's parameters, and of anything computed from the means of repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pgherd.analysis.fit import Array, Fit, observations
+
+OWN = 5
+"""Repeats from which on a point's own spread is used; below it is pooled with that of the other points."""
+
+
+def percentiles(draws: Array, confidence: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of draws; infinite draws are kept, so that an end can be infinite (the data do not bound it)."""
+    ordered = np.sort(draws)
+    tail = (1 - confidence) / 2
+    last = len(ordered) - 1
+    return float(ordered[math.floor(tail * last)]), float(ordered[math.ceil((1 - tail) * last)])
+
+
+def bootstrap_fit(
+    fitted: Fit, loads: Sequence[float], throughputs: Sequence[float], *, resamples: int = 200, seed: int = 1, confidence: float = 0.95
+) -> Fit:
+    """Add percentile intervals of the parameters, the knee and the peak, by a residual bootstrap.
+
+    Residuals in the units of the weights (relative or equal), centred and inflated by √(n/(n−p)) for the parameters
+    spent, are drawn anew at every observation, and the model is fitted again (Davison and Hinkley 1997, section 6.2).
+    What a model cannot follow counts as noise here, so a poor model gets wide intervals. Seeded: the same data give the
+    same intervals. A fit with no more observations than parameters is returned as it is.
+    """
+    x, y = observations(loads, throughputs)
+    spent = len(fitted.parameters)
+    if len(x) <= spent:
+        return fitted
+    curve = fitted.model.curve(fitted.vector, x)
+    scale = y if fitted.weights == "relative" else np.full_like(y, y.mean())
+    residuals = (y - curve) / scale * math.sqrt(len(x) / (len(x) - spent))
+    residuals -= residuals.mean()
+    rng = np.random.default_rng(seed)
+    drawn = curve + scale * rng.choice(residuals, size=(resamples, len(x)))
+    drawn = np.maximum(drawn, y.min() * 1e-3)  # a throughput cannot be negative
+    again = drawn if fitted.weights == "relative" else np.full_like(drawn, y.mean())
+    estimates = fitted.model.estimate(x, drawn, again)
+    intervals = {name: percentiles(estimates[:, i], confidence) for i, name in enumerate(fitted.model.parameters)}
+    for name, find in (("knee", fitted.model.knee), ("peak", fitted.model.peak)):
+        if getattr(fitted, name) is not None:
+            found = [find(row) for row in estimates]
+            low, high = percentiles(np.array([math.inf if value is None else value for value in found]), confidence)
+            last = np.unique(x)[-2:]
+            if name == "knee" and last[0] * (1 - 1e-9) <= high <= last[-1]:
+                high = float(last[-1])  # with one load beyond it, a knee fits alike anywhere between the last two
+            intervals[name] = (low, high)
+    return replace(fitted, intervals=intervals)
+
+
+def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed: int = 1) -> Array | None:
+    """Draw plausible true means of several points, shape (resamples, points).
+
+    Each mean is moved by its standard error times a draw of Student's t. The relative spread is the point's own from
+    five repeats on, else pooled over all points with fewer (which assumes that they are about equally noisy in relative
+    terms). None where there is no spread to be known: fewer than three degrees of freedom.
+    """
+    means = np.array([math.fsum(values) / len(values) for values in repeats])
+    own = [np.var(np.asarray(v) / m, ddof=1) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
+    small = [i for i, v in enumerate(repeats) if len(v) < OWN]
+    degrees = sum(len(repeats[i]) - 1 for i in small)
+    if small and degrees < 3:
+        small, degrees = list(range(len(repeats))), sum(len(v) - 1 for v in repeats)
+        if degrees < 3:
+            return None
+    pooled = sum(own[i] * (len(repeats[i]) - 1) for i in small) / degrees if small else 0.0
+    rng = np.random.default_rng(seed)
+    draws = np.empty((resamples, len(means)))
+    for i, values in enumerate(repeats):
+        variance, free = (pooled, degrees) if i in small else (own[i], len(values) - 1)
+        draws[:, i] = means[i] * (1 + math.sqrt(variance / len(values)) * rng.standard_t(free, resamples))
+    return np.maximum(draws, means * 1e-3)

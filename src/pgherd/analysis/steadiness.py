@@ -1,0 +1,67 @@
+"""How steady a throughput is over hours: drift, worst window, spread."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pgherd.analysis.intervals import Estimate, student
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """``drift`` is the relative change per hour (0.01 = +1 %/h); ``worst`` the smallest window over the median, and
+    ``worst_at`` its place in the series; ``variation`` the coefficient of variation; ``autocorrelation`` that of the
+    residuals at lag 1."""
+
+    drift: Estimate
+    worst: float
+    worst_at: int
+    variation: float
+    autocorrelation: float
+
+
+def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence: float = 0.95) -> Steadiness:
+    """Judge a series of window throughputs.
+
+    Drift is the least-squares slope over time, relative to the mean. Neighbouring windows resemble each other, so the
+    number of independent ones is taken as n (1−ρ)/(1+ρ), ρ being the residuals' lag-1 autocorrelation (at least 0); no
+    interval where fewer than three would remain beyond the two parameters (Santer et al. 2000).
+
+    Args:
+        hours: middle of each window, in hours.
+        throughputs: mean throughput in each.
+        confidence: of the drift's interval.
+
+    Raises:
+        ValueError: fewer than two windows, or a mean that is not above zero.
+    """
+    n = len(throughputs)
+    if n < 2 or len(hours) != n:
+        raise ValueError(f"steadiness needs two windows or more with one time each, not {n} and {len(hours)}")
+    mean = math.fsum(throughputs) / n
+    if mean <= 0:
+        raise ValueError(f"steadiness needs a mean above zero, not {mean:g}")
+    centre = math.fsum(hours) / n
+    spread = math.fsum((t - centre) ** 2 for t in hours)
+    slope = math.fsum((t - centre) * (x - mean) for t, x in zip(hours, throughputs, strict=True)) / spread
+    residuals = [x - mean - slope * (t - centre) for t, x in zip(hours, throughputs, strict=True)]
+    squares = math.fsum(r * r for r in residuals)
+    lag = math.fsum(a * b for a, b in itertools.pairwise(residuals))
+    rho = min(max(lag / squares, 0.0), 0.99) if squares > 0 else 0.0
+    independent = n * (1 - rho) / (1 + rho)
+    method = "least-squares slope over the windows' mean"
+    if independent < 5:
+        note = f"no interval: {n} windows are worth {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f}); 5 are needed"
+        drift = Estimate(slope / mean, None, None, None, n, method, note)
+    else:
+        error = math.sqrt(squares / (independent - 2) / spread)
+        half = student(confidence, independent - 2) * error / mean
+        method += f", t interval for {independent:.0f} independent windows"
+        drift = Estimate(slope / mean, slope / mean - half, slope / mean + half, confidence, n, method)
+    worst = min(range(n), key=throughputs.__getitem__)
+    median = statistics.median(throughputs)
+    return Steadiness(drift, throughputs[worst] / median if median > 0 else 0.0, worst, statistics.stdev(throughputs) / mean, rho)

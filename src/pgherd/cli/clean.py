@@ -1,0 +1,52 @@
+"""``pgherd clean``: take back what killed runs left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+
+
+@click.command("clean")
+@click.option("--golden", is_flag=True, help="Also remove the golden copies (loaded databases kept for the next run).")
+@runs_option
+@json_option
+def command(golden: bool, runs: Path, as_json: bool) -> int:
+    """Undo every host change and remove what interrupted runs left: processes, control groups, shared memory, sockets,
+    data directories, half-written trials. Finished trials stay, and runs that are alive are left alone."""
+    from pgherd.host import journal, paths
+    from pgherd.model.errors import RunDirectoryError
+    from pgherd.node.local import LocalNode
+    from pgherd.store.run_directory import RunDirectory
+
+    node = LocalNode()
+    said = journal.clean(node, paths.state_dir())
+    for directory in RunDirectory.all(runs):
+        if directory.alive():
+            continue
+        dropped = directory.drop_partial()
+        said += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
+        try:
+            record = directory.record()
+        except RunDirectoryError as error:
+            said.append(f"left alone: {error}")
+            continue
+        if record.state == "running":
+            directory.save(record.model_copy(update={"state": "interrupted", "error": "its process was killed"}))
+            said.append(f"run {directory.name} was killed; 'pgherd resume {directory.name}' goes on with it")
+    if golden:
+        from pgherd.postgres import golden as copies
+
+        said += [f"removed golden copy {name}" for name in copies.prune(node, str(paths.cache_dir()))]
+    failed = any(line.startswith("not undone") for line in said)
+    if as_json:
+        print_document({"schema": "pgherd/clean/1", "done": said, "clean": not failed})
+    else:
+        console = answer_console()
+        for line in said:
+            console.print(line, markup=False)
+        if not said:
+            console.print("Nothing was left: no process, control group, directory or unfinished trial of a dead run.")
+    return 1 if failed else 0

@@ -1,0 +1,141 @@
+"""From options to a finished run: what all studies' verbs share."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pgherd import __version__
+from pgherd.cli import plan
+from pgherd.cli.output import answer_console, print_document, progress_console
+from pgherd.cli.progress import TerminalProgress
+from pgherd.cli.scenarios import request, write_scenario
+from pgherd.model.base import Model
+from pgherd.model.errors import RunDirectoryError
+from pgherd.model.run import RunRecord, Surroundings
+from pgherd.node.local import LocalNode
+from pgherd.runner.fleet import Fleet
+from pgherd.runner.loop import execute
+from pgherd.runner.prepare import prepare, runnable, study_of, with_inputs
+from pgherd.runner.session import session
+from pgherd.store.run_directory import RunDirectory
+
+
+def launch(
+    study: str,
+    options: dict[str, Any],
+    *,
+    runs: Path,
+    dry_run: bool = False,
+    scenario: Path | None = None,
+    report: bool = True,
+    as_json: bool = False,
+    title: str = "",
+) -> int:
+    """Run a study from what its user said; returns the exit code.
+
+    Raises:
+        PgherdError: bad options, something this host cannot do, or a run that failed.
+    """
+    asked = request(study, options)
+    if scenario is not None:
+        write_scenario(scenario, study, options)
+        if as_json:
+            print_document({"schema": "pgherd/scenario-written/1", "path": str(scenario)})
+        else:
+            answer_console().print(f"Wrote {scenario}; 'pgherd run {scenario}' runs it.", markup=False)
+        return 0
+    node = LocalNode()
+    if dry_run:
+        prepared = prepare(node, study, asked, dry=True)
+        proposal = study_of(study).propose(prepared.options, [])
+        if as_json:
+            print_document(plan.document(prepared, proposal))
+        else:
+            plan.show(answer_console(), prepared, proposal)
+        return 0
+    console = progress_console()
+    with TerminalProgress(console) as watcher:
+        if title:
+            watcher.note(title)
+        watcher.setup("looking at this host")
+        prepared = prepare(node, study, asked)
+        for choice in prepared.choices:
+            watcher.note(choice)
+        directory = RunDirectory.create(runs, study)
+        kept = with_inputs(node, prepared.options, directory.path / "inputs")
+        record = RunRecord(
+            run=directory.name,
+            study=study,
+            options=kept.model_dump(mode="json"),
+            surroundings=prepared.surroundings,
+            thresholds=prepared.thresholds,
+            command=["pgherd", *sys.argv[1:]],
+            started=time.time(),
+            pgherd=__version__,
+            hosts={"local": prepared.facts},
+            postgres={prepared.installation.bin: prepared.installation.version},
+            tools={"pgbench": prepared.installation.version, "python": sys.version.split()[0]},
+            choices=list(prepared.choices),
+        )
+        directory.save(record)
+        record = _execute(node, directory, record, kept, prepared.surroundings, watcher)
+    return _conclude(directory, record, report=report, as_json=as_json)
+
+
+def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
+    """Go on with a run, after the trials that are finished; returns the exit code.
+
+    Raises:
+        PgherdError: the run is alive, cannot be read, or what it needs is not on this host any more.
+    """
+    record = directory.record()
+    if record.surroundings is None:
+        raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
+    if record.state != "finished":
+        options = study_of(record.study).options.model_validate(record.options)
+        node = LocalNode()
+        with TerminalProgress(progress_console()) as watcher:
+            watcher.note(f"Resuming {directory.name} after {len(directory.results())} finished trials.")
+            record = _execute(node, directory, record, options, record.surroundings, watcher)
+    return _conclude(directory, record, report=report, as_json=as_json)
+
+
+def _execute(
+    node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: Surroundings, watcher: TerminalProgress
+) -> RunRecord:
+    try:
+        with directory.locked(), session(node, directory.name, surroundings, watcher) as opened:
+            installations = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
+            fleet = Fleet(opened, installations, watcher)
+            try:
+                return execute(directory, record, study_of(record.study), options, fleet, record.thresholds, watcher)
+            finally:
+                fleet.close()
+    except KeyboardInterrupt:
+        done = len(directory.results())
+        watcher.note(f"Interrupted; {done} finished trials are kept. Go on with: pgherd resume {_shown(directory)}")
+        raise
+
+
+def _shown(directory: RunDirectory) -> str:
+    """How to name the run on a command line from here."""
+    default = Path("pgherd-runs")
+    return directory.name if directory.path.parent == default else shlex.quote(str(directory.path))
+
+
+def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
+    """Make the report and print the answer; exit code 1 for grade C, or no answer at all."""
+    from pgherd.report import build, document, terminal
+
+    results = directory.results()
+    if report:
+        build.build(directory.path, record, results)
+    if as_json:
+        print_document(document.document(record, results))
+    else:
+        terminal.show(answer_console(), record, results, directory.path)
+    return 1 if record.analysis is None or record.analysis.grade == "C" else 0

@@ -1,0 +1,81 @@
+"""``--dry-run``: what a command would do, in words and as a document. Nothing happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pgherd.model.finding import Proposal
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes, format_seconds
+from pgherd.runner.prepare import Prepared
+
+
+def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
+    """The plan as the JSON document of ``--dry-run --json``."""
+    trials: tuple[Trial, ...] = proposal.trials
+    return {
+        "schema": "pgherd/plan/1",
+        "study": prepared.study,
+        "options": prepared.options,
+        "deployment": trials[0].deployment if trials else None,
+        "trials": [{"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "intents": t.intents} for t in trials],
+        "worst_case_trials": proposal.worst_case,
+        "seconds": sum(trial.seconds() for trial in trials),
+        "disk_bytes": prepared.disk,
+        "memory_bytes": prepared.memory,
+        "host_changes": list(prepared.host_changes),
+        "choices": list(prepared.choices),
+        "settings": [setting.__dict__ for setting in prepared.settings],
+    }
+
+
+def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
+    """The plan for a reader."""
+    trials: tuple[Trial, ...] = proposal.trials
+    deployment = trials[0].deployment
+    servers = list(deployment.servers())
+    _, container, server = servers[0]
+    limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
+    limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
+
+    def say(text: str) -> None:
+        console.print(text, markup=False)
+
+    say(f"Deployment: {len(servers)} containers ({container.runtime}; {', '.join(limits)} each), each with one PostgreSQL {server.version}")
+    say(f"  from {server.bin}, each with one database of scale {server.databases[0].scale}.")
+    say(f"Load: {_load(trials[0])}.")
+    for choice in prepared.choices:
+        say(f"  {choice}")
+    table = Table(box=None, pad_edge=False, header_style="bold", title="Trials, in the order in which they run", title_justify="left")
+    for name in ("trial", "state", "loaded databases", "seconds"):
+        table.add_column(name, justify="left" if name in ("trial", "state") else "right")
+    for trial in trials:
+        table.add_row(trial.key(), trial.state, str(len(trial.phases[0].loads)), f"{trial.seconds():g}")
+    console.print(table)
+    planned = sum(trial.seconds() for trial in trials)
+    worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case else ""
+    say(f"Time: {len(trials)} trials, {format_seconds(planned)} under load{worst}.")
+    say(f"Disk: {format_bytes(prepared.disk)} while it runs. Memory: {format_bytes(prepared.memory)}.")
+    say("Host changes, all taken back at the end: " + "; ".join(prepared.host_changes) + ".")
+    settings = Table(
+        box=None, pad_edge=False, header_style="bold", title="Settings that differ from PostgreSQL's default", title_justify="left"
+    )
+    for name in ("setting", "value", "default", "why"):
+        settings.add_column(name, overflow="fold")
+    for setting in prepared.settings:
+        settings.add_row(setting.name, setting.value, setting.default, setting.why)
+    console.print(settings)
+
+
+def _load(trial: Trial) -> str:
+    load = next(iter(trial.phases[0].loads.values()))
+    names = [(script.source.removeprefix("builtin:"), script.weight) for script in load.scripts]
+    scripts = ", ".join(name + (f"@{weight}" if len(names) > 1 else "") for name, weight in names)
+    kind = f"open loop at {load.rate:g} transactions/s" if load.rate else "closed loop"
+    return (
+        f"{load.driver} {scripts}, {load.clients} clients on {load.threads} threads per database, {kind}, "
+        f"protocol {load.protocol}, clients {load.place} the containers"
+    )

@@ -1,0 +1,49 @@
+"""``pgherd report``: make a report again, or overlay several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.model.errors import UsageError
+
+
+@click.command("report")
+@click.argument("runs_wanted", metavar="RUN…", nargs=-1, required=True)
+@click.option("--png", is_flag=True, help="Write each figure as PNG too.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file for several runs.  [default: overlay.html]")
+@runs_option
+@json_option
+def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Path, as_json: bool) -> int:
+    """Make the report of one run from its directory alone, or overlay several runs in one page. It needs no PostgreSQL
+    and no access to the host that was measured. RUN is a name, a part of one, a path, or 'last'."""
+    from pgherd.report import build
+    from pgherd.report.overlay import overlay
+    from pgherd.runner.prepare import study_of
+    from pgherd.store.run_directory import RunDirectory
+
+    found = [RunDirectory.find(run, runs) for run in runs_wanted]
+    if len(found) > 1:
+        target = out or Path("overlay.html")
+        overlay([(directory.name, directory.record(), directory.results()) for directory in found], target)
+        made = [target]
+    else:
+        if out is not None:
+            raise UsageError("--out is for several runs; the report of one run lies in its directory")
+        directory = found[0]
+        record, results = directory.record(), directory.results()
+        if not results:
+            raise UsageError(f"run {directory.name} has no finished trial to report on; 'pgherd resume {directory.name}' goes on with it")
+        if not directory.alive():
+            study = study_of(record.study)
+            record = record.model_copy(update={"analysis": study.analyse(study.options.model_validate(record.options), results)})
+            directory.save(record)
+        made = build.build(directory.path, record, results, png=png)
+    if as_json:
+        print_document({"schema": "pgherd/report/1", "runs": [directory.name for directory in found], "files": made})
+    else:
+        for path in made:
+            answer_console().print(str(path), markup=False, soft_wrap=True)
+    return 0

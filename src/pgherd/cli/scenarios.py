@@ -1,0 +1,94 @@
+"""Scenario files: YAML in, one message for whatever is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from pgherd.model.base import Model
+from pgherd.model.errors import UsageError
+from pgherd.model.scenario import Scenario
+from pgherd.studies.density.request import DensityRequest
+
+REQUESTS: dict[str, type[Model]] = {"density": DensityRequest}
+"""Study → what a user may say of it."""
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read and check a scenario file.
+
+    Raises:
+        UsageError: it cannot be read, is no YAML, or says something that the study does not know.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or "not a text file"
+        raise UsageError(f"{path}{where}: this is not YAML: {what}") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: a scenario is a mapping with 'study' and 'options', but this is a {type(document).__name__}")
+    try:
+        scenario = Scenario.model_validate(document)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {first_fault(error)}") from None
+    request(scenario.study, scenario.options, str(path))
+    return scenario
+
+
+def request(study: str, options: dict[str, Any], where: str = "the command line") -> Model:
+    """The study's request from options by name.
+
+    Raises:
+        UsageError: there is no such study, or an option is unknown or wrong.
+    """
+    kind = REQUESTS.get(study)
+    if kind is None:
+        raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(REQUESTS))}")
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {first_fault(error)}") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first of pydantic's complaints as one sentence: where, what is wrong, what was given."""
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"]) or "the whole"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if fault["type"] == "extra_forbidden":
+        return f"'{where}' is not an option; check its spelling{more}"
+    if fault["type"] == "missing":
+        return f"'{where}' is missing{more}"
+    return f"'{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {fault['input']!r}{more}"
+
+
+def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
+    """Write a command line as a scenario file; raises UsageError where it cannot be written."""
+    document = {"schema": "pgherd/scenario/1", "study": study, "options": {n: _plain(v) for n, v in options.items()}}
+    try:
+        path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    except OSError as error:
+        raise UsageError(f"the scenario cannot be written to {path}: {error.strerror}") from None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of scenario files: the options depend on the study."""
+    schema = Scenario.model_json_schema(by_alias=True)
+    definitions = schema.setdefault("$defs", {})
+    cases = []
+    for study, kind in sorted(REQUESTS.items()):
+        definitions[study] = kind.model_json_schema(ref_template="#/$defs/{model}")
+        definitions.update(definitions[study].pop("$defs", {}))
+        cases.append({"if": {"properties": {"study": {"const": study}}}, "then": {"properties": {"options": {"$ref": f"#/$defs/{study}"}}}})
+    return schema | {"allOf": cases}

@@ -1,0 +1,58 @@
+"""One trial for a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+
+_MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
+
+
+def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> None:
+    """Targets, verdicts, and where the raw files are."""
+    trial = result.trial
+    point = ", ".join(f"{value} {name}" for name, value in trial.point.items())
+    console.print(f"Trial {result.id} of {run}: {point}, repeat {trial.repeat} ({trial.reason}); servers {trial.state}", markup=False)
+    if result.transition:
+        console.print(f"Servers: {result.transition}.", markup=False)
+    if result.error:
+        console.print(f"It could not be finished: {result.error}", markup=False)
+    for phase in result.phases:
+        _phase(console, phase)
+    if result.verdicts:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("verdict", "result", "observed", "wanted"):
+            table.add_column(name, overflow="fold")
+        for verdict in result.verdicts:
+            mark = _MARKS[verdict.result] + (" (said only)" if verdict.severity == "warn" and verdict.result == "fail" else "")
+            table.add_row(verdict.check, mark, verdict.observed + (f": {verdict.why}" if verdict.why else ""), verdict.wanted)
+        console.print(table)
+    console.print(f"Raw files: {path}", markup=False)
+    if not result.error:
+        console.print(f"Repeat it without pgherd: pgherd show {run} {int(result.id)} --commands > repeat.sh; sh repeat.sh", markup=False)
+
+
+def _phase(console: Console, phase: PhaseResult) -> None:
+    console.print(
+        f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period), "
+        f"{phase.throughput:,.0f} transactions/s in all.",
+        markup=False,
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("target")
+    for name in ("tps", "mean ms", "p50 ms", "p95 ms", "p99 ms", "sampled", "client cores", "failed"):
+        table.add_column(name, justify="right")
+    for target in phase.targets:
+        table.add_row(*_target(target))
+    console.print(table)
+
+
+def _target(target: TargetResult) -> list[str]:
+    latency = target.latency
+    times = [f"{value:.3g}" if value is not None else "–" for value in (latency.mean, latency.p50, latency.p95, latency.p99)]
+    client = f"{target.client_cpu:.3f}" if target.client_cpu is not None else "–"
+    return [target.target, f"{target.throughput:,.0f}", *times, str(latency.sampled), client, str(target.failed)]

@@ -1,0 +1,213 @@
+"""pgbench as a driver.
+
+Options of a load (``Load.options``): ``define:NAME`` (pgbench's -D NAME=value), ``seed`` (--random-seed),
+``max_tries`` (--max-tries), ``latency_limit`` (-L, milliseconds).
+
+**Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines: each adds its rate times
+the time since the line before it, and the final report's total closes the curve. A window's transactions are the
+difference of the curve at its borders, linear between two points. Progress lines are a second apart: a window's border
+inside a second assumes a steady rate within that second.
+
+**Latency.** The mean comes from the progress lines, which cover every transaction, weighted by how much of each lies
+in the window. Percentiles come from the sampled transactions that ended in the window; a percentile is None unless at
+least ten of them lie beyond it. Under a rate, pgbench counts latency from the scheduled start, in the log as in its
+reports ("the reported latency … includes the schedule lag time": documentation of --rate), so queueing is not hidden.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from math import ceil, floor
+
+from pgherd.drivers.curve import CumulativeCurve
+from pgherd.drivers.driver import Endpoint, Span, Window
+from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_progress, read_report
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Load
+from pgherd.model.result import Latency, TargetResult
+
+PERIOD = 1.0
+"""Seconds between progress lines."""
+
+BEYOND = 10
+"""So many sampled transactions must lie beyond a percentile for it to be given."""
+
+_FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": "--latency-limit"}
+
+
+class PgbenchDriver:
+    """pgbench, ended early by SIGALRM: the signal by which it ends a -T run itself, so the final report is complete.
+
+    Each client first finishes the transaction it is in. SIGTERM would end it without a report.
+    """
+
+    name = "pgbench"
+    stop_signal: int = signal.SIGALRM
+
+    def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
+        """The command line; it writes ``log.PID[.THREAD]`` into ``endpoint.output``.
+
+        -s is given for scripts only: with a builtin script pgbench reads the scale from the database itself.
+
+        Raises:
+            UsageError: an unknown option or builtin, a variable that pgbench would refuse, or no script.
+        """
+        argv = [f"{endpoint.bin}/pgbench", "-n", "-M", load.protocol, "-c", str(load.clients), "-j", str(load.threads)]
+        argv += ["-T", str(max(1, ceil(seconds))), "-P", "1", "--progress-timestamp"]
+        argv += ["-l", f"--log-prefix={endpoint.output}/log"]
+        if load.sampling < 1:
+            argv.append(f"--sampling-rate={load.sampling:g}")
+        if load.rate is not None:
+            argv += ["-R", f"{load.rate:g}"]
+        argv += _options(load)
+        if not load.scripts:
+            raise UsageError("a pgbench load needs at least one script, such as builtin:select-only")
+        builtin = False
+        for script in load.scripts:
+            kind, _, name = script.source.partition(":")
+            if kind == "builtin":
+                builtin = True
+                argv += ["-b", f"{name}@{script.weight}"]
+            else:
+                argv += ["-f", f"{script.source}@{script.weight}"]
+        if not builtin:
+            argv += ["-s", str(endpoint.scale)]
+        return [*argv, "-h", endpoint.host, "-p", str(endpoint.port), "-U", endpoint.user, endpoint.database]
+
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+        """From the first transaction's start (all clients connected) to the instant it was told to stop, or to its own
+        end if that came first.
+
+        Raises:
+            ValueError: pgbench failed or wrote no report.
+        """
+        report, progress = read_report(files), read_progress(files.get("stderr", ""))
+        first = _first(report, progress, started)
+        end = stop if report.seconds is None else min(stop, first + report.seconds)
+        return Span(first, max(first, end))
+
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+        """The target's result over the common window; ``client_cpu`` and ``raw`` are left to the caller.
+
+        Raises:
+            ValueError: pgbench failed or wrote no report, or the window is empty.
+        """
+        if window.end <= window.start:
+            raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
+        report, progress = read_report(files), read_progress(files.get("stderr", ""))
+        span = self.span(files, started, window.stop)
+        curve, failures = curves(report, progress, started, window.stop)
+        transactions = curve.between(window.start, window.end)
+        sample = [x for x in read_logs(files, load.rate is not None) if window.start < x.at <= window.end]
+        return TargetResult(
+            target=target,
+            driver=self.name,
+            transactions=transactions,
+            throughput=transactions / (window.end - window.start),
+            per_second=curve.per_second(window.start, window.end),
+            latency=_latency(report, progress, window, sample, started),
+            failed=round(failures.between(window.start, window.end)),
+            first=span.first,
+            last=span.last,
+        )
+
+
+def curves(report: Report, progress: Sequence[Progress], started: float, stop: float) -> tuple[CumulativeCurve, CumulativeCurve]:
+    """Processed and failed transactions over time.
+
+    The last point is pgbench's own end (start + duration; ``stop`` where it tells no duration) with the final report's
+    totals. The progress lines' sums may miss the total by rounding; they are cut off at it.
+    """
+    first = _first(report, progress, started)
+    before = _clock_start(report, progress, started)
+    done, failed = [(first, 0.0)], [(first, 0.0)]
+    count = failures = 0.0
+    for line in progress:
+        count = min(count + line.tps * max(0.0, line.at - before), report.transactions)
+        failures = min(failures + line.failed, report.failed)
+        done.append((line.at, count))
+        failed.append((line.at, failures))
+        before = line.at
+    end = max(before, first, stop if report.seconds is None else first + report.seconds)
+    done.append((end, report.transactions))
+    failed.append((end, report.failed))
+    return CumulativeCurve(done), CumulativeCurve(failed)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """The quantile of ordered values, linear between neighbours (Hyndman and Fan's type 7); None where fewer than ten
+    values lie beyond it: a p99 needs 1000 of them."""
+    if len(ordered) * (1 - share) < BEYOND - 1e-9:
+        return None
+    position = (len(ordered) - 1) * share
+    low = floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _clock_start(report: Report, progress: Sequence[Progress], started: float) -> float:
+    """When pgbench's progress clock started, just before its clients connected.
+
+    A progress line is due each whole second after that, but only once all clients are connected, and can only be
+    late: the earliest of them within its second, counted back, is the best estimate; never before the process started.
+    """
+    if not progress:
+        return started
+    start = progress[0].at - max(PERIOD, report.connecting)
+    for line in progress[1:]:
+        early = (start - line.at) % PERIOD
+        if 0 < early < PERIOD / 2:
+            start -= early
+    return max(start, started)
+
+
+def _first(report: Report, progress: Sequence[Progress], started: float) -> float:
+    return _clock_start(report, progress, started) + report.connecting
+
+
+def _latency(report: Report, progress: Sequence[Progress], window: Window, sample: Sequence[Logged], started: float) -> Latency:
+    ordered = sorted(x.latency for x in sample)
+    lags = [x.lag for x in sample if x.lag is not None]
+    weights: list[tuple[float, Progress]] = []
+    before = _clock_start(report, progress, started)
+    for line in progress:
+        overlap = min(line.at, window.end) - max(before, window.start)
+        if overlap > 0:
+            weights.append((line.tps * overlap, line))
+        before = line.at
+    total = sum(weight for weight, _ in weights)
+    mean, lag = report.latency, report.lag
+    if total > 0:
+        mean = sum(weight * line.latency for weight, line in weights) / total
+        if lag is not None:
+            lag = sum(weight * (line.lag or 0.0) for weight, line in weights) / total
+    return Latency(
+        mean=mean,
+        p50=percentile(ordered, 0.5),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        maximum=ordered[-1] if ordered else None,
+        sampled=len(ordered),
+        lag_mean=lag,
+        lag_max=max(lags) if lags else report.lag_max,
+    )
+
+
+def _options(load: Load) -> list[str]:
+    argv: list[str] = []
+    for option, value in load.options.items():
+        kind, _, name = option.partition(":")
+        if kind == "define" and re.fullmatch(r"[A-Za-z0-9_]+", name):
+            argv += ["-D", f"{name}={value}"]
+        elif kind == "define":
+            raise UsageError(f"'{name}' is not a pgbench variable; use letters, digits and underscores, as in define:rows")
+        elif option in _FLAGS:
+            argv.append(f"{_FLAGS[option]}={value}")
+        else:
+            raise UsageError(f"pgbench has no option '{option}'; known: define:NAME, {', '.join(_FLAGS)}")
+    return argv
+
+
+DRIVER = PgbenchDriver()

@@ -1,0 +1,140 @@
+"""Servers' data directories from a golden copy: clone, settle, warm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+from pgherd.model.errors import TrialError, UsageError
+from pgherd.node.protocol import Command, Node
+from pgherd.postgres.disk import check_space
+from pgherd.postgres.golden import Golden
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import Instance, remove_remains
+
+
+def clone(node: Node, golden: Golden, destination: str, account: str | None) -> float:
+    """Copy a golden cluster to ``destination``, owned by ``account``, and return the seconds that it took.
+
+    Shares blocks where the file system can (reflink). A cluster that stands there is replaced: that is how a server
+    goes back to 'fresh'. Its server must have been stopped.
+
+    Raises:
+        UsageError: the destination holds something that is not a cluster.
+        TrialError: the copy failed, for instance because the disk is full.
+    """
+    began = time.monotonic()
+    if node.exists(destination):
+        if node.listdir(destination) and not node.exists(os.path.join(destination, "PG_VERSION")):
+            raise UsageError(f"{destination} is neither empty nor a PostgreSQL cluster, so it is not replaced; name another directory")
+        remove_remains(node, destination, patience=2.0)
+        node.remove_tree(destination)
+    node.make_dir(destination, mode=0o700, user=account)
+    done = node.run(Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination]), timeout=3600)
+    if done.code == 0 and account is not None and golden.owner != account:
+        done = node.run(Command(["chown", "-R", f"{account}:", "--", destination]), timeout=600)
+    if done.code != 0:
+        node.remove_tree(destination)
+        words = (done.err.strip().splitlines() or ["no reason given"])[0]
+        raise TrialError(f"the golden copy {golden.key} cannot be copied to {destination}: {words}")
+    return time.monotonic() - began
+
+
+def clone_all(node: Node, jobs: Sequence[tuple[Golden, str]], account: str | None, at_once: int = 2) -> float:
+    """Clone (golden copy, destination) pairs, ``at_once`` at a time, and return the seconds in all.
+
+    More than two copies at once only compete for the disk. What was not begun when one fails is not begun any more.
+
+    Raises:
+        CapabilityError: there is too little disk for all of them.
+        UsageError, TrialError: as ``clone``.
+    """
+    began = time.monotonic()
+    if jobs:
+        check_space(node, os.path.dirname(jobs[0][1]), sum(golden.bytes for golden, _ in jobs), f"cloning {len(jobs)} servers")
+    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
+        futures = [pool.submit(clone, node, golden, destination, account) for golden, destination in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return time.monotonic() - began
+
+
+def settle(node: Node, directories: Sequence[str], *, drop_cache: bool = False) -> None:
+    """Write what was cloned to disk, so that it is not written back during the first trial.
+
+    ``drop_cache`` also removes large files from the page cache. A memory-limited container is charged only for pages
+    that its own processes bring in; what the copy left in the cache would be memory that it has for nothing.
+    """
+    for directory in directories:
+        node.run(Command(["sync", "-f", "--", directory]), timeout=600)
+        if drop_cache:
+            drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
+            node.run(Command(["find", directory, "-type", "f", "-size", "+256k", "-exec", *drop, ";"]), timeout=600)
+
+
+@dataclass(frozen=True)
+class Prewarmed:
+    """What was read into shared buffers: bytes, and by which method."""
+
+    bytes: int
+    method: Literal["pg_prewarm", "sequential scans"]
+
+
+# Main forks of everything that has one: tables and their TOAST, then indexes, then the rest. 'S' are sequences.
+_PREWARM = """SELECT coalesce(sum(pg_prewarm(oid::regclass, 'buffer', 'main')), 0) * current_setting('block_size')::bigint
+FROM (SELECT oid FROM pg_class WHERE relkind IN ('r', 't', 'm', 'i', 'S') AND relpersistence <> 't'
+      ORDER BY relkind NOT IN ('r', 't', 'm'), oid) AS relations"""
+_TABLES = """SELECT n.nspname, c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY c.oid"""
+
+
+def prewarm(instance: Instance, database: str) -> Prewarmed:
+    """Read a database into shared buffers. A backend of the server does it, so the container is charged for them.
+
+    Without the pg_prewarm extension tables are scanned; PostgreSQL lets a scan of a large table use only a few
+    buffers, so that then only the page cache is warm.
+    """
+    from psycopg import sql
+
+    try:
+        if instance.sql("SELECT 1 FROM pg_extension WHERE extname = 'pg_prewarm'", database=database):
+            return Prewarmed(int(instance.sql(_PREWARM, database=database)[0][0]), "pg_prewarm")
+        size = 0
+        for schema, table, length in instance.sql(_TABLES, database=database):
+            instance.sql(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table)).as_string(), database=database)
+            size += int(length)
+        return Prewarmed(size, "sequential scans")
+    finally:
+        instance.disconnect([database])
+
+
+@contextlib.contextmanager
+def rehearsal(
+    node: Node, golden: Golden, installation: Installation, *, account: str | None, directory: str, socket_dir: str
+) -> Iterator[Instance]:
+    """A server on a clone that is thrown away afterwards, for trying scripts that may write.
+
+    ``directory`` must be writable by us and enterable for ``account``; ``socket_dir`` as for ``Instance``.
+    """
+    data_dir = os.path.join(directory, "rehearsal")
+    instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")
+    try:
+        clone(node, golden, data_dir, account)
+        instance.write_settings({"fsync": "off", "dynamic_shared_memory_type": "mmap"})
+        instance.start()
+        instance.wait_ready()
+        yield instance
+    finally:
+        instance.stop("immediate", 10.0)
+        node.remove_tree(data_dir)
+        if node.exists(instance.log):
+            node.run(Command(["rm", "-f", "--", instance.log]))

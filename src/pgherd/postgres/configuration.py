@@ -1,0 +1,114 @@
+"""The syntax of postgresql.conf: reading it as PostgreSQL does, and writing values that it reads back unchanged.
+
+The grammar is that of src/backend/utils/misc/guc-file.l.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pgherd.model.errors import UsageError
+
+_LETTER = r"[A-Za-z_\u0080-\U0010ffff]"
+_ID = rf"{_LETTER}(?:{_LETTER}|[0-9])*"
+_NAME = rf"{_ID}(?:\.{_ID})?"
+_STRING = r"'((?:[^'\\\n]|\\.|'')*)'"
+_NUMBER = r"[-+]?(?:(?:0x[0-9A-Fa-f]+|[0-9]+)[A-Za-z]*|[0-9]*\.[0-9]*(?:[Ee][-+]?[0-9]+)?)"
+_WORD = rf"{_LETTER}(?:{_LETTER}|[0-9\-._:/])*"
+_BLANK = r"[ \t\r]*"
+_REST = rf"{_BLANK}(?:\#.*)?"
+_NOTHING = re.compile(_REST)
+_LINE = re.compile(rf"{_BLANK}((?>{_NAME})){_BLANK}=?{_BLANK}(?:{_STRING}|({_NUMBER}|{_WORD})){_REST}")
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_INCLUDES = ("include", "include_if_exists", "include_dir")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A file's settings by lower-case name (the last one of a name counts) and the include directives, not followed."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    includes: Sequence[str] = ()
+
+
+def read(text: str, source: str = "postgresql.conf") -> Configuration:
+    """Read the text of a postgresql.conf.
+
+    Raises:
+        UsageError: a syntax error, with ``source`` and its line.
+    """
+    settings: dict[str, str] = {}
+    includes: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _NOTHING.fullmatch(line):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise UsageError(f"{source}, line {number}: '{line.strip()}' is not 'name = value' as PostgreSQL reads it")
+        name, quoted, bare = match.groups()
+        value = bare if quoted is None else unquote(quoted)
+        name = name.lower()
+        if name in _INCLUDES:
+            includes.append(f"{name} '{value}'")
+        else:
+            settings[name] = value
+    return Configuration(settings, includes)
+
+
+def unquote(inner: str) -> str:
+    """What stands between single quotes, with its escapes resolved (PostgreSQL's DeescapeQuotedString)."""
+
+    def resolve(match: re.Match[str]) -> str:
+        if match[0] == "''":
+            return "'"
+        if match["octal"]:
+            return chr(int(match["octal"], 8) & 0xFF)
+        return _ESCAPES.get(match["other"], match["other"])
+
+    return re.sub(r"''|\\(?:(?P<octal>[0-7]{1,3})|(?P<other>.))", resolve, inner, flags=re.DOTALL)
+
+
+def quote(value: str) -> str:
+    """A value as a quoted string that PostgreSQL reads back unchanged.
+
+    Raises:
+        UsageError: the value holds a NUL character, which no setting can.
+    """
+    if "\0" in value:
+        raise UsageError(f"a setting cannot hold a NUL character: {value!r}")
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    for letter, character in _ESCAPES.items():
+        escaped = escaped.replace(character, f"\\{letter}")
+    return f"'{escaped}'"
+
+
+def write(settings: Mapping[str, str], heading: str = "Written by pgherd; changes are lost.") -> str:
+    """The text of a postgresql.conf with these settings and no others.
+
+    Raises:
+        UsageError: a name or value that no configuration file can hold.
+    """
+    for name in settings:
+        if not re.fullmatch(_NAME, name):
+            raise UsageError(f"'{name}' is not the name of a PostgreSQL setting")
+    return "".join([f"# {heading}\n", *(f"{name} = {quote(value)}\n" for name, value in settings.items())])
+
+
+def parse_set(assignments: Sequence[str]) -> dict[str, str]:
+    """Read ``--set name=value`` options; a later one of the same name wins, and a value may itself hold ``=``.
+
+    Raises:
+        UsageError: not an assignment, or not a setting's name.
+    """
+    settings: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        name = name.strip().lower()
+        if not equals or not re.fullmatch(_NAME, name):
+            raise UsageError(f"--set {assignment}: write it as name=value, such as --set work_mem=64MB")
+        value = value.strip()
+        quoted = re.fullmatch(_STRING, value)
+        settings[name] = unquote(quoted[1]) if quoted else value
+    return settings

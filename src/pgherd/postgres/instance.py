@@ -1,0 +1,335 @@
+"""One PostgreSQL server: start, readiness, settings, stop, and what it leaves behind when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pgherd.model.errors import TrialError, UsageError
+from pgherd.node.protocol import Command, Node, Process
+from pgherd.postgres import configuration
+from pgherd.postgres.initdb import SUPERUSER
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.settings import DIFFERING, differing
+
+SOCKET_PATH_LIMIT = 107
+"""Longest path of a Unix socket in bytes (sun_path of unix(7) less its final NUL)."""
+
+StopMode = Literal["fast", "immediate"]
+
+# A setting that waits for a restart is also reported as one that could not be applied; that is no error.
+_REFUSED = """SELECT 1 FROM pg_file_settings f LEFT JOIN pg_settings s USING (name)
+WHERE f.error IS NOT NULL AND NOT coalesce(s.pending_restart, false)"""
+
+
+class Instance:
+    """A private server in ``data_dir``, which must hold a cluster owned by ``account`` (None: our own account).
+
+    It listens on a Unix socket in ``socket_dir`` only, a directory of mode 0700 that belongs to ``account``: that is
+    why 'trust' authentication is safe (see ``initdb.arguments``). Its log is ``log``, by default the data directory's
+    path with '.log' appended. postgresql.conf is written whole by ``write_settings``, so that nothing that initdb
+    found out about the machine slips in.
+    """
+
+    user = SUPERUSER
+
+    def __init__(
+        self,
+        node: Node,
+        installation: Installation,
+        data_dir: str,
+        socket_dir: str,
+        *,
+        account: str | None = None,
+        name: str = "pg",
+        port: int = 5432,
+        log: str | None = None,
+    ) -> None:
+        """Nothing happens yet. Raises UsageError when the socket's path would be longer than the kernel allows."""
+        self.node = node
+        self.installation = installation
+        self.data_dir = data_dir
+        self.socket_dir = socket_dir
+        self.account = account
+        self.name = name
+        self.port = port
+        self.log = log or f"{data_dir}.log"
+        self._process: Process | None = None
+        self._log_start = 0
+        socket = os.path.join(socket_dir, f".s.PGSQL.{port}")
+        if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT:
+            raise UsageError(
+                f"the socket's path {socket} has {len(os.fsencode(socket))} bytes, but the kernel allows {SOCKET_PATH_LIMIT}; "
+                "use a shorter directory for sockets"
+            )
+
+    @property
+    def bin(self) -> str:
+        """Directory of the server's programs."""
+        return self.installation.bin
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's pid; raises TrialError if it was not started by us."""
+        if self._process is None:
+            raise TrialError(f"server {self.name} has not been started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the postmaster that we started still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def conninfo(self, database: str = "postgres") -> str:
+        """How to connect as superuser."""
+        from psycopg.conninfo import make_conninfo
+
+        return make_conninfo(host=self.socket_dir, port=str(self.port), user=self.user, dbname=database, application_name="pgherd")
+
+    def sql(self, statement: str, parameters: Sequence[Any] = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run one statement on the node's kept connection; raises psycopg.Error."""
+        return self.node.sql(self.conninfo(database), statement, parameters)
+
+    def write_settings(self, settings: Mapping[str, str]) -> None:
+        """Write postgresql.conf: these settings, and the ones that make the server private. Takes effect at ``start`` or ``reload``."""
+        private = {
+            "listen_addresses": "",
+            "unix_socket_directories": self.socket_dir,
+            "port": str(self.port),
+            "cluster_name": self.name,
+        }
+        self.node.write(os.path.join(self.data_dir, "postgresql.conf"), configuration.write({**settings, **private}).encode())
+
+    def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
+        """Spawn the postmaster into its container and return at once; ``wait_ready`` tells when it serves.
+
+        It is spawned directly rather than by pg_ctl, so that it is our child: we see how it ends, and it shuts down
+        at once (SIGQUIT) if we die. Call it from a thread that outlives the server (see ``Node.spawn``).
+        """
+        if self.running:
+            raise TrialError(f"server {self.name} already runs, as process {self.pid}")
+        self.node.make_dir(self.socket_dir, mode=0o700, user=self.account)
+        self._log_start = len(self._read_log())
+        self._process = self.node.spawn(
+            Command(
+                [self.installation.tool("postgres"), "-D", self.data_dir],
+                join=join,
+                cpus=cpus,
+                user=self.account,
+                death_signal="QUIT",
+                stdout=self.log,
+                stderr=self.log,
+            )
+        )
+
+    def ready(self) -> bool:
+        """Whether the postmaster says that it accepts connections.
+
+        Raises:
+            TrialError: it has ended; the message holds the last lines of its log.
+        """
+        if not self.running:
+            raise TrialError(f"server {self.name} {self.ending()} while starting; its log ends with:\n{self.log_tail(8)}")
+        try:
+            lines = self.node.read(os.path.join(self.data_dir, "postmaster.pid")).decode(errors="replace").splitlines()
+        except OSError:
+            return False
+        # Lines: pid, data directory, start time, port, socket directory, listen address, shared memory key, status.
+        return len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready"
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        """Wait until it accepts connections, and has answered one.
+
+        Raises:
+            TrialError: it ended, or was not ready within ``timeout`` seconds (it may be recovering).
+        """
+        wait_all_ready([self], timeout)
+
+    def stop(self, mode: StopMode = "fast", timeout: float = 60.0) -> None:
+        """Shut down and wait for the end. 'fast' writes a checkpoint; 'immediate' leaves recovery to the next start.
+
+        What does not end within ``timeout`` seconds is shut down immediately, and after ten more killed. Does nothing
+        if it does not run.
+        """
+        stop_all([self], mode, timeout)
+
+    def signal_stop(self, mode: StopMode) -> None:
+        """Begin to shut down; returns at once."""
+        if self._process is not None:
+            self._process.signal(signal.SIGINT if mode == "fast" else signal.SIGQUIT)
+
+    def wait_stopped(self, timeout: float) -> None:
+        """Wait for the end of a shutdown that was begun, and enforce it as ``stop`` says."""
+        if self._process is None:
+            return
+        for patience, harder in ((timeout, signal.SIGQUIT), (10.0, signal.SIGKILL)):
+            try:
+                self._process.wait(patience)
+                break
+            except TimeoutError:
+                self._process.signal(harder)
+        if self._process.wait(10.0) != 0:
+            remove_remains(self.node, self.data_dir, patience=2.0)
+
+    def kill(self) -> None:
+        """End the postmaster with SIGKILL, as a failing machine would; its children notice and end by themselves."""
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
+            self._process.wait(10.0)
+
+    def reload(self, timeout: float = 10.0) -> None:
+        """Make the running server read its settings again, and wait until it has.
+
+        Raises:
+            TrialError: it did not, or the file has errors; the message holds the server's own words.
+        """
+        asked = "SELECT pg_conf_load_time()"
+        before, said = self.sql(asked), len(self._read_log())
+        if self._process is None:
+            raise TrialError(f"server {self.name} has not been started")
+        self._process.signal(signal.SIGHUP)
+        deadline = time.monotonic() + timeout
+        while True:
+            # A new connection is forked by the postmaster and so has the time at which that read the file.
+            self.node.disconnect(self.conninfo())
+            if self.sql(asked) != before:
+                break
+            if time.monotonic() > deadline:
+                raise TrialError(f"server {self.name} did not read its settings again within {timeout:.0f} s:\n{self.log_tail(4)}")
+            time.sleep(0.02)
+        if self.sql(_REFUSED):
+            words = self._read_log()[said:].decode(errors="replace").strip()
+            raise TrialError(f"server {self.name} does not accept its new settings:\n{words}")
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint now, so that a timed one is as far away as checkpoint_timeout allows."""
+        self.sql("CHECKPOINT")
+
+    def differing(self) -> dict[str, str]:
+        """Settings that differ from the default, as the running server says."""
+        return differing((name, setting, boot, source, shown) for name, setting, boot, source, shown in self.sql(DIFFERING))
+
+    def disconnect(self, databases: Sequence[str] = ()) -> None:
+        """Close the node's kept connections to these databases and to 'postgres'."""
+        for database in {"postgres", *databases}:
+            self.node.disconnect(self.conninfo(database))
+
+    def ending(self) -> str:
+        """How the postmaster ended, in words."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return "has not ended"
+        return f"ended with exit code {code}" if code >= 0 else f"was ended by signal {signal.Signals(-code).name}"
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of the log since the last start."""
+        return "\n".join(self._read_log()[self._log_start :].decode(errors="replace").splitlines()[-lines:])
+
+    def _read_log(self) -> bytes:
+        try:
+            return self.node.read(self.log)
+        except OSError:
+            return b""
+
+
+Launch = tuple[Instance, tuple[str, ...], tuple[int, ...] | None]
+"""An instance with the ``join`` files and ``cpus`` of its container."""
+
+
+def start_all(launches: Sequence[Launch], timeout: float = 60.0) -> None:
+    """Start servers side by side and wait until all are ready; if one fails, all of them are stopped again.
+
+    Raises:
+        TrialError: as ``Instance.wait_ready``.
+    """
+    instances = [instance for instance, _, _ in launches]
+    try:
+        for instance, join, cpus in launches:
+            instance.start(join, cpus)
+        wait_all_ready(instances, timeout)
+    except BaseException:
+        stop_all(instances, "immediate", 10.0)
+        raise
+
+
+def wait_all_ready(instances: Sequence[Instance], timeout: float = 60.0) -> None:
+    """Wait until all accept connections and have answered one; raises TrialError."""
+    deadline = time.monotonic() + timeout
+    pending = list(instances)
+    while pending:
+        pending = [instance for instance in pending if not (instance.ready() and _answers(instance))]
+        if pending and time.monotonic() > deadline:
+            names = ", ".join(instance.name for instance in pending)
+            raise TrialError(f"not ready within {timeout:.0f} s: {names}; the log of the first ends with:\n{pending[0].log_tail(8)}")
+        if pending:
+            time.sleep(0.01)
+
+
+def _answers(instance: Instance) -> bool:
+    import psycopg
+
+    try:
+        instance.sql("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    instance.disconnect()
+    return True
+
+
+def stop_all(instances: Sequence[Instance], mode: StopMode = "fast", timeout: float = 60.0) -> None:
+    """Stop servers side by side; see ``Instance.stop``."""
+    _each(instances, lambda instance: instance.disconnect())
+    _each(instances, lambda instance: instance.signal_stop(mode))
+    deadline = time.monotonic() + timeout
+    _each(instances, lambda instance: instance.wait_stopped(max(0.1, deadline - time.monotonic())))
+
+
+def _each(instances: Sequence[Instance], action: Callable[[Instance], None]) -> None:
+    """Do it for each, and raise the first error only after all had their turn."""
+    errors: list[Exception] = []
+    for instance in instances:
+        try:
+            action(instance)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def remove_remains(node: Node, data_dir: str, patience: float = 0.0) -> bool:
+    """Remove the System V segment that a killed postmaster leaves (56 bytes, by which PostgreSQL tells that a data
+    directory is in use); returns whether there was one.
+
+    Nothing is removed unless key, identifier and creator are those that postmaster.pid names, and nobody is attached;
+    ``patience`` is how many seconds to wait for the last children of a dead postmaster. Call it before the data
+    directory is removed; a later start in the same directory would do it by itself.
+    """
+    try:
+        lines = node.read(os.path.join(data_dir, "postmaster.pid")).decode(errors="replace").splitlines()
+        pid, (key, segment) = lines[0].strip(), lines[6].split()
+    except (OSError, IndexError, ValueError):
+        return False
+    deadline = time.monotonic() + patience
+    while (attached := _attached(node, key, segment, pid)) is not None:
+        if attached == 0:
+            return node.run(Command(["ipcrm", "-m", segment])).code == 0
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return False
+
+
+def _attached(node: Node, key: str, segment: str, creator: str) -> int | None:
+    """How many processes are attached to a System V segment; None if there is no such segment."""
+    try:
+        table = node.read("/proc/sysvipc/shm").decode()
+    except OSError:
+        return None
+    for line in table.splitlines()[1:]:
+        fields = line.split()  # key, shmid, perms, size, cpid, lpid, nattch, …
+        if fields[0] == key and fields[1] == segment and fields[4] == creator:
+            return int(fields[6])
+    return None

@@ -1,0 +1,173 @@
+"""The user's own settings, from a postgresql.conf or a running server, fitted to a private server."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgherd.model.errors import UsageError
+from pgherd.node.protocol import Node
+from pgherd.postgres import configuration, validation
+from pgherd.postgres.installations import Installation, library_dirs
+from pgherd.postgres.settings import PRIVATE
+
+_NETWORK = "private servers need neither TLS nor network authentication"
+_LOG = "the log goes to a file beside the data directory"
+_REPLICATION = "a private server neither archives nor replicates"
+_LOCALE = "the private server has the C locale and UTC"
+_PLACE = "the path or object does not exist for a private server"
+
+_DROPPED: Mapping[str, str] = {
+    **PRIVATE,
+    **dict.fromkeys(("bonjour", "bonjour_name", "db_user_namespace", "gss_accept_delegation"), _NETWORK),
+    **dict.fromkeys(("event_source", "log_timezone"), _LOG),
+    **dict.fromkeys(("restore_command", "promote_trigger_file", "synchronous_standby_names", "synchronized_standby_slots"), _REPLICATION),
+    **dict.fromkeys(("primary_conninfo", "primary_slot_name", "sync_replication_slots", "hot_standby", "summarize_wal"), _REPLICATION),
+    **dict.fromkeys(("timezone", "timezone_abbreviations", "datestyle", "intervalstyle", "default_text_search_config"), _LOCALE),
+    **dict.fromkeys(
+        ("stats_temp_directory", "temp_tablespaces", "default_tablespace", "dynamic_library_path", "extension_control_path"), _PLACE
+    ),
+    "dynamic_shared_memory_type": "pgherd keeps segments inside the data directory; override it with --set",
+    "client_encoding": "a matter of each connection",
+    "application_name": "a matter of each connection",
+}
+_DROPPED_FAMILIES: tuple[tuple[str, str], ...] = (
+    (r"ssl(_.*)?|krb_.*|gss_.*|oauth_.*", _NETWORK),
+    (r"log_(directory|filename|file_mode|rotation_.*|truncate_on_rotation)|syslog_.*", _LOG),
+    (r"archive_.*|recovery_.*", _REPLICATION),
+    (r"lc_.*", _LOCALE),
+)
+_PRELOADED = ("shared_preload_libraries", "session_preload_libraries", "local_preload_libraries")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A setting of the user's that a private server does not take, and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Like:
+    """The user's settings as far as a private server takes them, what was left out, and what to warn of."""
+
+    settings: dict[str, str]
+    dropped: tuple[Dropped, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def like(node: Node, source: str, installation: Installation, account: str | None, workdir: str) -> Like:
+    """Take over settings from ``source``: the path of a postgresql.conf, or the DSN of a server (which is only read).
+
+    What would break or misplace a private server is left out, and so is what this PostgreSQL version does not know.
+    ``account`` and ``workdir`` are as for ``validation.complaints``.
+
+    Raises:
+        UsageError: the source cannot be read, or is no postgresql.conf.
+    """
+    warnings: list[str] = []
+    if _is_dsn(node, source):
+        found = _from_server(node, source)
+    else:
+        read = _from_file(node, source)
+        found = dict(read.settings)
+        warnings += [
+            f"{source} has {directive}, which was not followed; give that file to --like, or its settings to --set"
+            for directive in read.includes
+        ]
+    kept, dropped = fit(found, _available(node, installation, found))
+    unknown = _unknown(validation.complaints(node, installation, kept, account, workdir))
+    why = f"PostgreSQL {installation.version} has no such setting"
+    dropped += [Dropped(name, kept[name], why) for name in kept if name in unknown]
+    return Like({name: value for name, value in kept.items() if name not in unknown}, tuple(dropped), tuple(warnings))
+
+
+def fit(settings: Mapping[str, str], libraries: set[str]) -> tuple[dict[str, str], list[Dropped]]:
+    """Separate settings that a private server can take from those it cannot; ``libraries`` can be preloaded there."""
+    kept: dict[str, str] = {}
+    dropped: list[Dropped] = []
+    loaded: set[str] = set()
+    for name in _PRELOADED:
+        wanted = _names(settings.get(name, ""))
+        missing = [library for library in wanted if library not in libraries]
+        present = [library for library in wanted if library in libraries]
+        loaded.update(present)
+        if present:
+            kept[name] = ",".join(present)
+        if missing:
+            dropped.append(Dropped(name, ",".join(missing), "not among this PostgreSQL's libraries"))
+    for name, value in settings.items():
+        if name in _PRELOADED:
+            continue
+        why = _reason(name, loaded)
+        if why:
+            # These hold passwords; what is left out ends up in reports.
+            secret = name == "primary_conninfo" or name.endswith("_command")
+            dropped.append(Dropped(name, "(not shown)" if secret else value, why))
+        else:
+            kept[name] = value
+    return kept, dropped
+
+
+def _reason(name: str, loaded: set[str]) -> str | None:
+    if "." in name:
+        family = name.partition(".")[0]
+        return None if family in loaded else f"it belongs to {family}, which is not loaded"
+    if name in _DROPPED:
+        return _DROPPED[name]
+    return next((why for pattern, why in _DROPPED_FAMILIES if re.fullmatch(pattern, name)), None)
+
+
+def _names(value: str) -> list[str]:
+    """Names in a comma-separated list such as ``auto_explain, "$libdir/pg_stat_statements"``, without quotes and path."""
+    names = [part.strip().strip('"').removeprefix("$libdir/") for part in value.split(",")]
+    return [name for name in names if name]
+
+
+def _available(node: Node, installation: Installation, settings: Mapping[str, str]) -> set[str]:
+    wanted = {library for name in _PRELOADED for library in _names(settings.get(name, ""))}
+    if not wanted:
+        return set()
+    directories = library_dirs(node, installation)
+    return {library for library in wanted if any(node.exists(os.path.join(place, f"{library}.so")) for place in directories)}
+
+
+def _unknown(complaints: list[str]) -> set[str]:
+    return {match[1].lower() for text in complaints if (match := re.match(r'unrecognized configuration parameter "([^"]+)"', text))}
+
+
+def _is_dsn(node: Node, source: str) -> bool:
+    if source.startswith(("postgresql://", "postgres://")):
+        return True
+    return re.match(r"\s*\w+\s*=", source) is not None and not node.exists(source)
+
+
+def _from_file(node: Node, path: str) -> configuration.Configuration:
+    try:
+        text = node.read(path).decode(errors="replace")
+    except OSError as error:
+        raise UsageError(
+            f"--like {path} cannot be read: {error.strerror or error}; give the path of a postgresql.conf, or a DSN"
+        ) from error
+    return configuration.read(text, path)
+
+
+# Values with their units. What came with our own connection, or what the server computes, is not the user's choice.
+_ASK = """SELECT name, current_setting(name) FROM pg_settings
+WHERE source IN ('configuration file', 'command line', 'global', 'database', 'user', 'database user')
+  AND context <> 'internal' ORDER BY name"""
+
+
+def _from_server(node: Node, dsn: str) -> dict[str, str]:
+    import psycopg
+
+    try:
+        return {str(name).lower(): str(value) for name, value in node.sql(dsn, _ASK)}
+    except psycopg.Error as error:
+        raise UsageError(f"--like: the server cannot be asked for its settings: {str(error).strip()}") from error
+    finally:
+        node.disconnect(dsn)

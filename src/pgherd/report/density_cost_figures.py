@@ -1,0 +1,186 @@
+"""What density costs: where the host's CPU went, latency, and a soak's course."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, FAINT, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, data, end_labels
+from pgherd.report.density_figures import BAR_NOTE, databases_axis
+from pgherd.report.density_rows import at_full, bounds, databases, numbers, rows_with
+from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.tables import Row
+from pgherd.report.wording import brief, clean, finite, number
+
+_PARTS = {
+    "databases_cpu": ("databases", BLUE),
+    "clients": ("clients", SKY),
+    "platform": ("platform", ORANGE),
+    "": ("not told apart", "#7f9db0"),
+    "pgherd": ("pgherd", VERMILLION),
+    "iowait": ("iowait", PURPLE),
+    "steal": ("steal", INK),
+    "idle": ("idle", FAINT),
+}
+"""Column → name and colour, from the bottom of the stack to its top; '' is what only the host's total shows."""
+
+
+@register("cpu", "density")
+def cpu(inputs: Inputs) -> Figure:
+    """Where the host's cores went at each point, stacked."""
+    rows = rows_with(inputs.analysis, "cpu", "databases_cpu", "idle")
+    if not rows:
+        raise NotDrawn("neither the containers' CPU nor the host's was seen")
+    total = next((float(facts.logical_cpus) for facts in inputs.record.hosts.values()), None)
+    order = _stack_order(rows, total)
+    stacked = [segment for row in rows for segment in _segments(row, order, total)]
+    top = max(high for _, _, high, *_ in stacked)
+    axis = alt.Axis(title="databases under load", labelAngle=0)
+    x = alt.X("x:O", sort=None, axis=axis, scale=alt.Scale(paddingInner=0.25))
+    y = alt.Y("low:Q", title="cores", scale=alt.Scale(domain=[0, top], nice=False))
+    values = [{"x": f"{n:g}", "low": low, "high": high, "colour": colour} for n, low, high, _, colour in stacked]
+    bars = alt.Chart(data(values)).mark_bar(stroke="#ffffff", strokeWidth=0.5)
+    last = stacked[-len(order) :]
+    placed = charts.spread([(low + high) / 2 for _, low, high, *_ in last], 18 * top / HEIGHT, 0, top)
+    keys = [{"y": at, "swatch": "■", "name": name, "colour": colour} for at, (*_, name, colour) in zip(placed, last, strict=True)]
+    width = charts.plot_width(["  " + name for *_, name, _ in last])
+    beside = alt.Chart(data(keys)).encode(x=alt.value(width + 6), y=charts.on(y, "y:Q"))
+    layers = [
+        bars.encode(x=x, y=y, y2="high:Q", color=alt.Color("colour:N", scale=None)),
+        beside.mark_text(align="left", fontSize=16).encode(text="swatch:N", color=alt.Color("colour:N", scale=None)),
+        beside.mark_text(align="left", dx=16, fontSize=12).encode(text="name:N"),
+    ]
+    sentence = _cpu_sentence(at_full(rows), total or top)
+    subtitle = "Mean over the common window of each point's trials."
+    if any(column.startswith("platform.") for column, *_ in order):
+        subtitle += " Named parts of the platform are drawn apart from its rest."
+    if any(not column for column, *_ in order):
+        subtitle += " This runtime does not show the containers' CPU: databases and platform are not told apart."
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (SAMPLES,))
+
+
+def _cpu_sentence(row: Row, total: float) -> str:
+    """What the largest point within the cores used."""
+    served, clients, idle = (finite(row.get(name)) for name in ("databases_cpu", "clients", "idle"))
+    text = f"At {databases(row):g} databases, "
+    if served is not None:
+        text += f"{number(served + (clients or 0.0))} of {number(total)} cores serve databases and clients"
+    elif idle is not None:
+        text += f"{number(idle)} of {number(total)} cores are idle"
+    taken = finite(row.get("platform"))
+    return text + (f"; the platform takes {number(taken)}" if taken is not None else "")
+
+
+def _stack_order(rows: Sequence[Row], total: float | None) -> list[tuple[str, str, str]]:
+    """(column, name, colour) from the bottom to the top, of the columns that have a number."""
+    named = sorted({name for row in rows for name in row if name.startswith("platform.")})
+    order = []
+    for column, (name, colour) in _PARTS.items():
+        if column == "platform":
+            order += [(part, f"platform: {clean(part.removeprefix('platform.'))}", (GREEN, YELLOW)[i % 2]) for i, part in enumerate(named)]
+            name = "platform, the rest" if named else name
+        order.append((column, name, colour))
+    unseen = total is not None and any(finite(row.get("databases_cpu")) is None for row in rows)
+    return [part for part in order if (any(finite(row.get(part[0])) is not None for row in rows) if part[0] else unseen)]
+
+
+def _segments(row: Row, order: Sequence[tuple[str, str, str]], total: float | None) -> list[tuple[float, float, float, str, str]]:
+    """(databases, low, high, name, colour) of one bar, in cores."""
+    held = {column: max(finite(row.get(column)) or 0.0, 0.0) for column, *_ in order if column}
+    # Named parts are contained in the platform's figure, and drawn beside it: only the rest of it is drawn under its own name.
+    parts = sum(cores for column, cores in held.items() if column.startswith("platform."))
+    if "platform" in held:
+        held["platform"] = max(held["platform"] - parts, 0.0)
+    unseen = finite(row.get("databases_cpu")) is None
+    held[""] = max((total or 0.0) - sum(held.values()), 0.0) if unseen else 0.0
+    segments, below = [], 0.0
+    for column, name, colour in order:
+        segments.append((databases(row), below, below + held[column], name, colour))
+        below += held[column]
+    return segments
+
+
+@register("latency", "density")
+def latency(inputs: Inputs) -> Figure:
+    """p50, p95 and p99 against databases; a logarithmic axis where they span more than a factor of eight."""
+    names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
+    rows = rows_with(inputs.analysis, "density", *(name for name, *_ in names))
+    values = [value for value in numbers(rows, *(name for name, *_ in names)) if value > 0]
+    if len(rows) < 2 or not values:
+        raise NotDrawn("fewer than two numbers of databases have enough sampled transactions for a percentile")
+    log = max(values) / min(values) > 8
+    low, high = (min(values) / 1.3, max(values) * 1.3) if log else (0.0, charts.nice_ceiling(max(values) * 1.05))
+    right = databases(rows[-1]) * 1.02
+    x = databases_axis(right)
+    scale = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False)
+    y = alt.Y("y:Q", scale=scale, axis=alt.Axis(title="latency, ms", tickCount=6, format="~g"))
+    layers: list[alt.Chart] = []
+    labels = []
+    for name, colour, shape in names:
+        part: list[dict[str, float | None]] = []
+        for row in rows:
+            value = finite(row.get(name))
+            if value is not None and value > 0:
+                below, above = (None if bound is None else max(bound, low) for bound in bounds(row[name]))
+                part.append({"x": databases(row), "y": value, "low": below, "high": above})
+        if part:
+            end = part[-1]["y"] or low
+            layers += charts.line_with_bars(part, x, y, colour, shape)
+            labels.append((right, end, f"{name} {brief(end)} ms", colour))
+    layers += end_labels(labels, x, y, (low, high), log=log)
+    full, first = at_full(rows), rows[0]
+    known = [f"{name} is {brief(value)} ms" for name, *_ in names if (value := finite(full.get(name))) is not None]
+    sentence = f"At {databases(full):g} databases, {' and '.join(known[-2:]) or 'no percentile is supported'}"
+    if (before := finite(first.get("p95"))) and finite(full.get("p95")):
+        sentence += f"; p95 was {brief(before)} ms at {databases(first):g}"
+    subtitle = f"Median over the databases of each one's percentile, from a sampled log. {'Logarithmic axis. ' if log else ''}{BAR_NOTE}"
+    width = charts.plot_width([text for *_, text, _ in labels])
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,), "A percentile is left out where fewer than ten sampled transactions lie beyond it.")
+
+
+@register("soak", "density")
+def soak(inputs: Inputs) -> Figure:
+    """Throughput of a soak's windows relative to their median, with the windows in which a checkpoint or a vacuum ran."""
+    rows = inputs.analysis.tables.get("soak", [])
+    if not rows:
+        raise NotDrawn
+    times, unit = (60.0, "minutes") if (finite(rows[-1].get("hours")) or 0.0) < 2 else (1.0, "hours")
+    course = [
+        (start * times, value * 100)
+        for row in rows
+        if (start := finite(row.get("hours"))) is not None and (value := finite(row.get("relative"))) is not None
+    ]
+    if len(course) < 2:
+        raise NotDrawn("the soak has fewer than two windows with throughput")
+    low, high = min(90.0, *(value for _, value in course)) - 2, max(110.0, *(value for _, value in course)) + 2
+    width = charts.plot_width(["checkpoint"])
+    x = alt.X("x:Q", title=f"{unit} since the start", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
+    y = alt.Y("y:Q", title="throughput, % of the median window", scale=alt.Scale(domain=[low, high], nice=False))
+    layers = [alt.Chart(data([{"y": 100}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(y=y)]
+    layers += charts.lines([(course, BLUE, 1.5, [1, 0])], x, y)
+    for column, name, colour, height in (("checkpoints", "checkpoint", VERMILLION, 0.09), ("vacuum_workers", "vacuum", PURPLE, 0.02)):
+        at = low + height * (high - low)
+        starts = [(finite(row.get("hours")) or 0.0) * times for row in rows if finite(row.get(column))]
+        if starts:
+            ticks = alt.Chart(data([{"x": start, "y": at} for start in starts])).mark_point(shape="triangle-up", filled=True, opacity=1)
+            words = alt.Chart(data([{"y": at, "text": name}])).mark_text(align="left", color=charts.text_colour(colour), fontSize=11)
+            layers += [
+                ticks.encode(x=x, y=y, color=alt.value(colour), size=alt.value(40)),
+                words.encode(x=alt.value(width + 6), y=y, text="text:N"),
+            ]
+    where, least = min(course, key=lambda point: point[1])
+    worst = alt.Chart(data([{"x": where, "y": least, "text": f"worst window: {least:.0f} %"}]))
+    layers.append(worst.mark_point(color=INK, size=70, opacity=1).encode(x=x, y=y))
+    layers += charts.haloed(worst.encode(x=x, y=y, text="text:N"), dy=16, color=MUTED, fontSize=11)
+    drift = finite(inputs.analysis.findings.get("soak_drift"))
+    sentence = f"The worst window has {least:.0f} % of the median" + (
+        "" if drift is None else f"; throughput drifted by {drift * 100:+.1f} % per hour"
+    )
+    subtitle = "All databases together, window after window. Marks at the foot: windows in which a checkpoint or a vacuum ran."
+    sentence = sentence.replace("-", "−")
+    chart = alt.layer(*layers).properties(width=width, height=260, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS, SAMPLES))

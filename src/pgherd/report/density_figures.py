@@ -1,0 +1,281 @@
+"""The curves of a density run: throughput against perfect, efficiency, and the published curve beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import altair as alt
+
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data, end_labels
+from pgherd.report.density_rows import at_full, bounds, databases, numbers, reach, rows_with, share_point
+from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.tables import Row
+from pgherd.report.wording import clean, compact, finite, label, number, percent, percent_value, share
+
+E1_SOURCE = "E1, n0derunner.com"
+BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
+
+_LIMITS = {
+    "quota": ("limited by its quota", "#ffffff", BLUE, "square"),
+    "host": ("limited by the host", BLUE, BLUE, "circle"),
+    "rate": ("met its rate", SKY, BLUE, "diamond"),
+    "storage": ("limited by storage", PURPLE, PURPLE, "triangle-up"),
+    "clients": ("limited by the clients", ORANGE, ORANGE, "triangle-down"),
+    "unknown": ("limit not seen", "#8c959f", "#59636e", "circle"),
+}
+_TAINTED = ("has tainted trials", "transparent", VERMILLION, "circle")
+
+
+def curve_rows(inputs: Inputs, column: str) -> list[Row]:
+    """The density table's rows with a number in this column; a curve needs two."""
+    rows = rows_with(inputs.analysis, "density", column)
+    if len(rows) < 2:
+        raise NotDrawn(f"a curve needs two numbers of databases with a number under '{label(column)}', and there {_are(len(rows))}")
+    return rows
+
+
+def _are(count: int) -> str:
+    return "is one" if count == 1 else "is none"
+
+
+def databases_axis(right: float) -> alt.X:
+    """The axis of all curves."""
+    axis = alt.Axis(title="databases under load", grid=False, tickMinStep=1, format="d")
+    return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
+
+
+@register("throughput", "density")
+def throughput(inputs: Inputs) -> Figure:
+    """Measured throughput against both perfects, with models, where the line bends, and what limited each point."""
+    rows = curve_rows(inputs, "throughput")
+    last = databases(rows[-1])
+    curves = _model_curves(inputs, last)
+    right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
+    perfects = [
+        (slope, name, dash)
+        for name, column, dash in (("perfect (1 database × N)", "perfect", [1, 0]), ("perfect (linear slope)", "perfect_linear", [5, 4]))
+        if (slope := _slope(rows, column)) is not None
+    ]
+    highest = max([*numbers(rows, "throughput"), *(slope * right for slope, *_ in perfects)])
+    unit, scale = ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
+    top = charts.nice_ceiling(highest / scale * 1.02)
+    x = databases_axis(right)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    lines: list[charts.Line] = []
+    labels: list[tuple[float, float, str, str]] = []
+    for slope, name, dash in perfects:
+        lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
+        labels.append((right, slope * right / scale, name, MUTED))
+    best = _best(inputs)
+    for index, (name, points) in enumerate(curves):
+        colour, width = (GREEN, 2.2) if name == best else ((PURPLE, ORANGE, SKY)[index % 3], 1.4)
+        scaled = [(n, value / scale) for n, value in points]
+        lines.append(([point for point in scaled if point[0] <= last], colour, width, [1, 0]))
+        lines.append(([point for point in scaled if point[0] >= last], colour, width, [4, 4]))
+        labels.append((right, scaled[-1][1], f"{'best fit: ' if name == best else ''}{_model_name(name)}", colour))
+    layers = charts.lines(lines, x, y) + charts.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
+    layers += _measured(rows, x, y, scale)
+    layers += end_labels(labels, x, y, (0, top), height=HEIGHT + 40)
+    sentence = _sentence(inputs, rows)
+    subtitle = (
+        f"Throughput of all databases together. {BAR_NOTE} Models are drawn solid within the data and dashed beyond. "
+        "Where a quota limits, the curve is straight by construction."
+    )
+    size = {"width": charts.plot_width([text for *_, text, _ in labels]), "height": HEIGHT + 40}
+    chart = alt.layer(*layers).properties(title=charts.title(sentence, subtitle), **size)
+    return Figure(sentence, chart, (TRIALS,))
+
+
+def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
+    full = at_full(rows)
+    text = f"{databases(full):g} databases make {compact(finite(full['throughput']))} transactions/s"
+    one, slope = percent_value(full.get("efficiency")), percent_value(full.get("efficiency_linear"))
+    if one is not None:
+        text += f", {one:.1f} % of one database × N"
+        if slope is not None and abs(one - slope) > 5:
+            text += f" ({slope:.1f} % of the linear slope × N)"
+    elif slope is not None:
+        text += f", {slope:.1f} % of the linear slope × N"
+    end = inputs.analysis.findings.get("end_of_linear")
+    if end is not None and finite(end.value) is not None:
+        text += f"; linear up to {number(end.value, most=1)}" + ("" if finite(end.high) is not None else ", the most measured")
+    return text
+
+
+def _slope(rows: Sequence[Row], column: str) -> float | None:
+    """Perfect throughput per database: both perfects are straight lines through zero."""
+    slopes = [value / databases(row) for row in rows if (value := finite(row.get(column))) is not None]
+    return slopes[-1] if slopes else None
+
+
+def _best(inputs: Inputs) -> str | None:
+    """Name of the chosen model."""
+    models = inputs.analysis.figures.get("models")
+    best = models.get("best") if isinstance(models, Mapping) else None
+    return str(best) if best else None
+
+
+def _model_curves(inputs: Inputs, last: float) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Each model's curve as (databases, throughput), at most a fifth beyond the data, with a point exactly where they end."""
+    models = inputs.analysis.figures.get("models")
+    curves = []
+    for name, curve in models.items() if isinstance(models, Mapping) else ():
+        if not isinstance(curve, Mapping):
+            continue
+        pairs = zip(curve.get("n", ()), curve.get("x", ()), strict=False)
+        points = sorted((n, x) for a, b in pairs if (n := finite(a)) is not None and (x := finite(b)) is not None and n <= last * 1.2)
+        ends = [(last, x0 + (x1 - x0) * (last - n0) / (n1 - n0)) for (n0, x0), (n1, x1) in pairwise(points) if n0 < last < n1]
+        if len(points) > 1:
+            curves.append((str(name), sorted(points + ends)))
+    return curves
+
+
+def _model_name(name: str) -> str:
+    return {"usl": "USL", "linear": "straight line"}.get(name, clean(name))
+
+
+def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
+    """Vertical lines within the data: all cores given out, end of the linear region, the hinge's knee, databases held."""
+    findings = inputs.analysis.findings
+    marks = []
+    full = [databases(row) / fraction for row in rows if (fraction := finite(row.get("fraction")))]
+    if full:
+        marks.append((full[-1], "all cores are given out", MUTED))
+    end = findings.get("end_of_linear")
+    if end is not None and finite(end.value) is not None and finite(end.high) is not None:
+        marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, no longer at {number(end.high, most=1)}", INK))
+    knee = finite(findings.get("knee"))
+    if knee is not None and _best(inputs) == "hinge":
+        marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
+    held = finite(findings.get("databases_held"))
+    if held is not None:
+        marks.append((held, f"efficiency falls below {_wanted(inputs)} at {held:.1f}", VERMILLION))
+    return [mark for mark in marks if mark[0] <= databases(rows[-1])]
+
+
+def _wanted(inputs: Inputs) -> str:
+    at = finite(inputs.record.options.get("at"))
+    return share(at) if at else "what was wanted"
+
+
+def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt.Chart]:
+    """Points with interval bars, told apart by what limited them; a ring marks a point with tainted trials."""
+    marks, rings, bars = [], [], []
+    for row in rows:
+        at = {"x": databases(row), "y": (finite(row["throughput"]) or 0) / scale}
+        low, high = bounds(row["throughput"])
+        if low is not None and high is not None:
+            bars.append({"x": at["x"], "low": low / scale, "high": high / scale})
+        marks.append({**at, "kind": _limit(row)[0]})
+        if finite(row.get("tainted")):
+            rings.append({**at, "kind": _TAINTED[0]})
+    present = [kind for kind in (*_LIMITS.values(), _TAINTED) if any(mark["kind"] == kind[0] for mark in marks + rings)]
+    legend = alt.Legend(title=None, orient="top-left", offset=8)
+
+    def scaled(part: int) -> alt.Scale:
+        return alt.Scale(domain=[kind[0] for kind in present], range=[kind[part] for kind in present])
+
+    def points(rows: Sequence[Mapping[str, object]], size: float) -> alt.Chart:
+        drawn = alt.Chart(data(rows)).mark_point(opacity=1, strokeWidth=2, size=size)
+        placed: alt.Chart = drawn.encode(
+            x=x,
+            y=y,
+            fill=alt.Fill("kind:N", scale=scaled(1), legend=legend),
+            stroke=alt.Stroke("kind:N", scale=scaled(2), legend=legend),
+            shape=alt.Shape("kind:N", scale=scaled(3), legend=legend),
+        )
+        return placed
+
+    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=charts.on(y, "low:Q"), y2="high:Q")
+    return [*([bar] if bars else []), points(marks, 70), *([points(rings, 230)] if rings else [])]
+
+
+def _limit(row: Row) -> tuple[str, str, str, str]:
+    return _LIMITS.get(str(row.get("limited_by")), _LIMITS["unknown"])
+
+
+@register("efficiency", "density")
+def efficiency(inputs: Inputs) -> Figure:
+    """Efficiency in throughput (of both perfects) and in CPU per transaction, with intervals."""
+    series = [
+        ("efficiency", "of one database × N", BLUE, "circle"),
+        ("efficiency_linear", "of the linear slope", VERMILLION, "square"),
+        ("efficiency_cpu", "in CPU per transaction", GREEN, "triangle-up"),
+    ]
+    rows = rows_with(inputs.analysis, "density", *(name for name, *_ in series))
+    if len(rows) < 2:
+        raise NotDrawn(f"a curve needs two numbers of databases with an efficiency, and there {_are(len(rows))}")
+    last = databases(rows[-1])
+    shifts = {name: (index - 1) * last * 0.006 for index, (name, *_) in enumerate(series)}  # bars of one point stand side by side
+    parts = {name: [share_point(row, name, shifts[name]) for row in rows if finite(row.get(name)) is not None] for name, *_ in series}
+    low, high = reach([point for part in parts.values() for point in part])
+    right = last * 1.02
+    x = databases_axis(right)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="efficiency, %")
+    at = finite(inputs.record.options.get("at"))
+    layers = charts.level(100, "perfect", right, x, y)
+    layers += charts.level(at * 100, "wanted", right, x, y, left=True) if at and low <= at * 100 <= high else []
+    labels = []
+    for column, name, colour, shape in series:
+        if parts[column]:
+            layers += charts.line_with_bars(parts[column], x, y, colour, shape)
+            labels.append((right, parts[column][-1]["y"] or 0.0, name, colour))
+    layers += end_labels(labels, x, y, (low, high))
+    full = at_full(rows)
+    known = [f"{percent(full.get(column))} {name}" for column, name, *_ in series if finite(full.get(column)) is not None and parts[column]]
+    sentence = f"At {databases(full):g} databases, efficiency is {', '.join(known) or 'not known'}"
+    subtitle = (
+        "Throughput ÷ that of one database × N, or ÷ the linear region's slope × N; CPU time per transaction of one database ÷ that of N. "
+        f"{BAR_NOTE} The axis starts at {low:g} %."
+    )
+    width = charts.plot_width([text for *_, text, _ in labels])
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS, SAMPLES))
+
+
+@register("published", "density")
+def published(inputs: Inputs) -> Figure:
+    """Efficiency against the fraction of cores, with E1's published curve."""
+    rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("fraction")) is not None]
+    theirs, source = _published(inputs)
+    if not rows or not theirs:
+        raise NotDrawn("no point has a fraction of cores" if not rows else "the analysis holds no published curve")
+    ours = [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0) * 100} for row in rows]
+    low, high = reach([*ours, *theirs])
+    right = max(row["x"] or 0 for row in [*ours, *theirs]) * 1.02
+    axis = alt.Axis(title="fraction of the host's cores given to databases, %", grid=False)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="throughput, % of one database × N")
+    layers = charts.level(100, "perfect", right, x, y)
+    layers += charts.line_with_bars(theirs, x, y, PURPLE, "diamond") + charts.line_with_bars(ours, x, y, BLUE, "circle")
+    labels = [(part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, name, colour) for part, name, colour in _pair(ours, theirs)]
+    layers += end_labels(labels, x, y, (low, high))
+    at, end = at_full(rows), theirs[-1]
+    sentence = (
+        f"At {percent(at.get('fraction'), decimals=0)} of the cores this run keeps {percent(at.get('efficiency'))} of one database × N; "
+        f"the published curve {end['y']:.1f} % at {end['x']:g} %"
+    )
+    subtitle = f"Published: {source} (4 hosts, 160 cores, PostgreSQL 9.3, SELECT-only). Hosts differ: compare shapes. {BAR_NOTE}"
+    width = charts.plot_width([text for *_, text, _ in labels])
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,), f"Published curve: {source}.")
+
+
+def _pair(
+    ours: list[dict[str, float | None]], theirs: list[dict[str, float | None]]
+) -> list[tuple[list[dict[str, float | None]], str, str]]:
+    return [(ours, "this run", BLUE), (theirs, "published (E1)", PURPLE)]
+
+
+def _published(inputs: Inputs) -> tuple[list[dict[str, float | None]], str]:
+    """E1's points in percent, and the source that the analysis names."""
+    found: list[dict[str, float | None]] = []
+    source = E1_SOURCE
+    for row in inputs.analysis.figures.get("published") or []:
+        fraction, kept = finite(row.get("fraction")), finite(row.get("efficiency"))
+        if fraction is not None and kept is not None:
+            found.append({"x": fraction * 100, "y": kept * 100})
+            source = clean(row.get("source") or source)
+    return sorted(found, key=lambda row: row["x"] or 0.0), source

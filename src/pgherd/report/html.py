@@ -1,0 +1,92 @@
+"""The report as one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import page, verdicts, wording
+from pgherd.report.wording import clean
+
+if TYPE_CHECKING:
+    from pgherd.report.figures import Drawn
+
+
+@cache
+def environment() -> Environment:
+    """The template environment; everything is escaped unless it is one of our own figures."""
+    loader = PackageLoader("pgherd.report")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["quoted"] = lambda text: quote(str(text), safe="")
+    return made
+
+
+def render(
+    record: RunRecord,
+    results: Sequence[TrialResult],
+    figures: Sequence[Drawn] = (),
+    left_out: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> str:
+    """The whole page.
+
+    ``left_out`` says why a figure is missing; ``directory`` is the run's, whose files are listed. A run without an
+    analysis (interrupted, failed) still gives a page that says so.
+    """
+    analysis = record.analysis
+    held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
+    first = record.study if record.study in held else next(iter(held), None)
+    main = page.table(first, held[first], page.MAIN_COLUMNS.get(first)) if first else None
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            record=record,
+            run=clean(record.run),
+            answer=clean(analysis.answer) if analysis else no_answer(record),
+            grade=analysis.grade if analysis else None,
+            grade_meaning=wording.GRADE_MEANING[analysis.grade] if analysis else "",
+            main_table=main,
+            other_tables=[page.table(name, rows) for name, rows in held.items() if name != first or name in page.MAIN_COLUMNS],
+            warnings=[clean(text) for text in analysis.warnings] if analysis else [],
+            look_at=[clean(text) for text in analysis.look_at] if analysis else [],
+            figures=[(figure.name, figure.figure.title, figure.caption, inline(figure)) for figure in figures],
+            left_out={clean(name): clean(reason) for name, reason in (left_out or {}).items()},
+            matrix=verdicts.matrix(results),
+            exceptions=verdicts.exceptions(results),
+            point=wording.point_text,
+            label=wording.label,
+            findings=page.findings_table(analysis.findings) if analysis and analysis.findings else None,
+            hosts={clean(name): (clean(facts.hostname), page.host_facts(facts)) for name, facts in record.hosts.items()},
+            settings=page.settings(record, results),
+            command=clean(shlex.join(record.command)),
+            trials=len(results),
+            raw_files=page.raw_files(directory),
+            proposals=page.proposals(record),
+            timing=page.timing(record),
+            started=wording.instant(record.started),
+            ended=wording.instant(record.ended),
+            clean=clean,
+        )
+    )
+
+
+def no_answer(record: RunRecord) -> str:
+    """What stands in the answer's place while there is no analysis."""
+    why = f": {clean(record.error)}" if record.error else ""
+    return f"No answer: this run is {record.state}{why}."
+
+
+def inline(figure: Drawn) -> Markup:
+    """A figure's SVG for a page: named for a screen reader, free to shrink. It comes from our own renderer, which escapes text."""
+    opening = Markup('<svg role="img" aria-label="{}" ').format(clean(figure.figure.title))
+    return opening + Markup(figure.svg.removeprefix("<svg "))

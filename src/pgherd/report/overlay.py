@@ -1,0 +1,191 @@
+"""Several runs in one page: their curves over each other, their numbers side by side, and what differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from pgherd.model.errors import UsageError
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import html, page, wording
+from pgherd.report.page import Shown, Table
+from pgherd.report.wording import MISSING, Cell, clean, finite
+from pgherd.store.run_directory import RunDirectory
+
+Run = tuple[str, RunRecord, Sequence[TrialResult]]
+
+_HOST = (
+    *("hostname", "cores", "logical_cpus", "physical_cores", "smt", "numa_nodes", "cpu_model", "virtualisation", "governor", "boost"),
+    *("clock_source", "core_note", "memory", "swap", "huge_pages", "transparent_huge_pages", "cgroup", "kernel", "os"),
+)
+SIDE_BY_SIDE = ("throughput", "efficiency", "efficiency_cpu")
+"""Columns of the density table that are set side by side."""
+
+
+def overlay(runs: Sequence[Run], out: Path) -> Path:
+    """Write one page over several runs (name, record, results) to ``out``; it appears whole or not at all.
+
+    Raises:
+        UsageError: there is no run, or ``out`` cannot be written.
+    """
+    if not runs:
+        raise UsageError("there is no run to lay over another; name two or more, such as 'pgherd report RUN1 RUN2'")
+    text = render(runs)
+    try:
+        RunDirectory(out.parent).write(out.name, text.encode())
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}; choose another place for the page") from None
+    return out
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page as text."""
+    from pgherd.report import figures, overlay_figures  # altair, only now
+
+    named = _named(runs)
+    pairs = [(name, record) for name, record, _ in named]
+    drawn, left_out = [], {}
+    for name, builder in (("efficiency", overlay_figures.efficiency), ("throughput", overlay_figures.throughput)):
+        try:
+            figure = builder(pairs)
+            drawn.append(figures.Drawn(f"overlay-{name}", figure, figures.svg(figure, prefix=f"overlay-{name}")))
+        except figures.NotDrawn as reason:
+            left_out[name] = str(reason)
+    tables = [_summary(named)]
+    density = _points(pairs)
+    if density:
+        tables.append(density)
+    tables.append(_findings(pairs))
+    differing = _differences(pairs)
+    studies = sorted({record.study for _, record in pairs})
+    warnings = [f"These runs answer different questions ({', '.join(map(clean, studies))}): only what both have is set side by side."]
+    return (
+        html.environment()
+        .get_template("overlay.html.j2")
+        .render(
+            title=f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(wording.label, studies))} side by side",
+            runs=[clean(name) for name, _ in pairs],
+            tables=[(table, _CAPTIONS[table.name]) for table in tables],
+            warnings=warnings if len(studies) > 1 else [],
+            figures=[(one.name, one.figure.title, one.caption, html.inline(one)) for one in drawn],
+            left_out=left_out,
+            differences=differing,
+            same=_same(differing),
+        )
+    )
+
+
+_CAPTIONS = {
+    "runs": "The runs and their answers",
+    "points": "By number of databases; the small line is the interval",
+    "findings": "Findings side by side; the small line is the interval",
+}
+
+
+def _named(runs: Sequence[Run]) -> list[tuple[str, RunRecord, Sequence[TrialResult]]]:
+    """The runs under names that differ: a second one of a name gets a number."""
+    seen: set[str] = set()
+    named = []
+    for name, record, results in runs:
+        chosen = name if name not in seen else next(f"{name} ({i})" for i in count(2) if f"{name} ({i})" not in seen)
+        seen.add(chosen)
+        named.append((chosen, record, results))
+    return named
+
+
+def _summary(runs: Sequence[Run]) -> Table:
+    rows = []
+    for name, record, results in runs:
+        tainted = sum(result.tainted for result in results)
+        answer = clean(record.analysis.answer) if record.analysis else html.no_answer(record)
+        grade = record.analysis.grade if record.analysis else MISSING
+        trials = f"{len(results)}, {tainted} tainted" if tainted else str(len(results))
+        rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(wording.instant(record.started))))
+    return Table("runs", ("run", "answer", "grade", "trials", "started"), tuple(rows))
+
+
+def _points(runs: Sequence[tuple[str, RunRecord]]) -> Table | None:
+    """Number of databases × run: throughput and both efficiencies. None where no run has the density table."""
+    by_run = []
+    for name, record in runs:
+        rows = record.analysis.tables.get("density", []) if record.analysis else []
+        by_run.append((name, {finite(row.get("databases")): row for row in rows}))
+    points = sorted({point for _, rows in by_run for point in rows if point is not None})
+    if not points:
+        return None
+    heads = ["databases"]
+    for column in SIDE_BY_SIDE:
+        heads += [f"{wording.label(column)}{'' if wording.is_percent_column(column) else ', tps'}: {clean(name)}" for name, _ in by_run]
+    lines = []
+    for point in points:
+        line = [Shown(wording.number(point), numeric=True)]
+        for column in SIDE_BY_SIDE:
+            line += [_number(rows.get(point, {}).get(column), share=wording.is_percent_column(column)) for _, rows in by_run]
+        lines.append(tuple(line))
+    return Table("points", tuple(heads), tuple(lines))
+
+
+def _findings(runs: Sequence[tuple[str, RunRecord]]) -> Table:
+    """Finding × run, of all findings that any run has."""
+    held = [record.analysis.findings if record.analysis else {} for _, record in runs]
+    names = list(dict.fromkeys(name for findings in held for name in findings))
+    rows = []
+    for name in names:
+        units = {findings[name].unit for findings in held if name in findings}
+        cells = [_number(findings.get(name), unit=len(units) > 1) for findings in held]
+        rows.append((Shown(wording.label(name)), Shown(clean(units.pop()) if len(units) == 1 else ""), *cells))
+    return Table("findings", ("finding", "unit", *(clean(name) for name, _ in runs)), tuple(rows))
+
+
+def _number(value: Cell, *, share: bool = False, unit: bool = False) -> Shown:
+    """A cell among numbers, also where it is missing."""
+    return replace(page.cell(value, share=share, unit=unit), numeric=True)
+
+
+def _differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
+    """Host facts, settings, options and versions that are not the same in all runs, by kind."""
+    kinds = {"host facts": _host_facts, "settings": _settings, "options": _options, "versions": _versions}
+    return {kind: _differing(kind, runs, [dict(facts(record)) for _, record in runs]) for kind, facts in kinds.items()}
+
+
+def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]], facts: Sequence[dict[str, str]]) -> Table:
+    names = sorted({name for one in facts for name in one})
+    rows = []
+    for name in names:
+        values = [one.get(name, MISSING) for one in facts]
+        if len(set(values)) > 1:
+            rows.append((Shown(wording.label(name)), *map(Shown, values)))
+    return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
+
+
+def _same(differences: dict[str, Table]) -> str:
+    """Which kinds are the same in all runs, and which are not, in one sentence."""
+    same = [kind for kind, table in differences.items() if not table.rows]
+    other = [kind for kind, table in differences.items() if table.rows]
+    parts = [f"{', '.join(kinds)} {verb}" for kinds, verb in ((same, "are the same in all runs"), (other, "differ")) if kinds]
+    return ("; ".join(parts) + ".").capitalize()
+
+
+def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for name, facts in record.hosts.items():
+        before = "" if len(record.hosts) == 1 else f"{clean(name)} "
+        for field in _HOST:
+            value = getattr(facts, field)
+            yield before + field, MISSING if value is None else clean(wording.number(value) if isinstance(value, float) else value)
+
+
+def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield from ((clean(name), clean(value)) for name, value in record.settings.items())
+
+
+def _options(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield from ((clean(name), clean(value)) for name, value in record.options.items() if name != "settings")
+
+
+def _versions(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "pgherd", clean(record.pgherd)
+    yield "PostgreSQL", clean(", ".join(sorted(set(record.postgres.values()))))
+    yield from ((clean(name), clean(version)) for name, version in record.tools.items())

@@ -1,0 +1,118 @@
+"""Curves of several density runs over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+
+from pgherd.model.run import RunRecord
+from pgherd.report import charts
+from pgherd.report.charts import HEIGHT, SERIES, end_labels
+from pgherd.report.density_figures import BAR_NOTE, databases_axis
+from pgherd.report.density_rows import at_full, bounds, databases, numbers, reach, rows_with, share_point
+from pgherd.report.figures import TRIALS, Figure, NotDrawn
+from pgherd.report.tables import Row
+from pgherd.report.wording import clean, compact, finite, percent
+
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+LABEL = 28
+"""Longest label beside a curve; longer names are cut in the middle."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's rows with its name, colour and point shape."""
+
+    name: str
+    rows: list[Row]
+    colour: str
+    shape: str
+
+
+def curves(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[Curve]:
+    """The runs that have this column at two points or more.
+
+    Raises:
+        NotDrawn: there is none.
+    """
+    found = []
+    for index, (name, record) in enumerate(runs):
+        rows = rows_with(record.analysis, "density", column) if record.analysis else []
+        if len(rows) > 1:
+            found.append(Curve(_short(name), rows, SERIES[index % len(SERIES)], _SHAPES[index % len(_SHAPES)]))
+    if not found:
+        raise NotDrawn("no run has two numbers of databases with a number to draw")
+    return found
+
+
+def _short(name: str) -> str:
+    name = clean(name)
+    return name if len(name) <= LABEL else f"{name[: LABEL // 2 - 1]}…{name[-(LABEL // 2) :]}"
+
+
+def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
+    """Measured throughput of all runs against databases."""
+    drawn = curves(runs, "throughput")
+    highest = max(value for curve in drawn for value in numbers(curve.rows, "throughput"))
+    unit, scale = ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
+    top = charts.nice_ceiling(highest / scale * 1.02)
+    right = max(databases(curve.rows[-1]) for curve in drawn) * 1.02
+    x = databases_axis(right)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    layers: list[alt.Chart] = []
+    labels = []
+    for curve in drawn:
+        part = []
+        for row in curve.rows:
+            low, high = (None if bound is None else bound / scale for bound in bounds(row["throughput"]))
+            part.append({"x": databases(row), "y": (finite(row["throughput"]) or 0.0) / scale, "low": low, "high": high})
+        layers += charts.line_with_bars(part, x, y, curve.colour, curve.shape)
+        labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, curve.name, curve.colour))
+    layers += end_labels(labels, x, y, (0, top))
+    said = [f"{curve.name} {compact(finite(at_full(curve.rows)['throughput']))} tps" for curve in drawn]
+    sentence = "At the largest point within the cores: " + ", ".join(said)
+    chart = alt.layer(*layers).properties(
+        width=charts.plot_width([text for *_, text, _ in labels]),
+        height=HEIGHT,
+        title=charts.title(sentence, f"Throughput of all databases of a run together. {BAR_NOTE}"),
+    )
+    return Figure(sentence, chart, (TRIALS,))
+
+
+def efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
+    """Efficiency in throughput of all runs against the fraction of their own cores."""
+    drawn = [curve for curve in curves(runs, "efficiency") if all(finite(row.get("fraction")) is not None for row in curve.rows)]
+    if not drawn:
+        raise NotDrawn("no run says which fraction of its cores a point is")
+    parts = {
+        curve.name: [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0.0) * 100} for row in curve.rows]
+        for curve in drawn
+    }
+    low, high = reach([point for part in parts.values() for point in part])
+    right = max(part[-1]["x"] or 0.0 for part in parts.values()) * 1.02
+    axis = alt.Axis(title="fraction of the run's cores given to databases, %", grid=False)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="throughput, % of one database × N")
+    layers = charts.level(100, "perfect", right, x, y)
+    labels = []
+    for curve in drawn:
+        part = parts[curve.name]
+        layers += charts.line_with_bars(part, x, y, curve.colour, curve.shape)
+        labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, curve.name, curve.colour))
+    layers += end_labels(labels, x, y, (low, high))
+    full = [at_full(curve.rows) for curve in drawn]
+    said = [
+        f"{curve.name} keeps {percent(row.get('efficiency'))} at {percent(row.get('fraction'), decimals=0)}"
+        for curve, row in zip(drawn, full, strict=True)
+    ]
+    sentence = "Of one database × N, " + ", ".join(said) + " of its cores"
+    chart = alt.layer(*layers).properties(
+        width=charts.plot_width([text for *_, text, _ in labels]),
+        height=HEIGHT,
+        title=charts.title(
+            sentence, f"Each run against its own one-database value and its own cores. {BAR_NOTE} The axis starts at {low:g} %."
+        ),
+    )
+    return Figure(sentence, chart, (TRIALS,))

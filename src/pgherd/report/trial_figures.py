@@ -1,0 +1,278 @@
+"""Figures of any study: each target's share of its trial, the seconds of two points, and the order of the trials."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import altair as alt
+
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, MUTED, VERMILLION, data, haloed
+from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.wording import clean, finite, point_text, share, trial_throughput
+
+CELLS = 4500
+"""Most cells of all strips together: longer series are averaged, so that a soak of hours still fits a page."""
+
+TRIALS_SHOWN = 3
+TARGETS_SHOWN = 64
+
+
+def _measured(inputs: Inputs) -> list[TrialResult]:
+    """Trials with a throughput, in the order in which they ran."""
+    found = [result for result in inputs.results if trial_throughput(result)]
+    if not found:
+        raise NotDrawn("no trial has a throughput")
+    return sorted(found, key=lambda result: result.started)
+
+
+def _size(result: TrialResult) -> float:
+    """How large a trial's point is: its first numeric coordinate, such as the number of databases."""
+    return next((float(value) for value in result.trial.point.values() if isinstance(value, int | float)), 0.0)
+
+
+def _name(result: TrialResult) -> str:
+    point = result.trial.point
+    if len(point) == 1:
+        value = next(iter(point.values()))
+        return f"{value:g}" if isinstance(value, int | float) else clean(value)
+    return point_text(point)
+
+
+def _axis_title(results: Sequence[TrialResult]) -> str:
+    names = {tuple(result.trial.point) for result in results}
+    only = next(iter(names)) if len(names) == 1 else ()
+    return clean(only[0]).replace("_", " ") if len(only) == 1 else "point"
+
+
+def _points(results: Sequence[TrialResult]) -> list[tuple[str, list[TrialResult]]]:
+    """Trials by point, smallest first; within a point in the order in which they ran."""
+    ordered = sorted(results, key=lambda result: (_size(result), _name(result), result.started))
+    return [(name, list(group)) for name, group in groupby(ordered, key=_name)]
+
+
+def _shares(phase: PhaseResult) -> list[float]:
+    """Each target's throughput over the mean of all; empty for fewer than two targets."""
+    values = [value for target in phase.targets if (value := finite(target.throughput)) is not None]
+    mean = statistics.fmean(values) if values else 0.0
+    return [value / mean for value in values] if len(values) > 1 and mean > 0 else []
+
+
+@register("fairness")
+def fairness(inputs: Inputs) -> Figure:
+    """Each target's throughput over the mean of its trial: one tick per target, one column per trial."""
+    results = _measured(inputs)
+    points = _points(results)
+    ticks: list[dict[str, object]] = []
+    widest = (0.0, 1.0, 1.0, "")
+    for name, group in points:
+        for place, result in enumerate(group):
+            shares = [part for phase in result.phases for part in _shares(phase)]
+            ticks += [{"x": name, "column": place, "y": part * 100, "kind": _kind(result)} for part in shares]
+            if shares and max(shares) - min(shares) > widest[0]:
+                widest = (max(shares) - min(shares), min(shares), max(shares), name)
+    if not ticks:
+        raise NotDrawn("no trial loads more than one target")
+    columns = max(len(group) for _, group in points)
+    low, top = math.floor(min(90.0, widest[1] * 100) / 10) * 10, math.ceil(max(110.0, widest[2] * 100) / 10) * 10
+    x = alt.X("x:O", sort=None, axis=alt.Axis(title=f"{_axis_title(results)}, one column per trial", labelAngle=0))
+    offset = alt.XOffset("column:O", scale=alt.Scale(domain=list(range(columns)), paddingInner=0.15))
+    y = alt.Y("y:Q", title="throughput, % of the trial's mean", scale=alt.Scale(domain=[low, top], nice=False))
+    equal = alt.Chart(data([{"y": 100}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(y=y)
+    width = charts.plot_width()
+    size = max(2.0, min(14.0, width / (len(points) * columns) * 0.7))
+    marks = alt.Chart(data(ticks)).mark_tick(opacity=0.6, thickness=1.6, size=size, orient="horizontal")
+    layers = [equal, marks.encode(x=x, xOffset=offset, y=y, color=_kind_colour({str(tick["kind"]) for tick in ticks}))]
+    sentence = (
+        f"Least fair trial: one target at {share(widest[1])}, another at {share(widest[2])} of their mean ({_where(widest[3], results)})"
+    )
+    subtitle = "Each tick is one target's throughput over the whole window. All at 100 % would be perfectly fair."
+    chart = alt.layer(*layers).properties(width=width, height=260, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,))
+
+
+def _kind(result: TrialResult) -> str:
+    return "tainted" if result.tainted else "clean"
+
+
+def _kind_colour(present: set[str]) -> alt.Color:
+    """Clean and tainted trials in their colours; a legend only where both are there."""
+    kinds = sorted(present)
+    legend = alt.Legend(title=None, orient="top-left", offset=4, direction="horizontal", symbolType="circle", symbolOpacity=1)
+    scale = alt.Scale(domain=kinds, range=[{"clean": BLUE, "tainted": VERMILLION}[kind] for kind in kinds])
+    return alt.Color("kind:N", scale=scale, legend=legend if len(kinds) > 1 else None)
+
+
+def _where(name: str, results: Sequence[TrialResult]) -> str:
+    """A point in a sentence: ``40 databases``."""
+    what = _axis_title(results)
+    return name if what == "point" else f"{name} {what}"
+
+
+@register("seconds")
+def seconds(inputs: Inputs) -> Figure:
+    """Each target's throughput by second as strips, at the largest point that fits the host and at the last point."""
+    results = _measured(inputs)
+    points = [
+        (name, sorted(group, key=lambda result: (result.tainted, result.started))[:TRIALS_SHOWN])
+        for name, group in _chosen_points(inputs, results)
+    ]
+    series = {result.id: _series(result) for _, group in points for result in group}
+    rows, longest = sum(map(len, series.values())), max((len(one) for many in series.values() for one in many), default=0)
+    if not rows or not longest:
+        raise NotDrawn("no trial has a series by second")
+    step = math.ceil(longest / max(CELLS // rows, 8))
+    strips = [_strip(_where(name, results), group, series, step) for name, group in points]
+    varied = [(name, value) for name, group in points if (value := _unsteadiness(group)) is not None]
+    words = " and ".join(f"{share(value, 1)} at {_where(name, results)}" for name, value in varied)
+    sentence = f"Second by second, a target's throughput varies by {words}" if words else "Throughput of each target by second"
+    subtitle = (
+        f"Each row is a target (at most {TARGETS_SHOWN}), each column {'a second' if step == 1 else f'the mean of {step} seconds'}; "
+        "colour is throughput relative to the mean of all in that trial. "
+        f"The first {TRIALS_SHOWN} trials of a point, clean ones first. The number is the median coefficient of variation."
+    )
+    chart = alt.vconcat(*strips).properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,))
+
+
+def _series(result: TrialResult) -> list[list[float]]:
+    """Each target's series by second, its phases one after the other (zeros where it was idle); none where nothing ran."""
+    found: dict[str, list[float]] = {}
+    before = 0
+    for phase in result.phases:
+        for target in phase.targets:
+            one = found.setdefault(target.target, [])
+            one += [0.0] * (before - len(one)) + [finite(value) or 0.0 for value in target.per_second]
+        before = max(map(len, found.values()), default=0)
+    shown = [one + [0.0] * (before - len(one)) for one in found.values()][:TARGETS_SHOWN]
+    return shown if sum(map(sum, shown)) > 0 else []
+
+
+def _chosen_points(inputs: Inputs, results: Sequence[TrialResult]) -> list[tuple[str, list[TrialResult]]]:
+    """The largest point within 100 % of the cores (as the density table says) and the last point."""
+    points = _points(results)
+    within = {
+        f"{databases:g}"
+        for row in inputs.analysis.tables.get("density", [])
+        if (databases := finite(row.get("databases"))) is not None and (finite(row.get("fraction")) or math.inf) <= 1 + 1e-9
+    }
+    fitting = [point for point in points if point[0] in within]
+    return [*fitting[-1:], points[-1]] if fitting and fitting[-1][0] != points[-1][0] else points[-1:]
+
+
+def _unsteadiness(results: Sequence[TrialResult]) -> float | None:
+    """Median over targets and trials of standard deviation ÷ mean of the series by second."""
+    found = []
+    for result in results:
+        for values in _series(result):
+            if len(values) > 2 and statistics.fmean(values) > 0:
+                found.append(statistics.stdev(values) / statistics.fmean(values))
+    return statistics.median(found) if found else None
+
+
+def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[list[float]]], step: int) -> alt.HConcatChart:
+    """The trials of one point side by side."""
+    legend = alt.Legend(title="% of mean", gradientLength=110, gradientThickness=12, values=[50, 75, 100, 125, 150])
+    colour = alt.Color("v:Q", scale=alt.Scale(scheme="blueorange", domain=[50, 150], clamp=True, reverse=True), legend=legend)
+    shown = [result for result in group if series[result.id]]
+    height = max(60, min(200, 12 * max((len(series[result.id]) for result in shown), default=0)))
+    panels = []
+    for place, result in enumerate(shown):
+        axis = alt.Axis(title=f"{where}", labels=False, ticks=False, grid=False) if place == 0 else None
+        y = alt.Y("y:Q", scale=alt.Scale(domain=[len(series[result.id]), 0], nice=False), axis=axis)
+        x_axis = alt.Axis(title="second of the window", grid=False, tickMinStep=1, format="d", tickCount=5)
+        x = alt.X("x:Q", scale=alt.Scale(nice=False), axis=x_axis)
+        words = alt.TitleParams(
+            clean(f"trial {result.id}{' (tainted)' if result.tainted else ''}"),
+            fontSize=12,
+            fontWeight="normal",
+            anchor="start",
+            frame="group",
+            offset=4,
+            color=MUTED,
+        )
+        rect = alt.Chart(_cells(series[result.id], step)).mark_rect(stroke=None).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour)
+        panels.append(rect.properties(width=(charts.plot_width() - 60) / len(shown) - 14, height=height, title=words))
+    return alt.hconcat(*panels, spacing=14)
+
+
+def _cells(series: Sequence[Sequence[float]], step: int) -> alt.InlineData:
+    """One rectangle per target and column, coloured by throughput in percent of the mean of all.
+
+    As CSV text, since thousands of rows as objects cost more to hand over than to draw.
+    """
+    mean = statistics.fmean(value for values in series for value in values)
+    lines = ["x,x2,y,y2,v"]
+    for row, values in enumerate(series):
+        for start in range(0, len(values), step):
+            part = values[start : start + step]
+            lines.append(f"{start},{start + len(part)},{row},{row + 1},{statistics.fmean(part) / mean * 100:.1f}")
+    return alt.InlineData(
+        values="\n".join(lines), format=alt.CsvDataFormat(type="csv", parse=dict.fromkeys(("x", "x2", "y", "y2", "v"), "number"))
+    )
+
+
+@register("order")
+def order(inputs: Inputs) -> Figure:
+    """Throughput of each trial relative to its point's mean against the order in which they ran, so that drift shows."""
+    results = _measured(inputs)
+    means = {name: _mean(group) for name, group in _points(results)}
+    repeated = {name for name, group in _points(results) if len(group) > 1}
+    kept = [(place, result) for place, result in enumerate(results, 1) if _name(result) in repeated]
+    if len(kept) < 4:
+        raise NotDrawn("fewer than four trials repeat a point, so drift cannot be told from a difference between points")
+    marks = [
+        {
+            "x": place,
+            "y": ((trial_throughput(result) or 0.0) / means[_name(result)] - 1) * 100,
+            "kind": _kind(result),
+            "text": _name(result) if len(_name(result)) < 6 else "",
+        }
+        for place, result in kept
+    ]
+    steady = [(float(place), float(str(mark["y"]))) for (place, result), mark in zip(kept, marks, strict=True) if not result.tainted]
+    values = [float(str(mark["y"])) for mark in marks]
+    reach = charts.nice_ceiling(max(map(abs, values)) * 1.15 or 1.0)
+    right = len(results) + 0.5
+    x = alt.X(
+        "x:Q",
+        scale=alt.Scale(domain=[0.5, right], nice=False),
+        axis=alt.Axis(title="order in which the trials ran", tickMinStep=1, grid=False, format="d"),
+    )
+    y = alt.Y("y:Q", title="throughput, % off the mean of its point", scale=alt.Scale(domain=[-reach, reach], nice=False))
+    layers = [alt.Chart(data([{"y": 0}])).mark_rule(color="#8c959f").encode(y=y)]
+    sentence = "Throughput of each trial against the mean of its point, in the order in which they ran"
+    if len(steady) > 3:
+        slope, start = statistics.linear_regression(*zip(*steady, strict=True))
+        drift = slope * (len(results) - 1)
+        line = data([{"x": 1, "y": start + slope}, {"x": len(results), "y": start + slope * len(results)}])
+        layers.append(alt.Chart(line).mark_line(color=BLUE, strokeWidth=1.5, strokeDash=[5, 4], clip=True).encode(x=x, y=y))
+        scatter = statistics.stdev(value for _, value in steady)
+        sentence = (
+            f"From the first trial to the last, throughput drifted by {drift:+.1f}".replace("-", "−")
+            + f" %; trials scatter by ±{scatter:.1f} %"
+        )
+    points = alt.Chart(data(marks)).mark_point(filled=True, size=60, opacity=1)
+    layers.append(points.encode(x=x, y=y, color=_kind_colour({str(mark["kind"]) for mark in marks})))
+    layers += haloed(alt.Chart(data(marks)).encode(x=x, y=y, text="text:N"), dy=-11, fontSize=10, color=MUTED)
+    subtitle = (
+        f"Each point is a trial{_labelled(marks, results)}. The dashed line is fitted to all clean trials: a slope beyond the scatter "
+        "means that the host changed during the run. Points without a second trial are left out."
+    )
+    chart = alt.layer(*layers).properties(width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,))
+
+
+def _mean(group: Sequence[TrialResult]) -> float:
+    """Mean throughput of a point's clean trials; of all where none is clean."""
+    clean_ones = [result for result in group if not result.tainted] or group
+    return statistics.fmean(trial_throughput(result) or 0.0 for result in clean_ones)
+
+
+def _labelled(marks: Sequence[Mapping[str, object]], results: Sequence[TrialResult]) -> str:
+    what = _axis_title(results)
+    return f", with its number of {what}" if what != "point" and all(mark["text"] for mark in marks) else ""

@@ -1,0 +1,230 @@
+"""The servers that are up on this node, and the work of getting from them to what a trial wants."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pgherd.host import processes
+from pgherd.host.undo import Kill, ReleaseSharedMemory
+from pgherd.metrics.sampler import ContainerView, ProcessView, ServerView, View
+from pgherd.model.deployment import Container, Server
+from pgherd.model.errors import TrialError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes
+from pgherd.node.protocol import Node
+from pgherd.postgres import clones, golden
+from pgherd.postgres.golden import Golden
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
+from pgherd.postgres.settings import reload_or_restart
+from pgherd.postgres.validation import contexts
+from pgherd.runner.session import Session
+from pgherd.runner.stage import Reach
+from pgherd.runner.transition import ServerKey, Transition, Up, plan
+from pgherd.runner.watcher import Watcher
+from pgherd.runtimes.runtime import Room
+from pgherd.workloads.registry import fillings
+from pgherd.workloads.script import stage
+
+PORT = 5432
+
+
+class Fleet:
+    """What is up. Implements ``runner.loop.Bench`` (bring a trial about) and ``runner.stage.Stage`` (reach what is up).
+
+    Data directories lie below the session's work directory and go with its journal; so do control groups. Each running
+    postmaster is journalled too: a server killed by SIGKILL leaves shared memory that only its pid file names.
+    """
+
+    def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
+        """``installations`` maps bin directories, as trials name them, to what runs them (a copy where needed)."""
+        self.node: Node = session.node
+        self.facts: HostFacts = session.facts
+        self.account = session.account
+        self.scratch = session.work / "out"
+        self.watched: list[ProcessView] = []
+        self._session = session
+        self._installations = dict(installations)
+        self._watcher = watcher
+        self._up: dict[ServerKey, Up] = {}
+        self._instances: dict[ServerKey, Instance] = {}
+        self._undos: dict[ServerKey, list[int]] = {}
+        self._rooms: dict[str, Room] = {}
+        self._names = itertools.count(1)
+        self._trial: Trial | None = None
+        self._contexts: dict[str, str] | None = None
+        self._goldens: dict[str, Golden] = {}
+        self._scripts: dict[Script, Script] = {}
+        self.node.make_dir(str(self.scratch), mode=0o711)
+
+    def apply(self, trial: Trial) -> tuple[Fleet, str]:
+        """Bring the trial's deployment and state about by the cheapest way.
+
+        Raises:
+            TrialError: a server does not start, or a golden copy cannot be made.
+        """
+        self._notice_deaths()
+        transition = plan(self._up, trial.deployment, trial.state, self._how)
+        self._trial = trial
+        self._carry_out(trial, transition)
+        return self, transition.summary()
+
+    def settings(self) -> dict[str, str]:
+        """What differs from the default, as the first server itself says."""
+        for instance in self._instances.values():
+            return instance.differing()
+        return {}
+
+    def reach(self, target: str) -> Reach:
+        """The way to a database of the trial's deployment."""
+        assert self._trial is not None
+        for place, _, container, server, database in self._trial.deployment.databases():
+            if str(place) == target:
+                instance = self._instances[container.name, server.name]
+                bin_ = instance.installation.bin
+                room = self._rooms[container.name]
+                return Reach(room, bin_, instance.socket_dir, PORT, database.name, instance.user, database.scale)
+        raise TrialError(f"target {target} is not a database of this deployment")
+
+    def script(self, script: Script) -> Script:
+        """The same script where the servers' account can read it."""
+        if script not in self._scripts:
+            inputs = str(self._session.work / f"script-{len(self._scripts)}")
+            self.node.make_dir(inputs, mode=0o711)
+            self._scripts[script] = stage(self.node, [script], inputs)[0]
+        return self._scripts[script]
+
+    def view(self) -> View:
+        """Containers and servers that are up."""
+        containers = [
+            ContainerView(name, room.groups, [i.pid for key, i in self._instances.items() if key[0] == name])
+            for name, room in self._rooms.items()
+        ]
+        servers = [
+            ServerView("/".join(key), instance.conninfo("postgres"), instance.installation.major, instance.pid)
+            for key, instance in self._instances.items()
+        ]
+        return View(containers, servers)
+
+    def check(self) -> None:
+        """Raise TrialError with the last words of a server that has died."""
+        for key, instance in self._instances.items():
+            if not instance.running:
+                raise TrialError(f"server {'/'.join(key)} {instance.ending()} during the trial; its log ends with:\n{instance.log_tail(3)}")
+
+    def close(self) -> None:
+        """Stop all servers at once; what does not stop is killed with its group or by the journal."""
+        self._stop(list(self._instances), mode="immediate")
+
+    def _notice_deaths(self) -> None:
+        for key, instance in self._instances.items():
+            if not instance.running:
+                self._up[key] = Up(self._up[key].container, self._up[key].server, healthy=False)
+
+    def _how(self, old: Mapping[str, str], new: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:
+        if old == new:
+            return "keep"
+        if self._contexts is None:
+            self._contexts = contexts(self.node, next(iter(self._installations.values())))
+        return reload_or_restart(old, new, self._contexts)
+
+    def _carry_out(self, trial: Trial, transition: Transition) -> None:
+        wanted = {(c.name, s.name): (c, s) for _, c, s in trial.deployment.servers()}
+        restart = [key for key, step in transition.steps.items() if step in ("restart", "restore") and key in self._instances]
+        restore = [key for key, step in transition.steps.items() if step == "restore"]
+        self._stop([*transition.remove_servers, *restart], mode="fast")
+        for key in [*transition.remove_servers, *restore]:
+            self._forget(key)
+        for name in transition.remove_containers:
+            self._session.runtime.destroy(name)
+            self._rooms.pop(name, None)
+        for name in transition.make_containers:
+            container = next(c for c, _ in wanted.values() if c.name == name)
+            self._rooms[name] = self._session.runtime.create(container)
+        self._restore({key: wanted[key] for key in restore})
+        for key, step in transition.steps.items():
+            container, server = wanted[key]
+            if step != "keep":
+                self._instances[key].write_settings(server.settings)
+            if step == "reload":
+                self._instances[key].reload()
+            self._up[key] = Up(container, server)
+        self._start([key for key, step in transition.steps.items() if step in ("restart", "restore")])
+
+    def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
+        jobs: list[tuple[Golden, str]] = []
+        for key, (container, server) in wanted.items():
+            copy = self._golden(server)
+            number = next(self._names)
+            home = self._session.work / f"{number:03d}-{container.name}-{server.name}"
+            sockets = self._session.sockets / f"{number:03d}"
+            self.node.make_dir(str(home), mode=0o711)
+            self.node.make_dir(str(sockets), mode=0o700, user=self.account)
+            self._instances[key] = Instance(
+                node=self.node,
+                installation=self._installations[server.bin],
+                data_dir=str(home / "data"),
+                socket_dir=str(sockets),
+                port=PORT,
+                account=self.account,
+                name=f"{container.name}/{server.name}",
+            )
+            jobs.append((copy, str(home / "data")))
+        if jobs:
+            size = format_bytes(sum(copy.bytes for copy, _ in jobs))
+            self._watcher.setup(f"copying {len(jobs)} databases ({size})")
+            clones.clone_all(self.node, jobs, self.account)
+            clones.settle(self.node, [jobs[0][1]])
+
+    def _golden(self, server: Server) -> Golden:
+        key = server.bin + "".join(database.model_dump_json() for database in server.databases)
+        if key not in self._goldens:
+            sockets = self._session.sockets / "golden"
+            self.node.make_dir(str(sockets), mode=0o700, user=self.account)
+            self._goldens[key] = golden.ensure(
+                self.node,
+                self._installations[server.bin],
+                fillings(self.node, server.databases),
+                account=self.account,
+                cache_dir=str(self._session.cache),
+                socket_dir=str(sockets),
+                say=self._watcher.setup,
+            )
+        return self._goldens[key]
+
+    def _start(self, keys: Iterable[ServerKey]) -> None:
+        keys = list(keys)
+        if not keys:
+            return
+        self._watcher.setup(f"starting {len(keys)} servers")
+        for key in keys:
+            note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
+            self._undos[key] = [self._session.journal.note(note)]
+        start_all([(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in keys])
+        for key in keys:
+            pid = self._instances[key].pid
+            start = processes.start_time(self.node, pid)
+            if start is not None:
+                self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
+        self._watcher.setup(f"warming {len(keys)} servers")
+        for key in keys:
+            for database in self._up[key].server.databases:
+                clones.prewarm(self._instances[key], database.name)
+
+    def _stop(self, keys: Iterable[ServerKey], mode: StopMode) -> None:
+        keys = [key for key in keys if key in self._instances]
+        stop_all([self._instances[key] for key in keys], mode)
+        for key in keys:
+            for number in self._undos.pop(key, []):
+                self._session.journal.undo(number)
+
+    def _forget(self, key: ServerKey) -> None:
+        instance = self._instances.pop(key, None)
+        self._up.pop(key, None)
+        if instance is not None:
+            self.node.remove_tree(str(Path(instance.data_dir).parent))

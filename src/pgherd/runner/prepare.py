@@ -1,0 +1,113 @@
+"""From what a user said to complete options: what depends on this host is looked up, chosen, checked, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgherd.host import paths
+from pgherd.model.base import Model
+from pgherd.model.errors import UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.model.run import Surroundings
+from pgherd.model.study import Study
+from pgherd.model.thresholds import Thresholds
+from pgherd.node.protocol import Node
+from pgherd.postgres import installations
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.settings import Row
+from pgherd.runner.session import Session
+from pgherd.workloads.script import stage
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study that can be run on this host. ``disk`` and ``memory`` (bytes) are estimates of what it needs."""
+
+    study: str
+    options: Model
+    surroundings: Surroundings
+    thresholds: Thresholds
+    facts: HostFacts
+    installation: Installation
+    choices: tuple[str, ...]
+    settings: tuple[Row, ...]
+    host_changes: tuple[str, ...]
+    disk: int
+    memory: int
+
+
+def study_of(name: str) -> Study[Any]:
+    """The study by its name; raises UsageError when there is none."""
+    if name == "density":
+        from pgherd.studies.density import STUDY
+
+        return STUDY
+    raise UsageError(f"there is no study '{name}'; there is density")
+
+
+def prepare(node: Node, study: str, asked: Model, *, dry: bool = False) -> Prepared:
+    """Complete and check a request; ``dry``: load nothing that has not been loaded before.
+
+    Raises:
+        UsageError: it asks for something wrong, or for more than there is.
+        CapabilityError: this host cannot do it.
+    """
+    return _preparer(study)(node, asked, dry)
+
+
+def _preparer(study: str) -> Callable[[Node, Any, bool], Prepared]:
+    if study == "density":
+        from pgherd.runner.prepare_density import prepare_density
+
+        return prepare_density
+    raise UsageError(f"there is no study '{study}'; there is density")
+
+
+def thresholds(assignments: tuple[str, ...]) -> Thresholds:
+    """Thresholds with ``NAME=VALUE`` changes; raises UsageError for an unknown name or a value that is none."""
+    known = Thresholds()
+    changes: dict[str, float] = {}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        if name not in Thresholds.model_fields:
+            raise UsageError(f"there is no threshold '{name}'; there are {', '.join(Thresholds.model_fields)}")
+        try:
+            changes[name] = float(value)
+            known = Thresholds.model_validate(known.model_dump() | changes)
+        except ValueError:
+            raise UsageError(
+                f"threshold '{assignment}': '{value}' is not a value that {name} can have; its default is {getattr(known, name):g}"
+            ) from None
+    return known
+
+
+def runnable(node: Node, bin_: str, version: str, session: Session) -> Installation:
+    """The installation that a run was prepared with, where its account can execute it.
+
+    Raises:
+        UsageError: it is not there any more, or has another version now.
+    """
+    found = installations.choose(node, pg_bin=bin_)
+    if found.version != version:
+        raise UsageError(f"{bin_} is PostgreSQL {found.version} now, but the run was begun with {version}; start a new run")
+    return installations.reachable_copy(node, found, session.account, str(paths.cache_dir()))
+
+
+def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
+    """The options with the user's files replaced by copies in the run's directory, which are part of its record."""
+    scripts: tuple[Script, ...] = getattr(options, "scripts", ())
+    init: str | None = getattr(options, "init", None)
+    files = any(not script.source.startswith("builtin:") for script in scripts)
+    if not files and init is None:
+        return options
+    inputs.mkdir(parents=True, exist_ok=True)
+    changes: dict[str, object] = {"scripts": stage(node, scripts, str(inputs.resolve()))}
+    if init is not None:
+        kept = inputs.resolve() / f"init-{Path(init).name}"
+        kept.write_bytes(node.read(init))
+        changes["init"] = str(kept)
+    return options.model_copy(update=changes)

@@ -1,0 +1,97 @@
+"""What a run holds while it lives: its budget, its directories, its runtime, its journal. All of it goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from pgherd.host import paths
+from pgherd.host.account import server_account
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.host.reservation import reserve
+from pgherd.model.deployment import Host
+from pgherd.model.errors import CapabilityError
+from pgherd.model.facts import HostFacts
+from pgherd.model.run import Surroundings
+from pgherd.node.protocol import Node
+from pgherd.runner.watcher import Watcher
+from pgherd.runtimes.choice import choose
+from pgherd.runtimes.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Session:
+    """The open surroundings of a run.
+
+    ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
+    the servers' socket directories. Both can be entered by ``account``.
+    """
+
+    node: Node
+    facts: HostFacts
+    journal: Journal
+    runtime: Runtime
+    account: str | None
+    work: Path
+    sockets: Path
+    cache: Path
+
+
+@contextlib.contextmanager
+def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) -> Iterator[Session]:
+    """Reserve, make and finally remove everything around a run.
+
+    SIGTERM and SIGHUP end the run as Ctrl-C does, so that everything is taken back.
+
+    Raises:
+        CapabilityError: the budget does not fit beside other runs, or the host cannot give what is needed.
+        UsageError: the account cannot be used.
+    """
+    account = server_account(surroundings.run_as)
+    facts = gather(node)
+    state, cache = paths.state_dir(), paths.cache_dir()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_ended_by_signals())
+        whole = surroundings.cores >= facts.cores
+        reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
+        journal = Journal.open(node, state, run)
+        stack.callback(_close, journal, watcher)
+        suffix = run[-4:]
+        work = cache / "work" / f"{run}-{journal.id[:4]}"
+        node.make_dir(str(work.parent), mode=0o711)
+        journal.make_tree(str(work), mode=0o711)
+        blocked = paths.unreachable(work, account)
+        if blocked is not None:
+            raise CapabilityError(
+                f"servers run as '{account}', which cannot enter {blocked}; set XDG_CACHE_HOME to a directory that it can enter"
+            )
+        sockets = Path(paths.socket_root(node, journal))
+        runtime, _ = choose(node, journal, facts, surroundings.runtime, suffix, reserved.cpus)
+        stack.callback(runtime.close)
+        # Without control groups the memory budget is only a reservation: nothing can enforce it.
+        runtime.open(Host(cores=surroundings.cores, memory=surroundings.memory if runtime.name == "cgroup" else None))
+        yield Session(node, facts, journal, runtime, account, work, sockets, cache)
+
+
+def _close(journal: Journal, watcher: Watcher) -> None:
+    for said in journal.close():
+        if said.startswith("not undone"):
+            watcher.note(f"warning: {said}; 'pgherd clean' tries again")
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,121 @@
+"""The tables of a density analysis: E1's table and where the CPU went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgherd.analysis.intervals import mean_interval, ratio_of_means
+from pgherd.model.finding import Finding
+from pgherd.studies.density import published
+from pgherd.studies.density.curve import Curve
+from pgherd.studies.density.observe import Observation, Window
+from pgherd.studies.density.points import Point, as_finding, mean_of, missing
+
+Row = dict[str, Finding | str | int | float | None]
+
+NO_CONTAINER_CPU = "the CPU of the containers was not seen; a runtime with accounting (cgroup) shows it"
+NO_PERCENTILE = "too few sampled transactions lie beyond it in at least one database"
+
+
+def density_rows(line: Curve) -> list[Row]:
+    """One row per number of databases, as E1's table, with what else is known of each."""
+    return [_density_row(line, index) for index in range(len(line.points))]
+
+
+def _density_row(line: Curve, index: int) -> Row:
+    options, point = line.options, line.points[index]
+    n = point.databases
+    fraction = options.fraction(n)
+    row: Row = {
+        "databases": n,
+        "cores": n * options.vcpus,
+        "fraction": fraction,
+        "throughput": mean_of(point, lambda o: o.throughput, "tps", ""),
+    }
+    if line.one is not None:
+        row["perfect"] = as_finding(mean_interval(line.one.throughputs).scaled(n), "tps", method="one-database value × N")
+        row["efficiency"] = as_finding(line.efficiency(index, "one"), "ratio", point.note, **_beside_e1(fraction))
+    else:
+        row["perfect"] = missing("tps", "one database alone was not measured")
+        row["efficiency"] = missing("ratio", "one database alone was not measured")
+    row["perfect_linear"] = as_finding(line.slope.scaled(n), "tps", method="slope of the linear region × N")
+    row["efficiency_linear"] = as_finding(line.efficiency(index, "slope"), "ratio", point.note)
+    row["cpu_per_tx"] = _cpu_per_tx(line, point)
+    row["efficiency_cpu"] = efficiency_cpu(line, point)
+    for name, take in _LATENCY.items():
+        row[name] = mean_of(point, take, "ms", NO_PERCENTILE, "median over the databases")
+    nothing = "nothing was measured per database"
+    row["jain"] = mean_of(point, lambda o: o.jain, "ratio", nothing, "1 by definition" if n == 1 else "")
+    row["min_max"] = mean_of(point, lambda o: o.min_max, "ratio", nothing, "1 by definition" if n == 1 else "")
+    row["limited_by"] = point.limited_by
+    row["trials"] = point.tried
+    row["tainted"] = point.tainted
+    row["published_efficiency"] = published.efficiency_at(fraction)
+    return row
+
+
+_LATENCY: dict[str, Callable[[Observation], float | None]] = {"p50": lambda o: o.p50, "p95": lambda o: o.p95, "p99": lambda o: o.p99}
+
+
+def _beside_e1(fraction: float) -> dict[str, str]:
+    value = published.efficiency_at(fraction)
+    return {} if value is None else {"experiment": "E1", "published": f"{value:.3f} at about the same fraction of the cores"}
+
+
+def _cpu_per_tx(line: Curve, point: Point) -> Finding:
+    place = (
+        "the loaded containers with the clients in them" if line.options.client_place == "inside" else "the servers alone, without clients"
+    )
+    return mean_of(point, lambda o: o.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {place}")
+
+
+def efficiency_cpu(line: Curve, point: Point) -> Finding:
+    """CPU time per transaction of one database over that of N."""
+    if line.one is None:
+        return missing("ratio", "one database alone was not measured")
+    alone, here = (p.values(lambda o: o.cpu_per_tx) for p in (line.one, point))
+    if not alone or not here:
+        return missing("ratio", NO_CONTAINER_CPU)
+    if point is line.one:
+        return Finding(value=1.0, unit="ratio", n=len(here), method="by definition", note="no interval: 1 by definition")
+    return as_finding(ratio_of_means(alone, here), "ratio", point.note, method="CPU/tx of one database ÷ CPU/tx of N, log t interval")
+
+
+_PARTS: dict[str, tuple[Callable[[Window], float | None], str]] = {
+    "databases_cpu": (lambda w: w.databases, "containers without clients and sampling backends"),
+    "clients": (lambda w: w.clients, "all drivers, inside and outside"),
+    "pgherd": (lambda w: w.pgherd, "with its sampling backends"),
+    "platform": (lambda w: w.platform, "all CPU used outside the containers, without pgherd and clients; named parts are in it"),
+    "iowait": (lambda w: w.iowait, ""),
+    "idle": (lambda w: w.idle, ""),
+    "steal": (lambda w: w.steal, ""),
+}
+
+
+def cpu_rows(line: Curve) -> list[Row]:
+    """Where the host's CPU went at each number of databases, in cores. A column ``platform.NAME`` for each named part."""
+    named = sorted({name for point in line.points for o in point.used for name in o.cpu.named})
+    rows = []
+    for point in line.points:
+        row: Row = {"databases": point.databases, "fraction": line.options.fraction(point.databases)}
+        for column, (take, note) in _PARTS.items():
+            row[column] = mean_of(point, _of_window(take), "cores", _not_seen(column), note)
+            if column == "platform":
+                for name in named:
+                    row[f"platform.{name}"] = mean_of(point, _of_part(name), "cores", "this part was not seen")
+        rows.append(row)
+    return rows
+
+
+def _of_window(take: Callable[[Window], float | None]) -> Callable[[Observation], float | None]:
+    return lambda observation: take(observation.cpu)
+
+
+def _of_part(name: str) -> Callable[[Observation], float | None]:
+    return lambda observation: observation.cpu.named.get(name)
+
+
+def _not_seen(column: str) -> str:
+    if column in ("databases_cpu", "platform"):
+        return NO_CONTAINER_CPU
+    return f"{'the host did not show' if column in ('iowait', 'idle', 'steal') else 'the processes did not show'} it"

@@ -1,0 +1,131 @@
+"""Scaling models as findings, table rows, curves and sentences; shared by density, scaling and ``pgherd fit``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pgherd.analysis.fit import Fit
+from pgherd.analysis.selection import Selection
+from pgherd.model.finding import Finding
+
+Row = dict[str, Finding | str | int | float | None]
+
+_SHORT = {"usl": "USL", "hinge": "hinge", "linear": "straight line"}
+
+
+def model_findings(selection: Selection, load: str = "databases", throughput: str = "tps", confidence: float = 0.95) -> dict[str, Finding]:
+    """usl_lambda, usl_sigma, usl_kappa, usl_peak, knee, knee_slope and knee_second_slope, each with its interval or the
+    reason why there is no number."""
+    found: dict[str, Finding] = {}
+    for name, model, parameter, unit in (
+        ("usl_lambda", "usl", "lambda", f"{throughput} per {_one(load)}"),
+        ("usl_sigma", "usl", "sigma", "ratio"),
+        ("usl_kappa", "usl", "kappa", "ratio"),
+        ("usl_peak", "usl", "peak", load),
+        ("knee", "hinge", "knee", load),
+        ("knee_slope", "hinge", "a", f"{throughput} per {_one(load)}"),
+        ("knee_second_slope", "hinge", "b", f"{throughput} per {_one(load)}"),
+    ):
+        fit = selection.get(model)
+        if fit is None:
+            note = next(
+                (text for text in selection.warnings if model in text.lower() or (model == "usl" and "Universal" in text)), "not fitted"
+            )
+            found[name] = Finding(value=None, unit=unit, n=0, note=note)
+        elif parameter == "peak":
+            found[name] = _peak(fit, unit, confidence)
+        elif parameter == "knee":
+            found[name] = _knee(fit, unit, confidence)
+        else:
+            found[name] = _finding(fit, parameter, fit.parameters[parameter], unit, confidence, _parameter_note(fit, parameter))
+    return found
+
+
+def model_rows(selection: Selection, load: str = "databases", confidence: float = 0.95) -> list[Row]:
+    """One row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, chosen (1 or 0)."""
+    return [
+        {
+            "model": fit.model.name,
+            "parameters": ", ".join(_parameter_text(fit, name) for name in fit.parameters),
+            "aicc": fit.aicc,
+            "relative_error": fit.relative_error,
+            "knee": _knee(fit, load, confidence),
+            "peak": _peak(fit, load, confidence),
+            "chosen": int(selection.best is not None and fit.model.name == selection.best.model.name),
+        }
+        for fit in selection.fits
+    ]
+
+
+def model_curves(selection: Selection, largest: float, points: int = 80) -> dict[str, Any]:
+    """Each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}; 'best' names the chosen one. The
+    hinge's knee is one of its points, so that the bend is drawn where it is."""
+    curves: dict[str, Any] = {}
+    for fit in selection.fits:
+        loads = {largest * i / points for i in range(points + 1)}
+        if fit.knee is not None and fit.knee < largest:
+            loads.add(fit.knee)
+        ordered = sorted(loads)
+        curves[fit.model.name] = {"n": ordered, "x": fit.predict(ordered)}
+    curves["best"] = selection.best.model.name if selection.best else None
+    return curves
+
+
+def model_warnings(selection: Selection) -> list[str]:
+    """All that the models must say of themselves, each sentence beginning with the model's name."""
+    return [
+        *(f"{_SHORT.get(fit.model.name, fit.model.name)}: {text}" for fit in selection.fits for text in fit.warnings),
+        *(text[0].upper() + text[1:] for text in selection.warnings),
+    ]
+
+
+def _one(load: str) -> str:
+    return load[:-1] if load.endswith("s") else load
+
+
+def _finding(fit: Fit, parameter: str, value: float, unit: str, confidence: float, note: str) -> Finding:
+    method = f"{fit.model.title}, {fit.weights}-weighted bounded least squares"
+    low, high = fit.intervals.get(parameter, (None, None))
+    notes = [note] if note else []
+    if low is None:
+        notes.append("no interval: too few observations, or none asked for")
+    elif high is None or not math.isfinite(high):
+        notes.append(f"no interval: in resamples of these data it has no upper end (from {low:.4g})")
+        low = high = None
+    else:
+        method += ", residual bootstrap"
+    text = "; ".join(notes)
+    return Finding(
+        value=value, unit=unit, low=low, high=high, confidence=None if low is None else confidence, n=fit.n, method=method, note=text
+    )
+
+
+def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
+    note = "the model has no peak"
+    if fit.peak is not None and fit.peak_in_data:
+        low, high = fit.intervals.get("peak", (fit.peak, fit.peak))
+        if math.isfinite(high):
+            return _finding(fit, "peak", fit.peak, unit, confidence, "")
+        note = f"the model's peak at N={fit.peak:.3g} is not claimed: in resamples of the data it lies anywhere from {low:.3g} on"
+    elif fit.peak is not None:
+        note = f"the model's peak at N={fit.peak:.3g} lies beyond the largest load measured ({fit.largest:g}) and is not claimed"
+    return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
+
+
+def _knee(fit: Fit, unit: str, confidence: float) -> Finding:
+    if fit.knee is None:
+        note = "the data show no knee" if fit.model.name == "hinge" else "the model has no knee"
+        return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
+    loose = "; ".join(text for text in fit.warnings if "only one load" in text)
+    return _finding(fit, "knee", fit.knee, unit, confidence, loose)
+
+
+def _parameter_note(fit: Fit, parameter: str) -> str:
+    return "; ".join(text for text in fit.warnings if text.startswith(f"{parameter} ") or f"and {parameter} are not" in text)
+
+
+def _parameter_text(fit: Fit, name: str) -> str:
+    value = f"{name} = {fit.parameters[name]:.4g}"
+    low, high = fit.intervals.get("knee" if name == "k" else name, (None, None))
+    return value if low is None or high is None else f"{value} ({low:.3g} to {high:.3g})"

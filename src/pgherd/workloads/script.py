@@ -1,0 +1,192 @@
+"""The user's own transactions (--script) on the user's own data (--init), and their check before anything is measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pgherd.model.deployment import Database
+from pgherd.model.errors import TrialError, UsageError
+from pgherd.model.load import Protocol, Script
+from pgherd.node.protocol import Command, Node
+from pgherd.workloads import pgbench
+from pgherd.workloads.statements import command_lines
+from pgherd.workloads.workload import Filling, LoadTarget, client_options
+
+_BUILTIN = "builtin:"
+
+
+def parse_script(text: str) -> Script:
+    """Read ``file.sql@4`` (weight 4) or ``file.sql`` (weight 1); a builtin transaction is ``builtin:NAME@4``.
+
+    Raises:
+        UsageError: the weight is not a positive whole number.
+    """
+    source, at, weight = text.rpartition("@")
+    if not at:
+        return Script(source=text)
+    if not source or not re.fullmatch(r"[1-9]\d*", weight):
+        raise UsageError(f"--script {text}: the weight after '@' must be a whole number from 1 on, as in new.sql@4")
+    return Script(source=source, weight=int(weight))
+
+
+@dataclass(frozen=True)
+class ScriptFilling:
+    """A database filled by an SQL file. Its psql variable ``scale`` holds the database's scale."""
+
+    database: str
+    scale: int
+    init: str
+    digest: str
+    size_estimate: None = None
+
+    @property
+    def identity(self) -> str:
+        """``script-10-a1b2c3d4e5f6``: the scale and the file's hash."""
+        return f"script-{self.scale}-{self.digest}"
+
+    def load(self, target: LoadTarget) -> None:
+        """Run the file through psql, which stops at the first error.
+
+        Not in one transaction: a loader may VACUUM or build indexes concurrently, and half a load is thrown away in
+        any case. The file comes in by standard input, so that the servers' account need not be able to read it; files
+        that it names itself must be readable for that account, and are found relative to the file's directory.
+
+        Raises:
+            UsageError: an error in the file, with its line and PostgreSQL's message.
+        """
+        argv = [f"{target.bin}/psql", *client_options(target), "--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={self.scale}"]
+        argv += ["--set=ON_ERROR_STOP=1", "--file=-", self.database]
+        directory = os.path.dirname(os.path.abspath(self.init))
+        done = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
+        if done.code != 0:
+            raise UsageError(f"the database cannot be filled: {psql_error(done.err, self.init)}; correct the --init file")
+
+
+@dataclass(frozen=True)
+class ScriptWorkload:
+    """The user's transactions. Without an --init file they run on pgbench's tables, as with pgbench itself."""
+
+    transactions: tuple[Script, ...] = ()
+    name: str = "script"
+    read_only: bool = False
+
+    def scripts(self) -> Sequence[Script]:
+        """The user's transactions."""
+        return self.transactions
+
+    def filling(self, node: Node, database: Database) -> Filling:
+        """The --init file's contents, or pgbench's tables; raises UsageError for a file that cannot be read."""
+        if database.init is None:
+            return pgbench.PgbenchFilling(database=database.name, scale=database.scale)
+        digest = hashlib.sha256(_text(node, "--init", database.init).encode(errors="surrogateescape")).hexdigest()[:12]
+        return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest)
+
+    def size_estimate(self, scale: int) -> None:
+        """Only loading will tell."""
+        return
+
+
+def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
+    """Copy script files into ``directory`` where the servers' account can read them; returns the same mix from there.
+
+    They are part of the record of a run. Builtin transactions stay as they are.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    staged: list[Script] = []
+    for number, script in enumerate(scripts):
+        if script.source.startswith(_BUILTIN):
+            staged.append(script)
+            continue
+        _text(node, "--script", script.source)
+        target = os.path.join(directory, f"{number}-{os.path.basename(script.source)}")
+        done = node.run(Command(["install", "-m", "0644", "--", os.path.abspath(script.source), target]))
+        if done.code != 0:
+            raise TrialError(f"the script cannot be copied: {done.err.strip()}")
+        staged.append(script.model_copy(update={"source": target}))
+    return tuple(staged)
+
+
+def dry_run(
+    target: LoadTarget, database: str, scripts: Sequence[Script], *, scale: int = 1, protocol: Protocol = "prepared", timeout: float = 60.0
+) -> None:
+    """Run every script once on a server that may be written to, so that an error shows before anything is measured.
+
+    In the simple protocol first: in the others pgbench takes a variable that was never set for NULL and says nothing.
+    One pass takes one way through every ``\\if``; the other branches are not tried.
+
+    Raises:
+        UsageError: an error in a script, with its file, line and PostgreSQL's message.
+    """
+    for script in scripts:
+        builtin = script.source.startswith(_BUILTIN)
+        text = "" if builtin else _text(target.node, "--script", script.source)
+        simple: list[Protocol] = [] if "\\startpipeline" in text or protocol == "simple" else ["simple"]
+        for chosen in (*simple, protocol):
+            argv = [f"{target.bin}/pgbench", *client_options(target), "-n", "-t", "1", "-M", chosen]
+            argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
+            stdin = None if builtin else script.source
+            try:
+                done = target.node.run(Command([*argv, database], user=target.account, stdin=stdin), timeout=timeout)
+            except TimeoutError:
+                raise UsageError(
+                    f"{script.source}: one transaction did not end within {timeout:.0f} s; make it shorter, or give it indexes"
+                ) from None
+            if done.code != 0:
+                raise UsageError(f"{pgbench_error(done.err, script.source, text)} (tried with pgbench -M {chosen}); correct the script")
+
+
+def pgbench_error(err: str, source: str, text: str) -> str:
+    """pgbench's complaint about one script as ``file:line: message``; the line is left out where nothing tells it."""
+    syntax = re.search(r"^pgbench: (?:error|fatal): -:(\d+): (.*)", err, flags=re.MULTILINE)
+    if syntax:
+        return f"{source}:{syntax[1]}: {syntax[2]}"
+    command = re.search(r"aborted in command (\d+)", err) or re.search(r'in script "[^"]*" command (\d+)', err)
+    lines = command_lines(text)
+    number = int(command[1]) if command else -1
+    # A \if left open is reported for the command after the last one.
+    line = lines[min(number, len(lines) - 1)] if lines and number >= 0 else None
+    message, within = _server_message(err)
+    if line is not None:
+        line += within - 1
+    return f"{source}: {message}" if line is None else f"{source}:{line}: {message}"
+
+
+def _server_message(err: str) -> tuple[str, int]:
+    """PostgreSQL's first message in a client's standard error, and the line of the statement that it points to."""
+    said = re.search(r"(?:ERROR|FATAL|PANIC):  .*", err)
+    if not said:
+        words = re.findall(
+            r"^pgbench: (?:error|fatal): (?!Run was aborted)(?:client \d+ aborted in .*?; |.*? command \d+: )?(.*)", err, re.MULTILINE
+        )
+        return "; ".join(words).replace('script "-"', "this script") or err.strip()[-300:], 1
+    after = err[said.end() :]
+    place = re.match(r"\nLINE (\d+): (.*)", after)
+    # Only what belongs to this very message: pgbench goes on with messages of its own.
+    notes = re.findall(
+        r"^(?:DETAIL|HINT|CONTEXT): .*", re.split(r"^pgbench: ", after, maxsplit=1, flags=re.MULTILINE)[0], flags=re.MULTILINE
+    )
+    shown = [said[0], *([f"at '{place[2].strip()}'"] if place else []), *notes]
+    return " ".join(shown), int(place[1]) if place else 1
+
+
+def psql_error(err: str, source: str) -> str:
+    """psql's complaint about a file that came in by standard input, as ``file:line: message``."""
+    lines = err.strip().splitlines()
+    start = next((number for number, line in enumerate(lines) if re.match(r"psql:<stdin>:\d+: (ERROR|FATAL|error)", line)), None)
+    if start is None:
+        return f"{source}: {err.strip()[-300:]}"
+    words = [line for line in lines[start : start + 6] if line.strip(" ^")]
+    return " ".join(word.strip() for word in words).replace("psql:<stdin>:", f"{source}:", 1)
+
+
+def _text(node: Node, option: str, path: str) -> str:
+    try:
+        return node.read(path).decode(errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from pgherd import __version__
+from pgherd.cli import main as entry
+from pgherd.cli.main import VERBS, cli, run
+from pgherd.cli.output import json_option, print_document
+from pgherd.model.errors import CapabilityError, RunDirectoryError, TrialError, UsageError
+
+ALL_VERBS = [verb for verbs in VERBS.values() for verb in verbs]
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Puts a verb named ``density`` in the place of the real one: its body is the function given."""
+
+    def put(body):
+        @click.command(name="density")
+        @click.option("--clients", type=int)
+        @json_option
+        def command(clients, as_json):
+            return body()
+
+        module = type(sys)("pgherd.cli.density")
+        module.command = command
+        monkeypatch.setitem(sys.modules, "pgherd.cli.density", module)
+
+    return put
+
+
+def failing(error):
+    def body():
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize("name", ALL_VERBS)
+def test_every_verb_has_its_module(name):
+    command = importlib.import_module(f"pgherd.cli.{name.replace('-', '_')}").command
+    assert isinstance(command, click.Command)
+    assert command.name == name
+
+
+def test_help_lists_every_verb(capsys):
+    assert run(["--help"]) == 0
+    said = capsys.readouterr()
+    assert all(f"  {verb} " in said.out for verb in ALL_VERBS)
+    assert not said.err
+
+
+@pytest.mark.parametrize("name", ALL_VERBS)
+def test_every_verb_explains_itself(name, capsys):
+    assert run([name, "--help"]) == 0
+    assert f"Usage: pgherd {name}" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_dear():
+    code = """if True:
+        import sys, contextlib, io
+        from pgherd.cli.main import run
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert run(["--help"]) == 0
+        print(*sorted({name.partition(".")[0] for name in sys.modules}))
+        print(*sorted(name for name in sys.modules if name.startswith("pgherd")))
+    """
+    tops, ours = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    dear = {"altair", "duckdb", "jinja2", "numpy", "psutil", "psycopg", "pydantic", "rich", "scipy", "vl_convert", "yaml", "json"}
+    assert not dear & set(tops.split())
+    assert ours.split() == ["pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors"]
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"pgherd {__version__}\n"
+
+
+def test_nothing_at_all_shows_the_help_on_stderr(capsys):
+    assert run([]) == 2
+    said = capsys.readouterr()
+    assert "Usage:" in said.err and not said.out
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["densty"], ["'densty'", "'density'", "pgherd --help"]),
+        (["xyzzy"], ["'xyzzy'", "pgherd --help"]),
+        (["e01.yaml"], ["'run e01.yaml'"]),
+        (["--verison"], ["--version"]),
+        (["density", "--client", "3"], ["--clients", "pgherd density --help"]),
+        (["density", "--clients", "many"], ["many", "--clients"]),
+        (["density", "extra"], ["extra"]),
+    ],
+)
+def test_bad_usage_is_one_message(arguments, words, verb, capsys):
+    verb(lambda: None)
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith("pgherd: ") and len(said.err.splitlines()) == 1
+    assert all(word in said.err for word in words), said.err
+
+
+@pytest.mark.parametrize("returned, code", [(None, 0), (0, 0), (1, 1), (3, 3)])
+def test_verb_returns_its_exit_code(returned, code, verb):
+    verb(lambda: returned)
+    assert run(["density"]) == code
+
+
+@pytest.mark.parametrize(
+    "error, code, message",
+    [
+        (UsageError("wrong"), 2, "wrong"),
+        (RunDirectoryError("foreign"), 2, "foreign"),
+        (CapabilityError("cannot"), 3, "cannot"),
+        (TrialError("died"), 1, "died"),
+        (click.FileError("a.yaml", "gone"), 2, "Could not open file 'a.yaml': gone"),
+        (click.Abort(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), 1, "No space left on device: /x/y. Make room there and try again."),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x"),
+            3,
+            "Permission denied: /x. Run as a user who may do this, or choose another place.",
+        ),
+        (OSError("odd"), 1, "odd. PGHERD_DEBUG=1 in the environment shows where."),
+    ],
+)
+def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, capsys):
+    verb(failing(error))
+    assert run(["density"]) == code
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"pgherd: {message}\n")
+
+    assert run(["density", "--json"]) == code
+    said = capsys.readouterr()
+    assert said.err == f"pgherd: {message}\n"
+    assert json.loads(said.out) == {"schema": "pgherd/error/1", "error": message, "exit_code": code}
+
+
+def test_debug_shows_the_traceback(verb, capsys, monkeypatch):
+    monkeypatch.setenv("PGHERD_DEBUG", "1")
+    verb(failing(UsageError("wrong")))
+    assert run(["density"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    verb(failing(KeyError("clients")))
+    assert run(["density"]) == 1
+    said = capsys.readouterr().err
+    (kept,) = tmp_path.iterdir()
+    assert "defect" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
+    assert "Traceback" in kept.read_text() and __version__ in kept.read_text()
+
+
+def test_defect_where_nothing_can_be_written(verb, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    verb(failing(KeyError("clients")))
+    assert run(["density"]) == 1
+    assert "PGHERD_DEBUG=1" in capsys.readouterr().err
+
+
+def test_json_that_is_not_ours_is_left_alone(capsys):
+    assert run(["xyzzy", "--", "--json"]) == 2
+    assert not capsys.readouterr().out
+
+
+def test_bad_usage_after_json_still_gives_the_document(verb, capsys):
+    verb(lambda: None)
+    assert run(["density", "--json", "--clients", "many"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+def test_stdout_is_given_back_after_json(verb):
+    before = sys.stdout
+    verb(lambda: print_document({}))
+    assert run(["density", "--json"]) == 0
+    assert sys.stdout is before
+
+
+def test_completion_offers_verbs_without_importing_them(monkeypatch):
+    monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
+    offered = cli.shell_complete(click.Context(cli), "re")
+    assert [item.value for item in offered] == ["report", "resume"]
+
+
+# ---- as a process of its own
+
+
+def start(*arguments: str, **options) -> subprocess.Popen[str]:
+    command = [sys.executable, "-I", "-m", "pgherd", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_reader_that_went_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    process = start("--help", stdout=write)
+    os.close(write)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == entry.BROKEN_PIPE
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_full_device_is_one_message():
+    with open("/dev/full", "w") as full:
+        process = start("--help", stdout=full)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert err.startswith("pgherd: No space left on device") and len(err.splitlines()) == 1
+
+
+def test_interrupt_from_the_keyboard():
+    code = """if True:
+        import sys, time, types, click
+        from pgherd.cli.main import main
+        command = click.Command("density", callback=lambda: (print("ready", flush=True), time.sleep(60)))
+        module = sys.modules["pgherd.cli.density"] = types.ModuleType("density")
+        module.command = command
+        sys.argv[1:] = ["density"]
+        main()
+    """
+    process = subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "pgherd: interrupted\n"
+    assert process.returncode == 130

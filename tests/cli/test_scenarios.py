@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pgherd.cli.scenarios import json_schema, read_scenario, request, write_scenario
+from pgherd.model.errors import UsageError
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_scenario_of_ours_is_valid_and_names_its_experiment(path):
+    scenario = read_scenario(path)
+    assert scenario.title and scenario.note
+    assert scenario.experiment is not None and path.name.startswith(f"e{int(scenario.experiment[1:]):02d}-")
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    options = {"vcpus": 0.5, "points": (1, 2, 4), "set": ("work_mem=8MB",), "seconds": "3s"}
+    write_scenario(tmp_path / "s.yaml", "density", options)
+    assert request("density", read_scenario(tmp_path / "s.yaml").options) == request("density", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("study: density\noptions: {vcpu: 4}", "'vcpu' is not an option; check its spelling"),
+        ("study: density\noptions: {vcpus: -1}", "'vcpus': input should be greater than 0, but it is -1"),
+        ("study: dnsity", "there is no study 'dnsity'; there are density"),
+        ("options: {}", "'study' is missing"),
+        ("study: [", "line 1: this is not YAML"),
+        ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),
+        ("", "a scenario is a mapping with 'study' and 'options', but this is a NoneType"),
+        ("study: density\nschema: other/1", "'schema': input should be 'pgherd/scenario/1', but it is 'other/1'"),
+        ("study: density\noptions: {seconds: 3}", "'seconds': input should be a valid string, but it is 3"),
+    ],
+)
+def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_scenario(path)
+    assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_binary_and_missing_files_are_usage_errors(tmp_path):
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    for name in ("b.yaml", "missing.yaml"):
+        with pytest.raises(UsageError):
+            read_scenario(tmp_path / name)
+
+
+def test_the_schema_knows_every_option():
+    schema = json_schema()
+    assert "vcpus" in schema["$defs"]["density"]["properties"]
+    assert yaml.safe_dump(schema)

@@ -1,0 +1,31 @@
+"""What all tests share: the seed of every random choice, printed so that a failure can be repeated, and the other steps of ./check."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"PGHERD_TEST_SEED={os.environ['PGHERD_TEST_SEED']}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    steps = os.environ.get("PGHERD_CHECK_STEPS", "").splitlines()
+    if steps:
+        terminalreporter.section("before the tests")
+        for step in steps:
+            terminalreporter.line(step, red="FAILED" in step)
+        terminalreporter.line(f"seed: PGHERD_TEST_SEED={os.environ['PGHERD_TEST_SEED']}")
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed for a test's random choices; ``PGHERD_TEST_SEED=N`` in the environment sets it."""
+    return int(os.environ["PGHERD_TEST_SEED"])

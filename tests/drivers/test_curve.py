@@ -1,0 +1,56 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.drivers.curve import CumulativeCurve
+
+numbers = st.floats(0, 1e6, allow_nan=False)
+curves = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20).map(lambda points: CumulativeCurve(sorted(points)))
+
+
+def test_is_linear_between_points_and_flat_outside() -> None:
+    curve = CumulativeCurve([(10, 0), (11, 100), (13, 500)])
+    assert [curve.at(t) for t in (9, 10, 10.5, 11, 12, 13, 20)] == [0, 0, 50, 100, 300, 500, 500]
+    assert curve.between(10.5, 12) == 250
+    assert curve.per_second(10.5, 12.9) == [150, 200]
+
+
+def test_a_point_that_is_not_later_replaces_the_one_before_and_counts_never_fall() -> None:
+    curve = CumulativeCurve([(10, 0), (11, 100), (11, 90), (10.5, 120), (12, 80)])
+    assert curve.times == [10, 11, 12]
+    assert curve.counts == [0, 120, 120]
+
+
+def test_whole_seconds_survive_the_rounding_of_clock_readings() -> None:
+    curve = CumulativeCurve([(1795303191.9, 0), (1795303195.9, 400)])
+    assert curve.per_second(1795303192.1, 1795303192.1 + 3) == pytest.approx([100, 100, 100])
+
+
+def test_needs_a_point() -> None:
+    with pytest.raises(ValueError, match="at least one point"):
+        CumulativeCurve([])
+
+
+@given(curves, numbers, numbers)
+def test_never_falls(curve: CumulativeCurve, a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    assert curve.at(low) <= curve.at(high)
+    assert curve.counts[0] <= curve.at(low) <= curve.counts[-1]
+
+
+@given(curves, numbers, st.lists(st.floats(0.001, 100), max_size=10))
+def test_windows_add_up(curve: CumulativeCurve, start: float, lengths: list[float]) -> None:
+    borders = [start]
+    for length in lengths:
+        borders.append(borders[-1] + length)
+    parts = [curve.between(a, b) for a, b in itertools.pairwise(borders)]
+    assert sum(parts) == pytest.approx(curve.between(borders[0], borders[-1]), abs=1e-6)
+
+
+@given(curves, numbers, st.integers(1, 30))
+def test_the_seconds_of_a_window_add_up_to_it(curve: CumulativeCurve, start: float, seconds: int) -> None:
+    series = curve.per_second(start, start + seconds)
+    assert len(series) == seconds
+    assert sum(series) == pytest.approx(curve.between(start, start + seconds), abs=1e-6)

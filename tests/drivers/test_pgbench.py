@@ -1,0 +1,209 @@
+import signal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.drivers.driver import Endpoint, Window
+from pgherd.drivers.pgbench import DRIVER, curves, percentile
+from pgherd.drivers.pgbench_output import Progress, Report, read_logs, read_report
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Load, Script
+
+ENDPOINT = Endpoint("local/db01/pg/bench", "/usr/lib/postgresql/18/bin", "/run/x", 5432, "bench", "postgres", "/out", scale=10)
+
+
+def result(run, start: float, end: float):
+    return DRIVER.result(run.load, run.files, run.started, run.window(start, end), "local/db01/pg/bench")
+
+
+class TestArgv:
+    def test_of_the_default_load(self) -> None:
+        assert " ".join(DRIVER.argv(Load(), ENDPOINT, 10.2)) == (
+            "/usr/lib/postgresql/18/bin/pgbench -n -M prepared -c 1 -j 1 -T 11 -P 1 --progress-timestamp -l --log-prefix=/out/log"
+            " --sampling-rate=0.05 -b select-only@1 -h /run/x -p 5432 -U postgres bench"
+        )
+
+    def test_of_scripts_with_a_rate_and_options(self) -> None:
+        options = {"define:rows": "7", "seed": "42", "max_tries": "3", "latency_limit": "50"}
+        scripts = (Script(source="/a@b.sql", weight=3), Script(source="c.sql"))
+        load = Load(clients=8, threads=2, rate=1500, sampling=1, protocol="simple", scripts=scripts, options=options)
+        assert " ".join(DRIVER.argv(load, ENDPOINT, 0)[1:]) == (
+            "-n -M simple -c 8 -j 2 -T 1 -P 1 --progress-timestamp -l --log-prefix=/out/log -R 1500"
+            " -D rows=7 --random-seed=42 --max-tries=3 --latency-limit=50"
+            " -f /a@b.sql@3 -f c.sql@1 -s 10 -h /run/x -p 5432 -U postgres bench"
+        )
+
+    def test_leaves_the_scale_to_the_database_where_a_builtin_is_in_the_mix(self) -> None:
+        load = Load(scripts=(Script(source="a.sql"), Script(source="builtin:tpcb-like", weight=2)))
+        argv = DRIVER.argv(load, ENDPOINT, 5)
+        assert "-s" not in argv
+        assert argv[argv.index("-b") + 1] == "tpcb-like@2"
+
+    @pytest.mark.parametrize(
+        ("load", "said"),
+        [
+            (Load(options={"tries": "2"}), "no option 'tries'; known: define:NAME, seed, max_tries, latency_limit"),
+            (Load(options={"define:a b": "2"}), "'a b' is not a pgbench variable"),
+            (Load(scripts=()), "at least one script"),
+        ],
+    )
+    def test_refuses(self, load: Load, said: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            DRIVER.argv(load, ENDPOINT, 5)
+
+    def test_is_stopped_by_the_signal_that_leaves_a_report(self) -> None:
+        assert DRIVER.stop_signal == signal.SIGALRM
+
+
+class TestSpan:
+    def test_is_from_the_first_transaction_to_the_stop(self, capture) -> None:
+        run = capture("rate")
+        span = DRIVER.span(run.files, run.started, run.stop)
+        log = sorted(row.at - row.latency / 1000 for row in read_logs(run.files, rate=True))
+        assert run.started < span.first <= log[0] + 0.002
+        assert span.first == pytest.approx(log[0], abs=0.02)
+        assert span.last == pytest.approx(run.stop, abs=0.002)
+
+    def test_ends_at_the_stop_though_a_long_transaction_goes_on(self, capture) -> None:
+        run = capture("slow")
+        assert run.ended > run.stop + 0.5
+        assert DRIVER.span(run.files, run.started, run.stop).last == run.stop
+
+    def test_ends_with_a_driver_that_ended_by_itself(self, capture) -> None:
+        run = capture("select-only")
+        assert DRIVER.span(run.files, run.started, run.stop + 5).last == pytest.approx(run.stop, abs=0.05)
+
+    def test_a_late_progress_line_does_not_move_the_start(self) -> None:
+        line = "progress: {:.3f} s, 100.0 tps, lat 1.0 ms stddev 0.1, 0 failed\n"
+        stdout = "number of transactions actually processed: 300\nnumber of failed transactions: 0 (0.000%)\n"
+        stdout += "initial connection time = 50.000 ms\ntps = 100.000000 (without initial connection time)\n"
+        files = {"stdout": stdout, "stderr": "".join(line.format(t) for t in (101.31, 102.202, 103.2))}
+        span = DRIVER.span(files, 100.0, 110.0)
+        assert (span.first, span.last) == (pytest.approx(100.25), pytest.approx(103.25))
+
+    def test_slow_connecting_delays_the_first_line_and_the_start(self) -> None:
+        line = "progress: {:.3f} s, 100.0 tps, lat 1.0 ms stddev 0.1, 0 failed\n"
+        stdout = "number of transactions actually processed: 480\nnumber of failed transactions: 0 (0.000%)\n"
+        stdout += "initial connection time = 2400.000 ms\ntps = 100.000000 (without initial connection time)\n"
+        files = {"stdout": stdout, "stderr": "".join(line.format(t) for t in (102.501, 103.1, 104.1))}
+        assert DRIVER.span(files, 100.0, 110.0).first == pytest.approx(102.5)
+
+
+class TestResult:
+    def test_counts_what_the_log_counts(self, capture) -> None:
+        run = capture("rate")
+        found = result(run, 0.5, 2.5)
+        logged = sum(run.started + 0.5 < row.at <= run.started + 2.5 for row in read_logs(run.files, rate=True))
+        # A border within a second assumes a steady rate there; arrivals are Poisson: 4 standard deviations.
+        assert found.transactions == pytest.approx(logged, abs=4 * 300**0.5)
+        assert found.throughput == found.transactions / 2
+        assert found.latency.sampled == logged
+
+    def test_over_the_whole_life_is_the_reports_total(self, every_capture) -> None:
+        for run in every_capture:
+            try:
+                report = read_report(run.files)
+            except ValueError:
+                continue
+            found = result(run, -1, run.ended - run.started + 1)
+            assert found.transactions == report.transactions
+            assert found.failed == report.failed
+
+    def test_splits_into_seconds(self, capture) -> None:
+        found = result(capture("select-only"), 0.8, 2.8)
+        assert len(found.per_second) == 2
+        assert sum(found.per_second) == pytest.approx(found.transactions)
+        assert min(found.per_second) > 10_000
+
+    def test_of_select_only(self, capture) -> None:
+        found = result(capture("select-only"), 0.3, 3.2)
+        latency = found.latency
+        assert (found.target, found.driver, found.failed, found.client_cpu) == ("local/db01/pg/bench", "pgbench", 0, None)
+        assert latency.sampled >= 1000
+        assert latency.p50 is not None and latency.p95 is not None and latency.p99 is not None and latency.maximum is not None
+        assert latency.p50 < latency.p95 < latency.p99 < latency.maximum
+        # Two clients, closed loop: what they do at a time is what the latency allows.
+        assert found.throughput * latency.mean / 1000 == pytest.approx(2, rel=0.15)
+        assert latency.lag_mean is None and latency.lag_max is None
+
+    def test_gives_no_percentile_that_the_sample_cannot_support(self, capture) -> None:
+        found = result(capture("tpcb-threads"), 1.0, 2.5).latency
+        assert 200 <= found.sampled < 1000
+        assert found.p95 is not None and found.p99 is None
+
+    def test_tells_the_schedule_lag_of_an_open_loop(self, capture) -> None:
+        found = result(capture("rate-limit"), 0.2, 2.3).latency
+        assert found.lag_mean is not None and found.lag_max is not None and found.mean is not None
+        assert 0 < found.lag_mean < found.mean
+        assert found.lag_mean < found.lag_max <= 5.0
+
+    def test_counts_failures_in_the_window(self, capture) -> None:
+        run = capture("retries")
+        assert 0 < result(run, 0.5, 1.5).failed < read_report(run.files).failed
+
+    def test_of_transactions_longer_than_a_second(self, capture) -> None:
+        run = capture("slow")
+        found = result(run, 0.1, 2.0)
+        assert found.transactions == pytest.approx(1, abs=0.05)
+        assert found.latency.mean == pytest.approx(1300, abs=5)
+
+    @pytest.mark.parametrize("case", ["killed", "terminated", "sql-error", "lost", "refused"])
+    def test_of_a_failed_run_is_an_error(self, capture, case: str) -> None:
+        with pytest.raises(ValueError, match="pgbench"):
+            result(capture(case), 0.1, 1.0)
+
+    def test_an_empty_window_is_an_error(self, capture) -> None:
+        with pytest.raises(ValueError, match="is empty"):
+            result(capture("rate"), 1.0, 1.0)
+
+
+def test_percentiles_need_ten_values_beyond_them() -> None:
+    values = [float(i) for i in range(200)]
+    assert percentile(values, 0.5) == 99.5
+    assert percentile(values, 0.95) == pytest.approx(189.05)
+    assert percentile(values[:199], 0.95) is None
+    assert percentile(values, 0.99) is None
+    assert percentile([], 0.5) is None
+
+
+lines = st.lists(
+    st.tuples(st.floats(-0.5, 3), st.floats(0, 1e5), st.integers(0, 1000)).map(lambda x: (x[0], round(x[1], 1), x[2])), max_size=10
+)
+
+
+@given(lines, st.integers(0, 10**6), st.one_of(st.none(), st.floats(0, 20)), st.floats(0, 1), st.floats(0, 20))
+def test_curves_rise_from_nothing_to_the_total(lines, total: int, seconds: float | None, connecting: float, stop: float) -> None:
+    at = 1000.0
+    progress = []
+    for step, tps, failed in lines:
+        at += step
+        progress.append(Progress(at, tps, 1.0, failed))
+    report = Report(total, failed=total // 3, seconds=seconds, connecting=connecting)
+    for curve, whole in zip(curves(report, progress, 1000.0, 1000.0 + stop), (total, total // 3), strict=True):
+        assert all(a <= b for a, b in zip(curve.counts, curve.counts[1:], strict=False))
+        assert all(a < b for a, b in zip(curve.times, curve.times[1:], strict=False))
+        assert 0 <= curve.at(0) <= whole
+        assert curve.at(1e9) == whole
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_truncated_output_is_a_result_or_a_value_error(every_capture, data) -> None:
+    run = data.draw(st.sampled_from(every_capture))
+    files = {name: text[: data.draw(st.integers(0, len(text)))] for name, text in run.files.items() if data.draw(st.booleans())}
+    try:
+        found = DRIVER.result(run.load, files, run.started, run.window(0.5, 2.0), "x")
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert 0 <= found.transactions <= read_report(files).transactions
+        assert found.first <= found.last
+
+
+@given(st.dictionaries(st.sampled_from(["stdout", "stderr", "log.1", "log.1.2"]), st.text()))
+def test_any_text_is_a_result_or_a_value_error(files: dict[str, str]) -> None:
+    try:
+        DRIVER.result(Load(rate=5), files, 0.0, Window(1.0, 2.0, 3.0), "x")
+    except ValueError as error:
+        assert str(error)

@@ -1,0 +1,65 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.metrics.registry import metric, metrics, samplers, sources
+from pgherd.metrics.sampler import ContainerView, ProcessView, ServerView, View
+from pgherd.node.protocol import Source
+
+TAGS = ["", "cpu", "usage", "swap", "tree", "v1 usage", "v1 stat", "v1 throttling", "v2", "v2 stat"]
+KINDS = ["cgroup_cpu", "cgroup_memory", "cpu", "database", "diskstats", "memory", "pg_io", "pressure", "processes", "vmstat"]
+
+
+def test_finds_every_sampler_by_its_own_name() -> None:
+    assert set(KINDS) <= set(samplers())
+    assert all(name == sampler.name for name, sampler in samplers().items())
+
+
+def test_one_name_means_the_same_everywhere() -> None:
+    for sampler in samplers().values():
+        for one in sampler.metrics:
+            known = metric(one.name)
+            assert (known.unit, known.kind, known.resets) == (one.unit, one.kind, one.resets)
+    assert metric("cpu.usage").kind == "counter"
+    assert metric("memory.rss").kind == "gauge"
+    with pytest.raises(KeyError):
+        metric("cpu.nothing")
+
+
+def test_two_meanings_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    from pgherd.metrics import registry
+
+    wrong = SimpleNamespace(name="wrong", metrics=[replace(metric("cpu.usage"), unit="ms")])
+    monkeypatch.setattr(registry, "samplers", lambda: {**samplers(), "wrong": wrong})
+    metrics.cache_clear()
+    with pytest.raises(ValueError, match="'wrong' defines cpu.usage"):
+        metrics()
+    metrics.cache_clear()
+
+
+def test_an_empty_view_is_a_host() -> None:
+    assert {source.sampler for source in sources(View())} == {"cpu", "memory", "vmstat", "pressure", "diskstats"}
+
+
+def test_every_source_names_its_sampler_and_is_read_once() -> None:
+    view = View(
+        [ContainerView("a", {"v2": "/g/a"}), ContainerView("b", pids=[10, 11])],
+        [ServerView("a/pg", "host=/s", 18, 10)],
+        [ProcessView("pgherd", 12)],
+    )
+    found = sources(view)
+    assert all(source.sampler in samplers() for source in found)
+    assert len({(source.kind, source.where, source.statement) for source in found}) == len(found)
+
+
+@given(st.sampled_from(KINDS), st.sampled_from(TAGS), st.text())
+def test_text_of_another_kind_is_a_value_error_or_skipped(sampler: str, tag: str, raw: str) -> None:
+    try:
+        readings = list(samplers()[sampler].parse(raw, Source(sampler, "e", "file", "/x", tag=tag)))
+    except ValueError:
+        return
+    names = {one.name for one in samplers()[sampler].metrics}
+    assert all(set(values) <= names for _, values in readings)

@@ -1,0 +1,298 @@
+"""The analysis of simulated runs with known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.model.finding import Analysis, Finding
+from pgherd.model.study import Study
+from pgherd.studies.density import STUDY, DensityOptions, planned
+from pgherd.studies.density.curve import curve
+from pgherd.studies.density.points import group
+
+Build = Callable[..., DensityOptions]
+
+COLUMNS = {
+    "density": "databases cores fraction throughput perfect perfect_linear efficiency efficiency_linear cpu_per_tx efficiency_cpu p50 p95 "
+    "p99 jain min_max limited_by trials tainted published_efficiency",
+    "cpu": "databases fraction databases_cpu clients pgherd platform iowait idle steal",
+    "models": "model parameters aicc relative_error knee peak chosen",
+}
+FINDINGS = (
+    "one_database slope databases_held efficiency_at_saturation end_of_linear saturation peak_throughput usl_sigma usl_kappa usl_peak knee "
+    "overhead_inferred overhead_inferred_share overhead_direct cpu_bound_evidence fairness"
+)
+
+
+def finished(options: DensityOptions, host: Any) -> Analysis:
+    return STUDY.analyse(options, host.until_stop()[0])
+
+
+def row(analysis: Analysis, databases: int, table: str = "density") -> dict[str, Any]:
+    return next(r for r in analysis.tables[table] if r["databases"] == databases)
+
+
+def test_it_is_a_study() -> None:
+    study: Study[DensityOptions] = STUDY
+    assert study.name == "density"
+    assert study.options is DensityOptions
+
+
+def test_a_full_host(options: Build, simulate: Any) -> None:
+    """Straight up to all cores, flat beyond: 8 databases fill the host, 8/0.85 = 9.4 are held."""
+    found = finished(options(), simulate(options()))
+    held = found.findings["databases_held"]
+    assert found.grade == "A"
+    assert held.value == pytest.approx(8 / 0.85, rel=0.02)
+    assert held.low < 8 / 0.85 < held.high
+    assert found.answer.startswith("This host holds 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
+    assert "CPU-bound: the host is full from 8 databases on" in found.answer
+    assert "up to 6 databases are limited by their CPU quota" in found.answer
+    assert found.findings["one_database"].low < 15_000 < found.findings["one_database"].high
+    assert found.findings["slope"].value == pytest.approx(15_000, rel=0.01)
+    assert found.findings["end_of_linear"].value == 8
+    assert found.findings["end_of_linear"].high == 10
+    assert found.findings["saturation"].value == 8
+    assert found.findings["peak_throughput"].value == pytest.approx(120_000, rel=0.02)
+    assert found.findings["efficiency_at_saturation"].low < 1 < found.findings["efficiency_at_saturation"].high
+    assert found.findings["cpu_bound_evidence"].value == pytest.approx(1, abs=0.01)
+    assert found.findings["knee"].value == pytest.approx(8, abs=0.3)
+    assert found.figures["models"]["best"] == "hinge"
+    assert [r["limited_by"] for r in found.tables["density"]] == ["quota"] * 5 + ["host"] * 2
+
+
+def test_names_are_those_that_the_report_reads(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), overhead=0.1))
+    for table, columns in COLUMNS.items():
+        for each in found.tables[table]:
+            assert set(columns.split()) <= set(each)
+    assert set(FINDINGS.split()) <= set(found.findings)
+    assert "platform.vm" in found.tables["cpu"][0]
+    assert {"models", "published"} <= set(found.figures)
+    curve_of = found.figures["models"]["hinge"]
+    assert len(curve_of["n"]) == len(curve_of["x"])
+    assert found.figures["published"][-1]["efficiency"] == pytest.approx(0.857, abs=5e-4)
+    assert row(found, 8)["published_efficiency"] == pytest.approx(0.857, abs=5e-4)
+    assert row(found, 8)["efficiency"].experiment == "E1"
+    assert found.findings["overhead_inferred"].experiment == "E2"
+    assert Analysis.model_validate_json(found.model_dump_json()) == found
+
+
+def test_every_number_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
+    for host in (simulate(options()), simulate(options(), metrics=False), simulate(options(), taint=lambda t: "steal")):
+        found = finished(options(), host)
+        cells = [c for t in found.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(found.findings.values())
+        for cell in cells:
+            if cell.value is None:
+                assert cell.note
+                assert cell.low is None
+            elif cell.low is None:
+                assert cell.note or cell.method
+            elif cell.confidence is not None:
+                assert cell.low <= cell.value <= cell.high
+
+
+def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
+    """A platform that uses 0.4 of 2 cores: seen directly; inferred only once the cores that are left are full."""
+    found = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
+    assert found.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
+    assert found.findings["overhead_direct.vm"].value == pytest.approx(0.2)
+    assert found.findings["knee"].value == pytest.approx(6.4, abs=0.3)
+    assert "upper bound" in found.findings["overhead_inferred"].note
+    at_full = row(found, 8)["efficiency"]
+    assert at_full.low < 0.8 < at_full.high
+
+
+def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), alone=0.85))
+    assert row(found, 6)["efficiency"].value > 1.1
+    assert row(found, 6)["efficiency_linear"].value == pytest.approx(1, abs=0.02)
+    assert any("super-linear" in text for text in found.warnings)
+    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert found.findings["databases_held_one"].value is None
+    assert "slope" in found.findings["databases_held"].method
+
+
+def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
+    found = finished(options(at=0.75), simulate(options(), alone=1.15))
+    assert any("boosting clocks" in text for text in found.warnings)
+    assert found.findings["databases_held"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
+
+
+def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 2, 3, 5, 6))
+    found = finished(given, simulate(given))
+    assert found.findings["databases_held"].value is None
+    assert "at least 6" in found.findings["databases_held"].note
+    assert "holds at least 6 databases" in found.answer
+    assert any("past 100 %" in text for text in found.warnings)
+    assert found.figures["models"]["best"] == "linear"
+
+
+def test_cpu_per_transaction_where_the_quota_hides_it(options: Build, simulate: Any) -> None:
+    """Throughput is straight by the quota, yet every transaction costs more CPU: only efficiency_cpu shows it."""
+    given = options()
+    results, _ = simulate(given).until_stop()
+    for result in results:
+        n = result.trial.point["databases"]
+        for entity, metrics in result.phases[0].metrics.items():
+            if entity.startswith("container:"):
+                metrics["cpu.usage"] *= 1 + 0.02 * (n - 1)
+    found = STUDY.analyse(given, results)
+    assert row(found, 6)["efficiency"].value == pytest.approx(1, abs=0.02)
+    assert row(found, 6)["efficiency_cpu"].value == pytest.approx(1 / 1.1, abs=0.02)
+
+
+def test_what_was_not_seen_is_not_claimed(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), metrics=False))
+    for name in ("overhead_direct", "cpu_bound_evidence", "pgherd_cpu"):
+        assert found.findings[name].value is None
+        assert found.findings[name].note
+    assert row(found, 3)["cpu_per_tx"].value is None
+    assert row(found, 3, "cpu")["platform"].value is None
+    assert "could not be seen" in found.answer
+    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+
+
+def test_tainted_trials_do_not_count_beside_clean_ones(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
+    assert found.grade == "A"
+    assert row(found, 6)["tainted"] == 1
+    assert row(found, 6)["trials"] == 4
+    assert row(found, 6)["throughput"].value == pytest.approx(90_000, rel=0.02)
+    assert any("1 of 24 trials are tainted, by steal (1)" in text for text in found.warnings)
+
+
+def test_a_point_with_only_tainted_trials_appears_marked(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), taint=lambda t: "steal" if t.point["databases"] == 6 else None))
+    assert found.grade == "B"
+    assert "only tainted" in row(found, 6)["throughput"].note
+    assert row(found, 6)["throughput"].value == pytest.approx(63_000, rel=0.03)
+    assert any("Only tainted trials for 6" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("which", [lambda t: True, lambda t: t.point["databases"] == 1, lambda t: t.point["databases"] != 1])
+def test_tainted_throughout_is_an_indication_only(options: Build, simulate: Any, which: Callable[..., bool]) -> None:
+    found = finished(options(), simulate(options(), taint=lambda t: "steal" if which(t) else None))
+    assert found.grade == "C"
+    assert found.answer.startswith("Indication only: ")
+
+
+def test_what_could_not_be_checked_is_not_grade_a(options: Build, simulate: Any) -> None:
+    given = options()
+    results, _ = simulate(given).until_stop()
+    results = [
+        r.model_copy(update={"verdicts": [v.model_copy(update={"result": "unknown"}) if v.check == "cached" else v for v in r.verdicts]})
+        for r in results
+    ]
+    found = STUDY.analyse(given, results)
+    assert found.grade == "B"
+    assert any("Could not be checked here" in text and "cached" in text for text in found.warnings)
+
+
+def test_failed_trials_are_said(options: Build, simulate: Any) -> None:
+    found = finished(options(), simulate(options(), fail=lambda t: "the server died" if t.point["databases"] == 10 else None))
+    assert any(text.startswith("Trial databases=10#0 did not finish: the server died") for text in found.warnings)
+    assert any("No finished trial for 10 databases" in text for text in found.warnings)
+    assert all(r["databases"] != 10 for r in found.tables["density"])
+
+
+def test_nothing_at_all(options: Build, simulate: Any) -> None:
+    assert STUDY.analyse(options(), []).grade == "C"
+    assert "no trial was run" in STUDY.analyse(options(), []).answer
+    found = finished(options(), simulate(options(), fail=lambda t: "no"))
+    assert found.grade == "C"
+    assert "none of them finished" in found.answer
+
+
+def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> None:
+    given = options(repeats=1, repeats_one=2)
+    results = simulate(given).all(planned(given))
+    for cut in range(len(results) + 1):
+        found = STUDY.analyse(given, results[:cut])
+        assert found.answer
+
+
+def test_single_repeats_have_numbers_without_intervals(options: Build, simulate: Any) -> None:
+    given = options(repeats=1, repeats_one=1)
+    found = finished(given, simulate(given))
+    assert found.findings["databases_held"].value is not None
+    assert found.findings["databases_held"].low is None
+    assert "too few repeats" in found.answer
+    assert any("Fewer than 3 usable trials" in text for text in found.warnings)
+    assert row(found, 6)["efficiency"].low is None
+
+
+def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any) -> None:
+    given = options(points=(2, 3, 5, 6, 8, 10))
+    found = finished(given, simulate(given))
+    assert found.findings["one_database"].value is None
+    assert row(found, 6)["efficiency"].value is None
+    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+
+
+def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
+    given = options(rate=10_000)
+    found = finished(given, simulate(given))
+    assert "at 10000 tps each" in found.answer
+    assert {r["limited_by"] for r in found.tables["density"]} == {"rate"}
+
+
+def test_e1_published_table(options: Build, simulate: Any) -> None:
+    """The table of E1 itself through the whole analysis."""
+    e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
+    given = options(cores=160, vcpus=4, points=tuple(e1), repeats=1, repeats_one=1)
+
+    class Published(simulate):
+        def truth(self, n: int) -> float:
+            return e1[n] * 1000
+
+    found = finished(given, Published(given, noise=0))
+    assert found.findings["efficiency_at_saturation"].value == pytest.approx(0.857, abs=5e-4)
+    assert found.findings["end_of_linear"].value == 32
+    assert found.findings["overhead_inferred"].value == pytest.approx(7.1, abs=0.1)  # published as "about 8 cores"
+    assert found.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
+    assert found.findings["knee"].value == pytest.approx(29, abs=1)
+    assert found.findings["usl_peak"].value is None
+    assert "is not claimed" in found.findings["usl_peak"].note
+    assert "at least 40" in found.findings["databases_held"].note
+
+
+def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulate: Any) -> None:
+    """Nominal 95 %; of 60 simulated runs at least 51 must be covered (by chance fewer: below 0.1 %)."""
+    given = options()
+    trials = planned(given)
+    covered = 0
+    for seed in range(60):
+        line = curve(given, group(given, simulate(given, seed=seed, noise=0.02, metrics=False).all(trials)))
+        held = line.held("one")
+        covered += held.low <= 8 / 0.85 <= held.high
+    assert covered >= 51
+
+
+@given(st.floats(1, 1e5), st.integers(0, 1000))
+@settings(max_examples=5, deadline=None)
+def test_a_faster_machine_has_the_same_efficiency(factor: float, seed: int) -> None:
+    """Throughput in other units changes nothing but throughput."""
+    from dataclasses import replace
+
+    base = _BUILD["options"](repeats=3)
+    trials = planned(base)
+    host = _BUILD["simulate"](base, seed=seed)
+    one, other = (curve(base, group(base, replace(host, rate=60.0 * f).all(trials))) for f in (1.0, factor))
+    assert other.efficiencies("one").tolist() == pytest.approx(one.efficiencies("one").tolist(), rel=1e-9)
+    assert other.held("one").value == pytest.approx(one.held("one").value, rel=1e-6)
+    assert other.slope.value == pytest.approx(one.slope.value * factor, rel=1e-9)
+
+
+_BUILD: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def _builders(options: Build, simulate: Any) -> None:
+    _BUILD.update(options=options, simulate=simulate)

@@ -1,0 +1,107 @@
+"""One trial's numbers, and where its CPU went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pgherd.model.result import TrialResult
+from pgherd.studies.density import DensityOptions, planned
+from pgherd.studies.density.observe import observe
+
+Build = Callable[..., DensityOptions]
+
+
+def trial(options: DensityOptions, host: Any, databases: int) -> TrialResult:
+    return host.run(next(t for t in planned(options) if t.point["databases"] == databases))
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+@pytest.mark.parametrize("databases", [1, 6, 10])
+def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, databases: int) -> None:
+    given = options(client_place=place)
+    found = observe(given, trial(given, simulate(given, overhead=0.2 if place == "inside" else 0.9), databases))
+    assert found is not None
+    cpu = found.cpu
+    parts = [cpu.databases, cpu.clients, cpu.pgherd, cpu.platform, cpu.iowait, cpu.idle, cpu.steal]
+    assert None not in parts
+    assert sum(parts) == pytest.approx(cpu.total)
+
+
+def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
+    given = options()
+    found = observe(given, trial(given, simulate(given, overhead=0.2), 6))
+    assert found.cpu.platform == pytest.approx(0.2)
+    assert found.cpu.named == {"vm": 0.1}
+    assert found.cpu_per_tx == pytest.approx(1000 * 1.5 / found.throughput)
+    assert found.given == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("databases", "limit"), [(1, "quota"), (6, "quota"), (8, "host"), (10, "host")])
+def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) -> None:
+    given = options()
+    assert observe(given, trial(given, simulate(given), databases)).limited_by == limit
+
+
+def test_without_a_quota_a_free_host_has_no_known_limit(options: Build, simulate: Any) -> None:
+    given = options(cpu_mode="none")
+    assert observe(given, trial(given, simulate(given), 3)).limited_by == "unknown"
+
+
+def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
+    given = options(rate=1000)
+    assert observe(given, trial(given, simulate(given), 3)).limited_by == "rate"
+    given = options(cpu_mode="none")
+    held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
+    assert observe(given, held).limited_by == "clients"
+    waiting = trial(given, simulate(given), 3)
+    host = waiting.phases[0].metrics["host"]
+    host["cpu.iowait"], host["cpu.idle"] = 0.5, host["cpu.idle"] - 0.5
+    assert observe(given, waiting).limited_by == "storage"
+
+
+def test_nothing_seen_is_none_not_zero(options: Build, simulate: Any) -> None:
+    given = options()
+    found = observe(given, trial(given, simulate(given, metrics=False), 3))
+    assert found.throughput > 0
+    for value in (found.cpu_per_tx, found.given, found.cpu.loaded, found.cpu.platform, found.cpu.idle, found.cpu.pgherd):
+        assert value is None
+    assert found.limited_by == "unknown"
+
+
+def test_one_container_unseen_hides_the_sum(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 3)
+    container = next(entity for entity in result.phases[0].metrics if entity.startswith("container:"))
+    del result.phases[0].metrics[container]
+    found = observe(given, result)
+    assert found.cpu.loaded is None
+    assert found.cpu.platform is None
+    assert found.cpu.idle is not None
+
+
+def test_the_drivers_own_report_stands_in_for_an_unseen_driver(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 1)
+    (phase,) = result.phases
+    seen = phase.metrics.pop(f"driver:{phase.targets[0].target}")["cpu.usage"]
+    assert observe(given, result).cpu.clients is None
+    target = phase.targets[0].model_copy(update={"client_cpu": seen})
+    again = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
+    assert observe(given, again).cpu.clients == pytest.approx(seen)
+
+
+def test_a_failed_trial_has_no_numbers(options: Build, simulate: Any) -> None:
+    given = options()
+    assert observe(given, trial(given, simulate(given, fail=lambda t: "died"), 1)) is None
+
+
+def test_percentiles_need_every_database(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 3)
+    assert observe(given, result).p95 == 6
+    (phase,) = result.phases
+    phase.targets[0] = phase.targets[0].model_copy(update={"latency": phase.targets[0].latency.model_copy(update={"p95": None})})
+    assert observe(given, result).p95 is None

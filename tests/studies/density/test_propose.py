@@ -1,0 +1,232 @@
+"""Proposals: order, budget, reruns, and that resume is replay."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.model.trial import Trial
+from pgherd.studies.density import STUDY, DensityOptions, planned, propose
+
+Build = Callable[..., DensityOptions]
+
+
+def databases(trial: Trial) -> int:
+    return int(trial.point["databases"])
+
+
+def test_the_plan_has_every_repeat_and_most_of_one_database(options: Build) -> None:
+    proposal = propose(options(), [])
+    counts = Counter(databases(trial) for trial in proposal.trials)
+    assert counts == {1: 5, 2: 3, 3: 3, 5: 3, 6: 3, 8: 3, 10: 3}
+    assert proposal.worst_case == len(proposal.trials) + 6
+    assert len({trial.key() for trial in proposal.trials}) == len(proposal.trials)
+    assert databases(proposal.trials[0]) == databases(proposal.trials[-1]) == 1
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_every_block_holds_every_point(seed: int, repeats: int, one: int) -> None:
+    given = DensityOptions(
+        cores=2, memory=1, vcpus=0.25, pg_bin="/b", pg_version="18", points=(1, 2, 5, 8), seed=seed, repeats=repeats, repeats_one=one
+    )
+    trials = list(planned(given))
+    counts = Counter(databases(trial) for trial in trials)
+    assert counts == {1: max(one, repeats), 2: repeats, 5: repeats, 8: repeats}
+    for point in (2, 5, 8):
+        # each repeat of a point comes after the previous repeat of every other: drift meets all points alike
+        for k in range(1, repeats):
+            at = next(i for i, t in enumerate(trials) if databases(t) == point and t.repeat == k)
+            assert all(any(databases(t) == other and t.repeat == k - 1 for t in trials[:at]) for other in (2, 5, 8))
+
+
+def test_another_seed_is_another_order(options: Build) -> None:
+    one, other = ([databases(t) for t in planned(options(points=tuple(range(1, 12)), seed=seed))] for seed in (1, 2))
+    assert one != other
+
+
+def test_repeats_load_other_containers_in_turn(options: Build) -> None:
+    given = options(points=(1, 5, 10), repeats=4, repeats_one=10)
+    loaded = {n: Counter[str]() for n in given.points}
+    for trial in planned(given):
+        (phase,) = trial.phases
+        assert len(phase.loads) == databases(trial)
+        loaded[databases(trial)].update(list(phase.loads))
+    assert set(loaded[1].values()) == {1}
+    assert len(loaded[1]) == 10
+    assert set(loaded[5].values()) == {2}
+
+
+def test_the_load_is_as_asked(options: Build) -> None:
+    trial = planned(options(clients=3, threads=2, protocol="simple", client_place="outside", sampling=0.1, rate=100))[0]
+    load = next(iter(trial.phases[0].loads.values()))
+    assert (load.clients, load.threads, load.protocol, load.place, load.sampling, load.rate) == (3, 2, "simple", "outside", 0.1, 100)
+
+
+@pytest.mark.parametrize(
+    ("more", "intents"),
+    [
+        ({}, ("cpu-bound", "cached", "not-client-bound")),
+        ({"rate": 50}, ("rate-met", "cached", "not-client-bound")),
+        ({"intent": "io-bound"}, ("io-bound",)),
+    ],
+)
+def test_intents(options: Build, more: dict[str, Any], intents: tuple[str, ...]) -> None:
+    assert {trial.intents for trial in planned(options(**more))} == {intents}
+
+
+def test_clean_results_end_the_run(options: Build, simulate: Any) -> None:
+    results, stop = simulate(options()).until_stop()
+    assert len(results) == 23
+    assert stop == "all planned trials are done"
+
+
+def test_tainted_trials_are_run_again_under_new_numbers(options: Build, simulate: Any) -> None:
+    given = options()
+    host = simulate(given, taint=lambda t: "steal" if t.key() in ("databases=5#1", "databases=1#0") else None)
+    results, _ = host.until_stop()
+    reruns = [result.trial for result in results if result.trial.reason.startswith("rerun")]
+    assert {trial.reason for trial in reruns} == {
+        "rerun of tainted databases=5#1: failed steal",
+        "rerun of tainted databases=1#0: failed steal",
+    }
+    assert {trial.key() for trial in reruns} == {"databases=5#3", "databases=1#5"}
+    assert len(results) == 25
+
+
+def test_a_failed_trial_is_run_again(options: Build, simulate: Any) -> None:
+    results, _ = simulate(options(), fail=lambda t: "the server died" if t.key() == "databases=8#0" else None).until_stop()
+    assert [r.trial.reason for r in results if r.trial.reason != "planned"] == ["rerun of tainted databases=8#0: it did not finish"]
+
+
+def test_reruns_are_bounded(options: Build, simulate: Any) -> None:
+    results, stop = simulate(options(max_reruns=4), taint=lambda t: "steal").until_stop()
+    assert len(results) == 23 + 4
+    assert "27 trials are tainted" in stop
+    assert len(simulate(options(max_reruns=0), taint=lambda t: "steal").until_stop()[0]) == 23
+
+
+def test_a_point_that_stays_tainted_is_given_up(options: Build, simulate: Any) -> None:
+    host = simulate(options(max_reruns=50), taint=lambda t: "steal" if databases(t) == 3 else None)
+    results, _ = host.until_stop()
+    assert len(results) == 23 + 2
+
+
+def test_an_intent_that_fails_every_time_is_not_repeated(options: Build, simulate: Any) -> None:
+    results, _ = simulate(options(), taint=lambda t: "not-client-bound" if databases(t) <= 2 else None).until_stop()
+    assert len(results) == 23
+
+
+def test_a_small_budget_still_measures_every_point(options: Build, simulate: Any) -> None:
+    given = options(budget_seconds=20)
+    results, stop = simulate(given).until_stop()
+    assert {databases(result.trial) for result in results} == set(given.points)
+    assert len(results) == len(given.points) + 1
+    assert "budget of 20 s is used up; 8 of 23 planned" in stop
+
+
+@given(st.floats(60, 900), st.floats(2, 30))
+@settings(max_examples=25, deadline=None)
+def test_a_budget_is_kept(budget: float, seconds: float) -> None:
+    simulator = _simulator(budget_seconds=budget, seconds=seconds, ramp=1)
+    results, _ = simulator.until_stop()
+    used = sum(result.ended - result.started for result in results)
+    first = sum(1 + seconds + 0.5 for _ in range(8))
+    assert used <= max(budget, first) + 1e-6
+
+
+def test_a_budget_that_surely_holds_the_plan_shows_all_of_it(options: Build) -> None:
+    assert len(propose(options(budget_seconds=23 * 10.0), []).trials) == 23
+    assert len(propose(options(budget_seconds=23 * 9.5), []).trials) == 8
+    assert len(propose(options(budget_seconds=23 * 10.0, state="fresh"), []).trials) == 8
+
+
+def test_what_is_left_of_the_budget_goes_to_the_least_certain_point(options: Build, simulate: Any) -> None:
+    class Noisy(simulate):
+        def run(self, trial: Trial) -> Any:
+            self.noise = 0.15 if databases(trial) == 6 else 0.003
+            return super().run(trial)
+
+    results, stop = Noisy(options(budget_seconds=270)).until_stop()
+    extra = [databases(result.trial) for result in results if result.trial.reason.startswith("adaptive")]
+    assert extra
+    assert set(extra) == {6}
+    assert "used up" in stop
+
+
+def test_certain_points_leave_the_rest_of_the_budget_unused(options: Build, simulate: Any) -> None:
+    results, stop = simulate(options(budget_seconds=3600), noise=0.001).until_stop()
+    assert len(results) == 23
+    assert stop == "all planned trials are done"
+
+
+def test_worst_case_holds(options: Build, simulate: Any) -> None:
+    for more in ({}, {"budget_seconds": 400.0}, {"budget_seconds": 5.0}):
+        given = options(**more)
+        worst = propose(given, []).worst_case
+        results, _ = simulate(given, noise=0.2, taint=lambda t: "steal" if t.repeat == 0 else None).until_stop()
+        assert worst is not None
+        assert len(results) <= worst
+
+
+def test_a_soak_is_one_trial_of_many_windows(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=3600, ramp=5)
+    (trial,) = propose(given, []).trials
+    assert databases(trial) == 8
+    assert len(trial.phases) == 60
+    assert {phase.seconds for phase in trial.phases} == {60}
+    assert [phase.ramp for phase in trial.phases[:3]] == [5, 1, 1]
+    assert len({frozenset(phase.loads) for phase in trial.phases}) == 1
+    results, stop = simulate(given).until_stop()
+    assert len(results) == 1
+    assert "soak" in stop
+
+
+def test_a_short_soak_is_one_window(options: Build) -> None:
+    (trial,) = propose(options(soak_seconds=20), []).trials
+    assert [phase.seconds for phase in trial.phases] == [20]
+
+
+def _simulator(**more: Any) -> Any:
+    """Hypothesis gives one fixture to all its examples; these need a fresh simulator each."""
+    return _BUILD["simulate"](_BUILD["options"](**more))
+
+
+_BUILD: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def _builders(options: Build, simulate: Any) -> None:
+    _BUILD.update(options=options, simulate=simulate)
+
+
+@given(
+    st.integers(0, 2**16),
+    st.one_of(st.none(), st.floats(30, 500)),
+    st.sampled_from([0.0, 0.2, 0.6, 1.0]),
+    st.integers(1, 3),
+)
+@settings(max_examples=30, deadline=None)
+def test_resume_is_replay(seed: int, budget: float | None, tainted: float, repeats: int) -> None:
+    """Interrupted after any prefix and gone on with, the run is the same as if it had never been interrupted."""
+    given = _BUILD["options"](points=(1, 3, 8, 10), seed=seed, budget_seconds=budget, repeats=repeats, repeats_one=repeats + 1)
+
+    def taint(trial: Trial) -> str | None:
+        return "steal" if random.Random(f"{seed} {trial.key()}").random() < tainted else None
+
+    whole, stop = _BUILD["simulate"](given, taint=taint, noise=0.05).until_stop()
+    keys = [result.trial.key() for result in whole]
+    assert len(set(keys)) == len(keys)
+    for cut in range(len(whole) + 1):
+        proposal = propose(given, whole[:cut])
+        assert proposal == STUDY.propose(given, whole[:cut])
+        if cut == len(whole):
+            assert proposal.stop == stop
+        else:
+            assert [trial.key() for trial in proposal.trials] == keys[cut : cut + len(proposal.trials)]

@@ -1,0 +1,55 @@
+"""Models as findings, rows and curves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgherd.analysis.selection import fit_models
+from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
+
+E1 = [1, 4, 8, 16, 24, 32, 40], [64, 256, 512, 1045, 1540, 1957, 2194]
+SPECSDM91 = [1, 18, 36, 72, 108, 144, 216], [64.9, 995.9, 1652.4, 1853.2, 1828.9, 1775.0, 1702.2]
+
+
+def test_e1() -> None:
+    selection = fit_models(*E1)
+    found = model_findings(selection)
+    assert found["usl_sigma"].value == 0
+    assert "at its bound" in found["usl_sigma"].note
+    assert found["usl_peak"].value is None
+    assert found["knee"].low < found["knee"].value < found["knee"].high
+    rows = {row["model"]: row for row in model_rows(selection)}
+    assert [name for name, row in rows.items() if row["chosen"]] == ["hinge"]
+    assert any(text.startswith("USL: ") and "not separately identifiable" in text for text in model_warnings(selection))
+
+
+def test_a_peak_within_the_data_is_claimed() -> None:
+    found = model_findings(fit_models(*SPECSDM91, "equal"))
+    assert found["usl_peak"].value == pytest.approx(96.5, abs=0.1)
+    assert found["usl_peak"].low < 96.5 < found["usl_peak"].high
+
+
+def test_a_peak_that_the_data_do_not_bound_is_not_claimed() -> None:
+    selection = fit_models(*SPECSDM91, "equal")
+    hinge = next(row for row in model_rows(selection) if row["model"] == "hinge")
+    assert hinge["peak"].value is None
+    assert "not claimed" in hinge["peak"].note
+
+
+def test_too_few_loads_say_why() -> None:
+    selection = fit_models([1, 2], [10, 20])
+    found = model_findings(selection)
+    for name in ("usl_sigma", "knee"):
+        assert found[name].value is None
+        assert "3 parameters, but 2 distinct loads" in found[name].note
+    assert model_curves(selection, 2)["best"] is None
+
+
+def test_the_knee_is_a_point_of_its_curve() -> None:
+    selection = fit_models(*E1)
+    hinge = selection.get("hinge")
+    assert hinge is not None
+    drawn = model_curves(selection, 40)
+    assert hinge.knee in drawn["hinge"]["n"]
+    assert drawn["usl"]["n"][-1] == 40
+    assert drawn["usl"]["x"][0] == 0

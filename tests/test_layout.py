@@ -1,0 +1,381 @@
+"""The house rules of the package that no linter knows: who imports whom, purity, size, names, a test for every module.
+
+Each rule is a function from parsed modules to complaints, so that it can be shown to fail on a small bad example.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Left may import right, never back nor beside:
+# cli, ui → report, runner → cluster → runtimes → postgres, workloads, drivers, metrics, store → host → node → model
+LAYERS = (
+    {"cli", "ui"},
+    {"report", "runner"},
+    {"cluster"},
+    {"runtimes"},
+    {"postgres", "workloads", "drivers", "metrics", "store"},
+    {"host"},
+    {"node"},
+    {"model"},
+)
+PURE_LAYERS = {"studies": {"analysis", "model"}, "analysis": {"model"}}
+MAY_USE_PURE = {"cli", "ui", "report", "runner"}
+
+PURE = ("model", "analysis", "studies")
+IMPURE_MODULES = {
+    "asyncio", "duckdb", "fcntl", "http", "importlib", "io", "mmap", "multiprocessing", "os", "pathlib", "platform", "psutil", "psycopg",
+    "resource", "select", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "urllib",
+}  # fmt: skip
+PURE_PATHS = {"PurePath", "PurePosixPath"}
+IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "__import__"}
+CLOCKS = {"now", "utcnow", "today"}
+GENERATORS = {"Random", "default_rng"}
+
+SCIENTIFIC = {"altair", "numpy", "scipy", "vl_convert"}
+MAY_BE_SCIENTIFIC = {"analysis", "studies", "report"}
+
+MOST_LINES = 600
+NO_NAMES = {"common", "helpers", "misc", "utils", "util", "helper"}
+
+UNTESTED = {"__main__"}  # tests/cli/test_main.py starts it
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed module: its name without ``pgherd.`` ('' for the package itself), whether it is an ``__init__``, its text."""
+
+    name: str
+    is_package: bool
+    text: str
+    tree: ast.Module
+
+    @property
+    def layer(self) -> str:
+        """The first part of its name: the package that it belongs to."""
+        return self.name.partition(".")[0]
+
+
+def parse_package(root: Path) -> dict[str, Module]:
+    """Every module below the package directory, by its name without the package's own."""
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        text = path.read_text(encoding="utf-8")
+        modules[name] = Module(name, is_package, text, ast.parse(text, str(path)))
+    return modules
+
+
+def imported_names(module: Module, nodes: Iterable[ast.AST] | None = None) -> set[str]:
+    """Dotted names that the module imports, anywhere in it or in the given nodes; ``from a import b`` gives ``a.b``."""
+    names: set[str] = set()
+    for node in ast.walk(module.tree) if nodes is None else nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = ["pgherd", *filter(None, module.name.split("."))]
+                up = parts[: len(parts) - node.level + module.is_package]
+                base = ".".join([*up, *filter(None, [node.module])])
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    return names
+
+
+def dependencies(module: Module, modules: dict[str, Module]) -> set[str]:
+    """The modules of this package that the module imports."""
+    found = set()
+    for name in imported_names(module):
+        if name.partition(".")[0] != "pgherd":
+            continue
+        inner = name.removeprefix("pgherd").removeprefix(".")
+        # from pgherd.a import b: the module a.b if there is one, else the module a
+        found.add(inner if inner in modules else inner.rpartition(".")[0])
+    return found - {module.name}
+
+
+def may_import(layer: str) -> set[str]:
+    """The packages that a package may import."""
+    if layer in PURE_LAYERS:
+        return PURE_LAYERS[layer]
+    level = next(i for i, layers in enumerate(LAYERS) if layer in layers)
+    below = set().union(*LAYERS[level + 1 :])
+    return below | (set(PURE_LAYERS) if layer in MAY_USE_PURE else set())
+
+
+def layer_complaints(modules: dict[str, Module]) -> list[str]:
+    """Imports that go back, and packages of no layer."""
+    complaints = []
+    known = set(PURE_LAYERS).union(*LAYERS)
+    for module in modules.values():
+        if module.layer in ("", "__main__"):
+            continue
+        if module.layer not in known:
+            complaints.append(f"{module.name}: no layer is called {module.layer}")
+            continue
+        allowed = may_import(module.layer) | {module.layer, ""}
+        complaints += [
+            f"{module.name} imports {other}: {module.layer} may import {', '.join(sorted(may_import(module.layer))) or 'nothing'}"
+            for other in sorted(dependencies(module, modules))
+            if other.partition(".")[0] not in allowed
+        ]
+    return complaints
+
+
+def cycle_complaints(modules: dict[str, Module]) -> list[str]:
+    """Circles of modules that import each other."""
+    graph = {name: dependencies(module, modules) for name, module in modules.items()}
+    complaints: list[str] = []
+    finished: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            complaints.append(" → ".join([*path[path.index(name) :], name]))
+        elif name not in finished:
+            for other in sorted(graph.get(name, ())):
+                visit(other, [*path, name])
+            finished.add(name)
+
+    for name in graph:
+        visit(name, [])
+    return complaints
+
+
+def purity_complaints(modules: dict[str, Module]) -> list[str]:
+    """Input, output, clocks and unseeded chance where there must be none."""
+    complaints = []
+    for module in modules.values():
+        if module.layer not in PURE:
+            continue
+        for name in sorted(imported_names(module)):
+            top, _, rest = name.partition(".")
+            if top in IMPURE_MODULES and rest not in PURE_PATHS:
+                complaints.append(f"{module.name} imports {name}")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                owner, _, last = called.rpartition(".")
+                unseeded = last in GENERATORS and not node.args and not node.keywords
+                shared = owner in ("random", "np.random", "numpy.random") and last not in {*GENERATORS, "Generator", "SeedSequence"}
+                if called in IMPURE_CALLS or last in CLOCKS or unseeded or shared:
+                    complaints.append(f"{module.name}:{node.lineno} calls {called}")
+    return complaints
+
+
+def scientific_complaints(modules: dict[str, Module]) -> list[str]:
+    """Scientific libraries imported with the module where only a function may do it: they cost a start-up its speed."""
+    complaints = []
+    for module in modules.values():
+        if module.layer in MAY_BE_SCIENTIFIC:
+            continue
+        for name in sorted(imported_names(module, _run_at_import(module.tree))):
+            if name.partition(".")[0] in SCIENTIFIC:
+                complaints.append(f"{module.name} imports {name} at its top")
+    return complaints
+
+
+def _run_at_import(node: ast.AST) -> Iterable[ast.AST]:
+    """All nodes but those in functions and under ``if TYPE_CHECKING``."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from _run_at_import(child)
+
+
+def size_complaints(modules: dict[str, Module]) -> list[str]:
+    """Modules too long to be one thing."""
+    lengths = {name: len(module.text.splitlines()) for name, module in modules.items()}
+    return [f"{name} has {length} lines, over {MOST_LINES}" for name, length in lengths.items() if length > MOST_LINES]
+
+
+def name_complaints(modules: dict[str, Module]) -> list[str]:
+    """Modules named after nothing."""
+    return [f"{name}: name it after what it holds" for name in modules if NO_NAMES & set(name.split("."))]
+
+
+def runs_code(module: Module) -> bool:
+    """Whether any function has a body; Protocols and declared models have none."""
+    return any(
+        not all(isinstance(statement, ast.Pass) or _is_constant(statement) for statement in node.body)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    """A docstring, or an ellipsis."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def test_complaints(modules: dict[str, Module], tests: Path, untested: set[str]) -> list[str]:
+    """Modules without their test file, unless there is nothing in them to run; and exemptions that are needed no longer."""
+    complaints = []
+    for name, module in modules.items():
+        *parents, last = name.split(".")
+        test = Path(*parents, f"test_{last}.py")
+        if module.is_package or name in untested or not runs_code(module):
+            continue
+        if not (tests / test).is_file():
+            complaints.append(f"{name}: no tests/{test}")
+    return complaints + [f"UNTESTED names {name}, which is no module" for name in sorted(untested - set(modules))]
+
+
+test_complaints.__test__ = False  # type: ignore[attr-defined]
+
+RULES = [layer_complaints, cycle_complaints, purity_complaints, scientific_complaints, size_complaints, name_complaints]
+
+
+@pytest.fixture(scope="module")
+def pgherd() -> dict[str, Module]:
+    return parse_package(ROOT / "src/pgherd")
+
+
+def complain(complaints: list[str]) -> None:
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_package_keeps(rule, pgherd):
+    complain(rule(pgherd))
+
+
+def test_every_module_has_its_test(pgherd):
+    complain(test_complaints(pgherd, ROOT / "tests", UNTESTED))
+
+
+# ---- the rules themselves
+
+
+@pytest.fixture
+def example(tmp_path):
+    """A function that writes modules (path → text) and parses them as a package."""
+
+    def write(files: dict[str, str]) -> dict[str, Module]:
+        for path, text in files.items():
+            file = tmp_path / "pgherd" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(textwrap.dedent(text))
+        return parse_package(tmp_path / "pgherd")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("node/a.py", "from pgherd.host import b"),
+        ("node/a.py", "import pgherd.host.b"),
+        ("node/a.py", "from ..host.b import c"),
+        ("node/a.py", "from ..host import b"),
+        ("node/__init__.py", "from ..host import b"),
+        ("node/a.py", "def f():\n    from pgherd.host.b import c"),
+        ("model/a.py", "from pgherd.node.b import c"),
+        ("analysis/a.py", "from pgherd.studies.b import c"),
+        ("studies/a.py", "from pgherd.store.b import c"),
+        ("store/a.py", "from pgherd.analysis.b import c"),
+        ("store/a.py", "from pgherd.metrics.b import c"),
+        ("report/a.py", "from pgherd.runner.b import c"),
+        ("elsewhere/a.py", ""),
+    ],
+)
+def test_layers_refuse(example, path, text):
+    assert layer_complaints(example({"host/b.py": "", "host/__init__.py": "", path: text}))
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("host/a.py", "from pgherd.node.b import c\nfrom pgherd.model import d"),
+        ("cli/a.py", "from pgherd.model import d\nfrom pgherd.analysis.e import f"),
+        ("runner/a.py", "from pgherd.studies.e import f\nfrom . import b"),
+        ("cli/a.py", "from pgherd import __version__"),
+        ("analysis/a.py", "import numpy\nfrom pgherd.model.d import e"),
+    ],
+)
+def test_layers_allow(example, path, text):
+    assert not layer_complaints(example({path: text, "runner/b.py": ""}))
+
+
+def test_cycles_are_found(example):
+    files = {"a.py": "import pgherd.b", "b.py": "def f():\n    from pgherd import c", "c.py": "from .a import x"}
+    assert cycle_complaints(example(files)) == ["a → b → c → a"]
+
+
+def test_no_cycle_in_a_diamond(example):
+    files = {"a.py": "from pgherd import b, c", "b.py": "from pgherd import d", "c.py": "from pgherd import d", "d.py": ""}
+    assert not cycle_complaints(example(files))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os",
+        "from pathlib import Path",
+        "import os.path as p",
+        "def f():\n    import subprocess",
+        "def f(p):\n    return open(p)",
+        "from datetime import datetime\nx = datetime.now()",
+        "import random\nx = random.random()",
+        "import random\nx = random.Random()",
+        "import numpy as np\nx = np.random.default_rng()",
+        "import numpy as np\nx = np.random.normal()",
+        "print(1)",
+    ],
+)
+def test_impurity_is_found(example, text):
+    for layer in PURE:
+        assert purity_complaints(example({f"{layer}/a.py": text}))
+    assert not purity_complaints(example({"model/a.py": "", "analysis/a.py": "", "studies/a.py": "", "host/a.py": text}))
+
+
+@pytest.mark.parametrize("text", ["import random\nx = random.Random(7)", "from pathlib import PurePosixPath", "import math", "x.open"])
+def test_purity_allows(example, text):
+    assert not purity_complaints(example({"studies/a.py": text}))
+
+
+@pytest.mark.parametrize("text", ["import numpy", "from scipy.stats import norm", "try:\n    import altair\nexcept ImportError:\n    pass"])
+def test_scientific_libraries_at_the_top_are_found(example, text):
+    assert scientific_complaints(example({"host/a.py": text}))
+    assert not scientific_complaints(example({"host/a.py": "", "analysis/a.py": text}))
+
+
+@pytest.mark.parametrize("text", ["def f():\n    import numpy", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy"])
+def test_scientific_libraries_in_functions_are_allowed(example, text):
+    assert not scientific_complaints(example({"host/a.py": text}))
+
+
+def test_size_and_name_are_found(example):
+    modules = example({"host/utils.py": "x = 1\n" * (MOST_LINES + 1), "host/b.py": "x = 1\n" * MOST_LINES})
+    assert len(size_complaints(modules)) == len(name_complaints(modules)) == 1
+
+
+def test_missing_test_is_found(example, tmp_path):
+    modules = example(
+        {
+            "host/a.py": "def f():\n    return 1",
+            "host/b.py": "def f():\n    return 1",
+            "host/protocol.py": 'class P:\n    def f(self):\n        """Nothing to run."""\n        ...',
+            "host/__init__.py": "def f():\n    return 1",
+        }
+    )
+    assert test_complaints(modules, tmp_path / "tests", {"host.b", "host.gone"}) == [
+        "host.a: no tests/host/test_a.py",
+        "UNTESTED names host.gone, which is no module",
+    ]
+    (tmp_path / "tests/host").mkdir(parents=True)
+    (tmp_path / "tests/host/test_a.py").touch()
+    assert not test_complaints(modules, tmp_path / "tests", {"host.b"})
