@@ -61,3 +61,7 @@ def test_retrograde_only_beyond_the_noise() -> None:
     unknown = retrograde([1, 2, 3], [[10.0], [20.0], [15.0]])
     assert unknown.falls is None
     assert "too few repeats" in unknown.note
+
+
+def test_one_that_is_fast_alone_does_not_count_where_few_loads_follow() -> None:
+    assert linear_region([1, 2, 3], [130, 200, 300]).end == 3

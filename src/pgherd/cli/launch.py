@@ -17,9 +17,10 @@ from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node.local import LocalNode
+from pgherd.runner.catalogue import prepare, study_of
 from pgherd.runner.fleet import Fleet
 from pgherd.runner.loop import execute
-from pgherd.runner.prepare import prepare, runnable, study_of, with_inputs
+from pgherd.runner.prepared import runnable, with_inputs
 from pgherd.runner.session import session
 from pgherd.store.run_directory import RunDirectory
 

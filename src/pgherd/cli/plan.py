@@ -10,7 +10,7 @@ from rich.table import Table
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.runner.prepare import Prepared
+from pgherd.runner.prepared import Prepared
 
 
 def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class TerminalProgress(Watcher):
     def trial(self, trial: Trial, number: int) -> None:
         """Show which trial runs."""
         self._begun = time.monotonic()
-        point = ", ".join(f"{value} {name}" for name, value in trial.point.items())
+        point = _point(trial)
         self._describe(f"trial {number}: {point}" + ("" if trial.reason == "planned" else f" ({trial.reason})"))
 
     def finished(self, result: TrialResult) -> None:
@@ -76,7 +76,7 @@ class TerminalProgress(Watcher):
         self._overheads.append(max(took - result.trial.seconds(), 0.0))
         if self._pending:
             self._pending.pop()
-        point = ", ".join(f"{value} {name}" for name, value in result.trial.point.items())
+        point = _point(result.trial)
         failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
         said = f"failed: {result.error}" if result.error else f"{sum(p.throughput for p in result.phases) / len(result.phases):,.0f} tps"
         taint = f", tainted: {', '.join(failed)}" if failed else ""
@@ -100,3 +100,8 @@ class TerminalProgress(Watcher):
         done = len(self._overheads)
         total = done + len(self._pending)
         self._progress.update(self._task, description=text, left=left, completed=done, total=total or None)
+
+
+def _point(trial: Trial) -> str:
+    """``1 database``, ``8 databases``."""
+    return ", ".join(f"{value} {name.removesuffix('s') if value == 1 else name}" for name, value in trial.point.items())

@@ -21,7 +21,7 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
     and no access to the host that was measured. RUN is a name, a part of one, a path, or 'last'."""
     from pgherd.report import build
     from pgherd.report.overlay import overlay
-    from pgherd.runner.prepare import study_of
+    from pgherd.runner.catalogue import study_of
     from pgherd.store.run_directory import RunDirectory
 
     found = [RunDirectory.find(run, runs) for run in runs_wanted]

@@ -11,10 +11,7 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.scenario import Scenario
-from pgherd.studies.density.request import DensityRequest
-
-REQUESTS: dict[str, type[Model]] = {"density": DensityRequest}
-"""Study → what a user may say of it."""
+from pgherd.runner.catalogue import STUDIES, request_of
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -48,11 +45,10 @@ def request(study: str, options: dict[str, Any], where: str = "the command line"
     Raises:
         UsageError: there is no such study, or an option is unknown or wrong.
     """
-    kind = REQUESTS.get(study)
-    if kind is None:
-        raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(REQUESTS))}")
+    if study not in STUDIES:
+        raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(STUDIES))}")
     try:
-        return kind.model_validate(options)
+        return request_of(study).model_validate(options)
     except ValidationError as error:
         raise UsageError(f"{where}: {first_fault(error)}") from None
 
@@ -87,8 +83,8 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema(by_alias=True)
     definitions = schema.setdefault("$defs", {})
     cases = []
-    for study, kind in sorted(REQUESTS.items()):
-        definitions[study] = kind.model_json_schema(ref_template="#/$defs/{model}")
+    for study in sorted(STUDIES):
+        definitions[study] = request_of(study).model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(definitions[study].pop("$defs", {}))
         cases.append({"if": {"properties": {"study": {"const": study}}}, "then": {"properties": {"options": {"$ref": f"#/$defs/{study}"}}}})
     return schema | {"allOf": cases}

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
+from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk import check_space
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, remove_remains
+from pgherd.postgres.instance import Instance
 
 
 def clone(node: Node, golden: Golden, destination: str, account: str | None) -> float:
@@ -32,7 +33,7 @@ def clone(node: Node, golden: Golden, destination: str, account: str | None) -> 
     if node.exists(destination):
         if node.listdir(destination) and not node.exists(os.path.join(destination, "PG_VERSION")):
             raise UsageError(f"{destination} is neither empty nor a PostgreSQL cluster, so it is not replaced; name another directory")
-        remove_remains(node, destination, patience=2.0)
+        shared_memory.release(node, destination)
         node.remove_tree(destination)
     node.make_dir(destination, mode=0o700, user=account)
     done = node.run(Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination]), timeout=3600)
@@ -129,7 +130,7 @@ def rehearsal(
     instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")
     try:
         clone(node, golden, data_dir, account)
-        instance.write_settings({"fsync": "off", "dynamic_shared_memory_type": "mmap"})
+        instance.write_settings({"fsync": "off"})
         instance.start()
         instance.wait_ready()
         yield instance

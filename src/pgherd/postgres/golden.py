@@ -34,7 +34,7 @@ _EMPTY_CLUSTER = 64 * 2**20
 LOADING: Mapping[str, str] = {
     "autovacuum": "off",
     "checkpoint_timeout": "1h",
-    "dynamic_shared_memory_type": "mmap",
+    "dynamic_shared_memory_type": "mmap",  # files of the data directory, which go with it if the builder is killed
     "fsync": "off",
     "full_page_writes": "off",
     "maintenance_work_mem": "256MB",

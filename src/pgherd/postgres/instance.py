@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import configuration
@@ -151,8 +152,8 @@ class Instance:
     def stop(self, mode: StopMode = "fast", timeout: float = 60.0) -> None:
         """Shut down and wait for the end. 'fast' writes a checkpoint; 'immediate' leaves recovery to the next start.
 
-        What does not end within ``timeout`` seconds is shut down immediately, and after ten more killed. Does nothing
-        if it does not run.
+        What does not end within ``timeout`` seconds is shut down immediately, and after ten more killed. What a killed
+        server left in shared memory is removed. Does nothing if it does not run.
         """
         stop_all([self], mode, timeout)
 
@@ -171,11 +172,14 @@ class Instance:
                 break
             except TimeoutError:
                 self._process.signal(harder)
-        if self._process.wait(10.0) != 0:
-            remove_remains(self.node, self.data_dir, patience=2.0)
+        if self._process.wait(10.0) < 0:
+            shared_memory.release(self.node, self.data_dir)
 
     def kill(self) -> None:
-        """End the postmaster with SIGKILL, as a failing machine would; its children notice and end by themselves."""
+        """End the postmaster with SIGKILL, to see what comes of it; its children notice and end by themselves.
+
+        Its shared memory is left as it is, until ``stop``, the next start, or the journal removes it.
+        """
         if self._process is not None:
             self._process.signal(signal.SIGKILL)
             self._process.wait(10.0)
@@ -297,39 +301,3 @@ def _each(instances: Sequence[Instance], action: Callable[[Instance], None]) -> 
             errors.append(error)
     if errors:
         raise errors[0]
-
-
-def remove_remains(node: Node, data_dir: str, patience: float = 0.0) -> bool:
-    """Remove the System V segment that a killed postmaster leaves (56 bytes, by which PostgreSQL tells that a data
-    directory is in use); returns whether there was one.
-
-    Nothing is removed unless key, identifier and creator are those that postmaster.pid names, and nobody is attached;
-    ``patience`` is how many seconds to wait for the last children of a dead postmaster. Call it before the data
-    directory is removed; a later start in the same directory would do it by itself.
-    """
-    try:
-        lines = node.read(os.path.join(data_dir, "postmaster.pid")).decode(errors="replace").splitlines()
-        pid, (key, segment) = lines[0].strip(), lines[6].split()
-    except (OSError, IndexError, ValueError):
-        return False
-    deadline = time.monotonic() + patience
-    while (attached := _attached(node, key, segment, pid)) is not None:
-        if attached == 0:
-            return node.run(Command(["ipcrm", "-m", segment])).code == 0
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return False
-
-
-def _attached(node: Node, key: str, segment: str, creator: str) -> int | None:
-    """How many processes are attached to a System V segment; None if there is no such segment."""
-    try:
-        table = node.read("/proc/sysvipc/shm").decode()
-    except OSError:
-        return None
-    for line in table.splitlines()[1:]:
-        fields = line.split()  # key, shmid, perms, size, cpid, lpid, nattch, …
-        if fields[0] == key and fields[1] == segment and fields[4] == creator:
-            return int(fields[6])
-    return None

@@ -29,7 +29,6 @@ _DROPPED: Mapping[str, str] = {
     **dict.fromkeys(
         ("stats_temp_directory", "temp_tablespaces", "default_tablespace", "dynamic_library_path", "extension_control_path"), _PLACE
     ),
-    "dynamic_shared_memory_type": "pgherd keeps segments inside the data directory; override it with --set",
     "client_encoding": "a matter of each connection",
     "application_name": "a matter of each connection",
 }

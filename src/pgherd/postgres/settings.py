@@ -87,8 +87,10 @@ def choose_settings(
     """Settings for one server with databases of ``database_bytes`` in all, and at most ``clients`` connections.
 
     ``memory`` is its container's (bytes), ``cached`` whether the databases should stay in shared_buffers. The user's
-    own configuration (``like``) and then ``asked`` (--set) override what is chosen here. Everything that shapes the
-    cost of a transaction (wal_level, fsync, autovacuum, jit, checkpoint_timeout …) stays at its default.
+    own configuration (``like``) and then ``asked`` (--set) override what is chosen here. Everything else that shapes
+    the cost of a transaction (wal_level, fsync, autovacuum, jit, checkpoint_timeout …) stays at its default. So does
+    dynamic_shared_memory_type: 'mmap' would leave nothing in /dev/shm behind a killed server, but makes parallel queries
+    4–8 % slower (measured on PostgreSQL 18) and writes their segments to disk.
 
     Raises:
         UsageError: the user sets what is pgherd's own matter, or too few connections.
@@ -133,13 +135,6 @@ def _chosen(major: int, clients: int, writes: bool, fits: bool) -> Iterable[Row]
     yield Row("max_connections", str(connections), "100", f"{clients} clients and a reserve; each slot costs memory and snapshot time")
     yield Row("max_wal_senders", "0", "10", "nothing replicates from a private server; saves memory per idle server")
     yield Row("max_logical_replication_workers", "0", "4", "nothing replicates to a private server; saves one idle process")
-    # Measured: 4–8 % on parallel queries (which alone use segments that change size), nothing on others.
-    yield Row(
-        "dynamic_shared_memory_type",
-        "mmap",
-        "posix",
-        "a killed server leaves nothing in /dev/shm, as segments are files of its data directory; parallel queries are 4–8 % slower",
-    )
     if major >= 18 and fits:
         # Workers only read what misses shared_buffers. Where that happens they are part of what is measured.
         yield Row("io_method", "sync", "worker", "saves three idle I/O worker processes; a cached database reads nothing")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Command, Node
@@ -17,42 +16,26 @@ _SAID = re.compile(r"(LOG|WARNING|ERROR|FATAL|PANIC|DETAIL|HINT):  (.*)")
 _NOISE = ("skipping missing configuration file", "contains errors", "database system is shut down")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A setting of one PostgreSQL version: its context (as in pg_settings) and built-in default in its base unit."""
-
-    context: str
-    default: str
-
-
-def parameters(node: Node, installation: Installation) -> dict[str, Parameter]:
-    """All settings that can stand in a postgresql.conf, except developers' ones, by `postgres --describe-config`."""
-    done = node.run(Command([installation.tool("postgres"), "--describe-config"]))
-    return parse_describe_config(done.out)
-
-
-def parse_describe_config(text: str) -> dict[str, Parameter]:
-    """Read the tab-separated lines: name, context, group, type, default, least, most, descriptions."""
-    found = {}
-    for line in text.splitlines():
-        fields = line.split("\t")
-        if len(fields) >= 5:
-            default = {"TRUE": "on", "FALSE": "off"}.get(fields[4], fields[4]) if fields[3] == "BOOLEAN" else fields[4]
-            found[fields[0]] = Parameter(context=fields[1], default=default)
-    return found
-
-
 def contexts(node: Node, installation: Installation) -> dict[str, str]:
-    """Setting → context, for ``settings.reload_or_restart``."""
-    return {name: parameter.context for name, parameter in parameters(node, installation).items()}
+    """Setting → context (as in pg_settings), for ``settings.reload_or_restart``; developers' options are missing."""
+    return parse_contexts(node.run(Command([installation.tool("postgres"), "--describe-config"])).out)
+
+
+def parse_contexts(described: str) -> dict[str, str]:
+    """Names and contexts from `postgres --describe-config`: tab-separated lines that begin with them.
+
+    Its default values are of no use: it prints variables that are not initialised in that mode.
+    """
+    lines = (line.split("\t") for line in described.splitlines())
+    return {fields[0]: fields[1] for fields in lines if len(fields) > 2}
 
 
 def complaints(node: Node, installation: Installation, settings: Mapping[str, str], account: str | None, workdir: str) -> list[str]:
     """What PostgreSQL has against these settings, in its own words; nothing if it would start with them.
 
-    ``workdir`` is a directory in which ``account`` can make a small cluster (40 MB, half a second, kept for the next
-    call; the caller removes it). Unknown names, bad values, contradictions and missing libraries are found; whether
-    memory suffices shows only at the start.
+    ``workdir`` is a directory of ours that ``account`` can enter; a small cluster is made in it (40 MB, half a second)
+    and kept for the next call, and the caller removes it. Unknown names, bad values, contradictions and missing
+    libraries are found; whether memory suffices shows only at the start.
     """
     cluster = os.path.join(workdir, f"validate-{installation.version}")
     if not node.exists(os.path.join(cluster, "PG_VERSION")):

@@ -67,10 +67,10 @@ def play(
     wall, monotonic = node.now(), time.monotonic()
     view = stage.view()
     view = View(view.containers, view.servers, [*watched, ProcessView("pgherd", os.getpid())])
-    sampling = node.sample(_sources(view), str(directory / "spool.jsonl"))
+    sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
     played: list[_Played] = []
     try:
-        sampling.add(_sources(View(processes=_backends(view, sampling))))
+        sampling.add(_process_sources(_backends(view, sampling)))
         before: list[_Running] = []
         for phase in trial.phases:
             running: list[_Running] = []
@@ -78,7 +78,7 @@ def play(
             _start(node, phase, stage, scratch / f"{len(played) - 1:02d}", running)
             _reap(before)
             start = node.now() + phase.ramp
-            sampling.add(_sources(_drivers_view(view, running)))
+            sampling.add(_process_sources(_drivers(running)))
             watcher.phase(phase.name, phase.ramp, phase.seconds)
             _wait(node, start + phase.seconds, running, stage)
             stop = node.now()
@@ -181,8 +181,9 @@ def _last_words(output: Path) -> str:
     return " / ".join((telling or said)[-3:]) or "(it said nothing)"
 
 
-def _sources(view: View) -> list[Source]:
-    return [source for sampler in samplers.samplers().values() for source in sampler.sources(view)]
+def _process_sources(processes: list[ProcessView]) -> list[Source]:
+    """Sources for processes alone: the host's were added at the start."""
+    return samplers.samplers()["processes"].sources(View(processes=processes))
 
 
 def _backends(view: View, sampling: Sampling) -> list[ProcessView]:
@@ -190,8 +191,8 @@ def _backends(view: View, sampling: Sampling) -> list[ProcessView]:
     return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.conninfo in pids]
 
 
-def _drivers_view(view: View, running: list[_Running]) -> View:
-    return View(processes=[ProcessView(f"driver:{one.target}", one.process.pid) for one in running])
+def _drivers(running: list[_Running]) -> list[ProcessView]:
+    return [ProcessView(f"driver:{one.target}", one.process.pid) for one in running]
 
 
 def _parse(directory: Path) -> list[SpoolReading]:

@@ -21,7 +21,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import clones, configuration, golden, installations, settings, validation
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
-from pgherd.runner.prepare import Prepared, thresholds
+from pgherd.runner.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
 from pgherd.studies.density import DensityOptions, choose_points
 from pgherd.studies.density.propose import planned
@@ -54,7 +54,7 @@ class _Chosen:
 
 
 def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
-    """Complete a density request for this host; see ``runner.prepare.prepare`` for what it raises."""
+    """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     limits = thresholds(asked.threshold)
     facts = gather(node)
     account = server_account(asked.run_as)

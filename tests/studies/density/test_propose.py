@@ -212,7 +212,7 @@ def _builders(options: Build, simulate: Any) -> None:
     st.sampled_from([0.0, 0.2, 0.6, 1.0]),
     st.integers(1, 3),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_resume_is_replay(seed: int, budget: float | None, tainted: float, repeats: int) -> None:
     """Interrupted after any prefix and gone on with, the run is the same as if it had never been interrupted."""
     given = _BUILD["options"](points=(1, 3, 8, 10), seed=seed, budget_seconds=budget, repeats=repeats, repeats_one=repeats + 1)

@@ -1,11 +1,9 @@
-"""From what a user said to complete options: what depends on this host is looked up, chosen, checked, and said."""
+"""What the preparation of every study shares: its outcome, thresholds, the installation, copies of the user's files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pgherd.host import paths
 from pgherd.model.base import Model
@@ -13,7 +11,6 @@ from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
-from pgherd.model.study import Study
 from pgherd.model.thresholds import Thresholds
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
@@ -40,33 +37,6 @@ class Prepared:
     memory: int
 
 
-def study_of(name: str) -> Study[Any]:
-    """The study by its name; raises UsageError when there is none."""
-    if name == "density":
-        from pgherd.studies.density import STUDY
-
-        return STUDY
-    raise UsageError(f"there is no study '{name}'; there is density")
-
-
-def prepare(node: Node, study: str, asked: Model, *, dry: bool = False) -> Prepared:
-    """Complete and check a request; ``dry``: load nothing that has not been loaded before.
-
-    Raises:
-        UsageError: it asks for something wrong, or for more than there is.
-        CapabilityError: this host cannot do it.
-    """
-    return _preparer(study)(node, asked, dry)
-
-
-def _preparer(study: str) -> Callable[[Node, Any, bool], Prepared]:
-    if study == "density":
-        from pgherd.runner.prepare_density import prepare_density
-
-        return prepare_density
-    raise UsageError(f"there is no study '{study}'; there is density")
-
-
 def thresholds(assignments: tuple[str, ...]) -> Thresholds:
     """Thresholds with ``NAME=VALUE`` changes; raises UsageError for an unknown name or a value that is none."""
     known = Thresholds()
@@ -79,9 +49,8 @@ def thresholds(assignments: tuple[str, ...]) -> Thresholds:
             changes[name] = float(value)
             known = Thresholds.model_validate(known.model_dump() | changes)
         except ValueError:
-            raise UsageError(
-                f"threshold '{assignment}': '{value}' is not a value that {name} can have; its default is {getattr(known, name):g}"
-            ) from None
+            default = Thresholds.model_fields[name].default
+            raise UsageError(f"--threshold {assignment}: '{value}' is not a value for {name}; its default is {default:g}") from None
     return known
 
 
