@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import RunDirectoryError, UsageError
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.runner.catalogue import study_of
 
 
 @click.command("report")
@@ -21,7 +25,6 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
     and no access to the host that was measured. RUN is a name, a part of one, a path, or 'last'."""
     from pgherd.report import build
     from pgherd.report.overlay import overlay
-    from pgherd.runner.catalogue import study_of
     from pgherd.store.run_directory import RunDirectory
 
     found = [RunDirectory.find(run, runs) for run in runs_wanted]
@@ -37,8 +40,7 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
         if not results:
             raise UsageError(f"run {directory.name} has no finished trial to report on; 'pgherd resume {directory.name}' goes on with it")
         if not directory.alive():
-            study = study_of(record.study)
-            record = record.model_copy(update={"analysis": study.analyse(study.options.model_validate(record.options), results)})
+            record = _analysed(record, results)
             directory.save(record)
         made = build.build(directory.path, record, results, png=png)
     if as_json:
@@ -47,3 +49,17 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
         for path in made:
             answer_console().print(str(path), markup=False, soft_wrap=True)
     return 0
+
+
+def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
+    """The record with its results analysed anew; the analysis that it has, where its options are of another version."""
+    study = study_of(record.study)
+    try:
+        options = study.options.model_validate(record.options)
+    except ValidationError:
+        if record.analysis is None:
+            raise RunDirectoryError(
+                f"run {record.run} was made by pgherd {record.pgherd}, whose options this one does not know; use that version"
+            ) from None
+        return record
+    return record.model_copy(update={"analysis": study.analyse(options, results)})

@@ -72,7 +72,7 @@ def choose(node: Node, pg_bin: str | None = None, pg_version: str | None = None)
     """
     wanted = None if pg_version is None else _parse_wanted(pg_version)
     if pg_bin is not None:
-        return _at(node, os.path.normpath(pg_bin), pg_version, wanted)
+        return _at(node, os.path.abspath(pg_bin), pg_version, wanted)
     found = find_all(node)
     fitting = [one for one in found if wanted is None or re.findall(r"\d+", one.version)[: len(wanted)] == wanted]
     if fitting:
@@ -189,8 +189,8 @@ def library_dirs(node: Node, installation: Installation) -> list[str]:
 def reachable_copy(node: Node, installation: Installation, account: str | None, cache_dir: str) -> Installation:
     """The same installation where ``account`` can execute it: itself, or a copy in ``cache_dir``, made once.
 
-    A virtual environment below /root cannot be entered by an unprivileged account. The tree is copied whole, together
-    with library directories beside it that its programs find by a relative path.
+    A virtual environment below /root cannot be entered by an unprivileged account. Programs, libraries and shared files
+    are copied, together with library directories beside them that the programs find by a relative path.
 
     Raises:
         CapabilityError: it cannot be copied, or the copy does not run either.
@@ -200,13 +200,15 @@ def reachable_copy(node: Node, installation: Installation, account: str | None, 
     prefix = os.path.dirname(installation.bin)
     if prefix in ("/", "/usr", "/usr/local"):
         raise CapabilityError(f"account {account} cannot run PostgreSQL in {installation.bin}: {problem}")
+    trees = [os.path.join(prefix, part) for part in ("bin", "lib", "lib64", "share", "include")]
+    trees = [installation.bin, *(tree for tree in trees if tree != installation.bin and node.exists(tree))]
     beside = _library_dirs_beside(node, installation, prefix)
     common = os.path.commonpath([prefix, *beside])
     digest = hashlib.sha256(node.read(installation.tool("postgres"))).hexdigest()[:12]
     home = os.path.join(cache_dir, f"postgres-{installation.version}-{digest}")
     copy = replace(installation, bin=os.path.normpath(os.path.join(home, os.path.relpath(installation.bin, common))))
     if not node.exists(home):
-        _copy_trees(node, [prefix, *beside], common, home)
+        _copy_trees(node, [*trees, *beside], common, home)
     if problem := _cannot_run(node, copy.bin, account):
         raise CapabilityError(
             f"account {account} can run PostgreSQL neither in {installation.bin} nor from the copy in {copy.bin}: {problem}; "

@@ -23,6 +23,8 @@ from pgherd.report.wording import clean
 TRIALS = "trials/*/trial.json"
 SAMPLES = "trials/*/samples/*.parquet"
 
+_ID = re.compile(r'\bid="([^"]+)"')
+_REFERENCE = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
 _GEOMETRY = re.compile(r' (?:d|transform|x1|x2|y1|y2|x|y|width|height)="[^"]*"')
 _LONG = re.compile(r"(\d+\.\d\d)\d+(?!\d*e)")
 """A hundredth of a pixel is enough: shorter coordinates save a third of a file."""
@@ -117,11 +119,12 @@ def specification(figure: Figure, *, validate: bool = False) -> dict[str, Any]:
 
 
 def svg(figure: Figure, *, prefix: str) -> str:
-    """The figure as an SVG element: its size is a viewBox, its ids start with ``prefix`` (several share one page)."""
+    """The figure as an SVG element, the same for the same figure; its ids start with ``prefix`` (several share one page)."""
     import vl_convert
 
     text: str = vl_convert.vegalite_to_svg(specification(figure), config=charts.CONFIG)
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text)
+    ids = {found: f"{prefix}-{index}" for index, found in enumerate(dict.fromkeys(_ID.findall(text)))}  # the renderer counts on and on
+    text = _REFERENCE.sub(lambda found: found[1] + ids.get(found[2], found[2]), text)
     text = _GEOMETRY.sub(lambda found: _LONG.sub(r"\1", found[0]), text)
     return text[text.index("<svg") :]
 

@@ -145,6 +145,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         state=asked.state,
         seed=asked.seed if asked.seed is not None else random.randrange(2**31),
         at=asked.at,
+        thresholds=limits,
         intent=asked.intent,
         soak_seconds=parse_seconds(asked.soak) if asked.soak else None,
     )

@@ -11,11 +11,6 @@ from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.density.options import DensityOptions
 
-QUOTA_USED = 0.95
-"""Share of its given CPU from which on a container counts as limited by it."""
-HOST_FULL = 0.97
-"""Share of the host's CPU time from which on the host counts as full."""
-RATE_MET = 0.98
 WAITING = 0.10
 """Share of CPU time spent waiting for storage from which on storage counts as the limit, if CPU is not."""
 
@@ -173,14 +168,14 @@ def _average(windows: Sequence[Window], weights: Sequence[float]) -> Window:
 
 def _limit(options: DensityOptions, result: TrialResult, databases: int, throughput: float, cpu: Window, given: float | None) -> str:
     """What kept the throughput from being higher, as far as it can be seen."""
-    if options.rate is not None and throughput >= RATE_MET * options.rate * databases:
+    if options.rate is not None and throughput >= options.thresholds.rate_met * options.rate * databases:
         return "rate"
     unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
-    if unused is not None and unused <= 1 - HOST_FULL:
+    if unused is not None and unused <= 1 - options.thresholds.host_full:
         return "host"
-    if cpu.loaded is not None and cpu.loaded >= HOST_FULL * options.cores:
+    if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.cores:
         return "host"
-    if options.cpu_mode != "none" and given is not None and given >= QUOTA_USED:
+    if options.cpu_mode != "none" and given is not None and given >= options.thresholds.cpu_bound:
         return "quota"
     failed = {verdict.check for verdict in result.verdicts if verdict.result == "fail"}
     if "not-client-bound" in failed:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server
 from pgherd.model.load import ClientPlace, Protocol, Script
+from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
 
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -65,6 +66,7 @@ class DensityOptions(Model):
     seed: int = 1
     at: float = Field(0.85, gt=0, le=1)
     intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(60.0, gt=0, description="length of a soak's phases; drift is judged over them")
 

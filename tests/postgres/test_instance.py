@@ -1,0 +1,136 @@
+"""What can be said of an instance without starting PostgreSQL; the rest is in tests/it/test_postgres.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import TrialError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres import configuration
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import SOCKET_PATH_LIMIT, Instance, stop_all
+
+SCRIPTED = """#!{python}
+import os, signal, sys, time
+data = sys.argv[sys.argv.index("-D") + 1]
+print("LOG:  hello")
+{body}
+"""
+
+
+def scripted(directory: Path, body: str) -> Installation:
+    """A bin directory whose postgres is a few lines of Python."""
+    directory.mkdir()
+    program = directory / "postgres"
+    program.write_text(SCRIPTED.format(python=sys.executable, body=body))
+    program.chmod(0o755)
+    return Installation(str(directory), "18.6", 18, "system")
+
+
+def instance(tmp_path: Path, body: str = "sys.exit(0)", name: str = "db01/pg") -> Instance:
+    (tmp_path / "data").mkdir()
+    return Instance(LocalNode(), scripted(tmp_path / "bin", body), str(tmp_path / "data"), str(tmp_path / "s"), name=name)
+
+
+def test_a_socket_path_that_the_kernel_would_refuse() -> None:
+    installation = Installation("/x", "18.6", 18, "system")
+    longest = "/" + "s" * (SOCKET_PATH_LIMIT - len("//.s.PGSQL.5432"))
+    Instance(LocalNode(), installation, "/d", longest)
+    with pytest.raises(UsageError, match="has 108 bytes, but the kernel allows 107"):
+        Instance(LocalNode(), installation, "/d", longest + "s")
+
+
+def test_settings_are_written_whole_with_what_makes_the_server_private(tmp_path: Path) -> None:
+    one = instance(tmp_path)
+    (tmp_path / "data/postgresql.conf").write_text("old = 1\n")
+    one.write_settings({"work_mem": "64MB", "search_path": "it's"})
+    assert configuration.read((tmp_path / "data/postgresql.conf").read_text()).settings == {
+        "work_mem": "64MB",
+        "search_path": "it's",
+        "listen_addresses": "",
+        "unix_socket_directories": str(tmp_path / "s"),
+        "port": "5432",
+        "cluster_name": "db01/pg",
+    }
+
+
+def test_a_server_that_ends_while_starting_is_told_with_its_log(tmp_path: Path) -> None:
+    one = instance(tmp_path, "print('FATAL:  no room'); sys.exit(3)")
+    Path(one.log).write_text("from an earlier start\n")
+    one.start()
+    with pytest.raises(TrialError, match=r"server db01/pg ended with exit code 3 while starting") as told:
+        one.wait_ready(30)
+    assert "FATAL:  no room" in str(told.value)
+    assert "earlier" not in str(told.value)
+    assert not one.running
+
+
+def test_missing_programs_are_told_too(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    one = Instance(LocalNode(), Installation(str(tmp_path / "nowhere"), "18.6", 18, "system"), str(tmp_path / "data"), str(tmp_path / "s"))
+    one.start()
+    with pytest.raises(TrialError, match="No such file or directory"):
+        one.wait_ready(30)
+
+
+READY = """
+pid_file = os.path.join(data, "postmaster.pid")
+status = "ready" if {ready} else "starting"
+open(pid_file, "w").write(f"{{os.getpid() + {offset}}}\\n{{data}}\\n1\\n5432\\n/s\\n\\n 1 2\\n{{status}}   \\n")
+{more}
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("says", "mine"), [(True, True), (False, True), (True, False)])
+def test_ready_is_what_its_own_pid_file_says(tmp_path: Path, says: bool, mine: bool) -> None:
+    """A pid file of another process (left by a killed server, or cloned) does not count."""
+    one = instance(tmp_path, READY.format(ready=says, offset=0 if mine else 1, more=""))
+    one.start()
+    try:
+        while not (tmp_path / "data/postmaster.pid").exists():
+            assert one.running
+        while not (tmp_path / "data/postmaster.pid").read_text().endswith("\n"):
+            assert one.running
+        assert one.ready() == (says and mine)
+        with pytest.raises(TrialError, match="already runs"):
+            one.start()
+    finally:
+        one.stop("immediate", 0.1)
+
+
+def test_waiting_ends(tmp_path: Path) -> None:
+    one = instance(tmp_path, "time.sleep(60)")
+    one.start()
+    with pytest.raises(TrialError, match="not ready within 0 s: db01/pg"):
+        one.wait_ready(0.3)
+    one.stop("immediate", 5)
+
+
+def test_what_ignores_a_shutdown_is_made_to_end(tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGINT, signal.SIG_IGN); open(os.path.join(data, 'up'), 'w'); time.sleep(60)"
+    one = instance(tmp_path, body)
+    one.start()
+    while not (tmp_path / "data/up").exists():
+        assert one.running
+    one.stop("fast", 0.2)  # SIGINT is ignored, SIGQUIT is not
+    assert one.ending() == "was ended by signal SIGQUIT"
+
+
+def test_one_that_never_ran_can_be_stopped(tmp_path: Path) -> None:
+    one = instance(tmp_path)
+    stop_all([one, one])
+    assert one.ending() == "has not ended"
+    assert one.log_tail() == ""
+    with pytest.raises(TrialError, match="has not been started"):
+        _ = one.pid
+
+
+def test_conninfo_names_the_socket(tmp_path: Path) -> None:
+    one = instance(tmp_path)
+    assert f"host={tmp_path}/s" in one.conninfo("bench")
+    assert "dbname=bench" in one.conninfo("bench")
+    assert "user=postgres" in one.conninfo()

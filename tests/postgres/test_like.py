@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.like import fit, like
+
+OWN = """
+data_directory = '/var/lib/postgresql/15/main'
+hba_file = '/etc/postgresql/15/main/pg_hba.conf'
+port = 5432
+listen_addresses = '*'
+max_connections = 200
+ssl = on
+ssl_cert_file = '/etc/ssl/certs/ssl-cert-snakeoil.pem'
+shared_buffers = 2GB
+Work_Mem = '16MB'
+random_page_cost = 1.1
+archive_mode = on
+archive_command = 'curl -u me:secret https://backup'
+primary_conninfo = 'host=x password=secret'
+synchronous_standby_names = '*'
+shared_preload_libraries = 'pg_stat_statements, nowhere_to_be_found'
+pg_stat_statements.track = all
+nowhere_to_be_found.level = 3
+log_min_duration_statement = 250ms
+logging_collector = on
+lc_messages = 'de_DE.UTF-8'
+no_such_setting_at_all = 7
+include_dir 'conf.d'
+"""
+
+
+def test_fit_by_reason() -> None:
+    kept, dropped = fit({"work_mem": "1MB", "port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}, set())
+    assert kept == {"work_mem": "1MB"}
+    assert {one.name for one in dropped} == {"port", "ssl_key_file", "recovery_target_xid", "a.b"}
+    assert all(one.why for one in dropped)
+
+
+def test_fit_preloads_what_there_is() -> None:
+    wanted = {"shared_preload_libraries": '"$libdir/auto_explain", other', "auto_explain.log_min_duration": "1s", "other.x": "1"}
+    kept, dropped = fit(wanted, {"auto_explain"})
+    assert kept == {"shared_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "1s"}
+    assert [(one.name, one.value) for one in dropped] == [("shared_preload_libraries", "other"), ("other.x", "1")]
+
+
+def test_like_a_file(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
+    source = place / "postgresql.conf"
+    source.write_text(OWN)
+    taken = like(node, str(source), installation, account, str(place))
+    assert taken.settings == {
+        "shared_preload_libraries": "pg_stat_statements",
+        "max_connections": "200",
+        "shared_buffers": "2GB",
+        "work_mem": "16MB",
+        "random_page_cost": "1.1",
+        "pg_stat_statements.track": "all",
+        "log_min_duration_statement": "250ms",
+    }
+    why = {one.name: one.why for one in taken.dropped}
+    assert "no such setting" in why["no_such_setting_at_all"]
+    assert {"port", "ssl", "archive_command", "synchronous_standby_names", "logging_collector", "lc_messages"} <= set(why)
+    assert "secret" not in str(taken), "passwords end up in no report"
+    assert len(taken.warnings) == 1 and "include_dir 'conf.d'" in taken.warnings[0]
+
+
+@pytest.mark.parametrize("source", ["/nowhere/postgresql.conf", "host=/nowhere dbname=x", "postgresql://127.0.0.1:1/x"])
+def test_what_cannot_be_read_is_a_usage_error(node: LocalNode, installation: Installation, place: Path, source: str) -> None:
+    with pytest.raises(UsageError, match="--like"):
+        like(node, source, installation, None, str(place))
+
+
+def test_a_file_with_a_syntax_error_names_its_line(node: LocalNode, installation: Installation, place: Path) -> None:
+    (place / "broken.conf").write_text("work_mem = 1MB\nshared_buffers\n")
+    with pytest.raises(UsageError, match=r"broken\.conf, line 2"):
+        like(node, str(place / "broken.conf"), installation, None, str(place))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.settings import choose_settings
+from pgherd.postgres.validation import complaints, contexts, parse_contexts, understand, validate
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_contexts_in_captured_output(major: int) -> None:
+    found = parse_contexts((FIXTURES / f"describe-config-{major}.txt").read_text())
+    assert found["shared_buffers"] == "postmaster"
+    assert found["work_mem"] == "user"
+    assert found["autovacuum"] == "sighup"
+    assert found.get("io_method") == ("postmaster" if major == 18 else None)
+
+
+def test_contexts_of_an_installation(node: LocalNode, installation: Installation) -> None:
+    found = contexts(node, installation)
+    assert len(found) > 250
+    assert set(found.values()) <= {"internal", "postmaster", "sighup", "superuser-backend", "backend", "superuser", "user"}
+    assert found["max_connections"] == "postmaster"
+
+
+def test_understand_keeps_the_words_and_drops_the_rest() -> None:
+    log = (
+        '2026-01-01 00:00:00.000 GMT [1] LOG:  skipping missing configuration file "/x/postgresql.auto.conf"\n'
+        '2026-01-01 00:00:00.000 GMT [1] LOG:  invalid value for parameter "wal_level": "x"\n'
+        "2026-01-01 00:00:00.000 GMT [1] HINT:  Available values: minimal, replica, logical.\n"
+        '2026-01-01 00:00:00.000 GMT [1] LOG:  unrecognized configuration parameter "foo" in file "/x/postgresql.conf" line 2\n'
+        '2026-01-01 00:00:00.000 GMT [1] FATAL:  configuration file "/x/postgresql.conf" contains errors\n'
+    )
+    assert understand(log) == [
+        'invalid value for parameter "wal_level": "x" (Available values: minimal, replica, logical.)',
+        'unrecognized configuration parameter "foo"',
+    ]
+    assert understand("setpriv: failed to execute postgres\n") == ["setpriv: failed to execute postgres"]
+    assert understand("") == ["PostgreSQL ended without a word"]
+
+
+WRONG = [
+    ({"foo": "1", "bar_": "2"}, ['unrecognized configuration parameter "foo"', 'unrecognized configuration parameter "bar_"']),
+    ({"work_mem": "banana"}, ['invalid value for parameter "work_mem": "banana"']),
+    ({"max_connections": "999999999"}, ['999999999 is outside the valid range for parameter "max_connections" (1 .. 262143)']),
+    ({"shared_preload_libraries": "nix"}, ['could not access file "nix": No such file or directory']),
+]
+
+
+def test_validation_in_postgresqls_own_words(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
+    """One test, since they share a cluster that takes half a second to make."""
+    for settings, words in WRONG:
+        assert complaints(node, installation, settings, account, str(place)) == words
+    # Contradictions show only when everything has been read.
+    (contradiction,) = complaints(node, installation, {"wal_level": "minimal"}, account, str(place))
+    assert "WAL streaming" in contradiction
+    with pytest.raises(UsageError, match=rf"PostgreSQL {installation.version} .*work_mem.*; correct --set"):
+        validate(node, installation, {"work_mem": "banana"}, account, str(place))
+    chosen = choose_settings(major=installation.major, database_bytes=10**8, clients=4, writes=True)
+    validate(node, installation, chosen.settings, account, str(place))
+    validate(node, installation, {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.max": "100"}, account, str(place))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.report import charts
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2.2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("colour", [*charts.SERIES, charts.INK, charts.MUTED])
+def test_words_in_a_series_colour_are_readable_on_white(colour):
+    assert contrast(charts.text_colour(colour), "#ffffff") >= 4.5
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=8), st.floats(0.1, 30))
+def test_labels_keep_their_order_their_distance_and_their_range(positions, gap):
+    placed = charts.spread(positions, gap, 0, 100)
+    assert all(-1e-6 <= at <= 100 + 1e-6 for at in placed)
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    wanted = min(gap, 100 / max(len(positions) - 1, 1))
+    for before, after in pairwise(order):
+        assert placed[after] - placed[before] >= wanted - 1e-6
+
+
+def test_labels_with_room_stay_where_they_are():
+    assert charts.spread([10, 50, 30], 5, 0, 100) == [10, 50, 30]
+    assert charts.spread([], 5, 0, 100) == []
+
+
+@given(st.floats(1e-9, 1e15))
+def test_a_nice_ceiling_is_above_but_not_far(value):
+    assert value * (1 - 1e-9) <= charts.nice_ceiling(value) <= value * 1.5001
+
+
+@pytest.mark.parametrize("value", [0, -3, math.inf, math.nan])
+def test_a_nice_ceiling_of_nothing_is_one(value):
+    assert charts.nice_ceiling(value) == 1
+
+
+def test_data_is_clean_and_has_no_number_that_json_lacks():
+    rows = charts.data([{"x": math.nan, "y": 1.5, "text": "a\x1bb"}]).to_dict()["values"]
+    assert rows == [{"x": None, "y": 1.5, "text": "a�b"}]
+
+
+def test_a_title_is_wrapped_and_keeps_the_percent_sign_with_its_number():
+    title = charts.title(("word " * 15) + "85.7 % of perfect " + "word " * 20, "how").to_dict()
+    assert len(title["text"]) > 1 and max(map(len, title["text"])) <= charts.TITLE_CHARACTERS
+    assert not any(line.startswith("%") for line in title["text"])
+
+
+def test_plot_and_labels_fit_the_figure():
+    assert charts.plot_width([]) > charts.plot_width(["short"]) > charts.plot_width(["a much longer label"]) > 300

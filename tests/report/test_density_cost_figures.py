@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from pgherd.model.finding import Finding
+from pgherd.report import density_cost_figures, figures
+from pgherd.report.figures import Inputs, NotDrawn
+
+
+def inputs(record, results=()) -> Inputs:
+    return Inputs(record, record.analysis, results)
+
+
+def words(svg: str) -> str:
+    return " ".join(text for text in ElementTree.fromstring(svg).itertext())
+
+
+def test_the_stack_adds_up_to_the_host_and_counts_named_parts_once(run8):
+    record = run8[0]
+    rows = record.analysis.tables["cpu"]
+    order = density_cost_figures._stack_order(rows, 2.0)
+    assert [column for column, *_ in order] == [
+        *("databases_cpu", "clients", "platform.controller", "platform", "pgherd", "iowait", "steal", "idle"),
+    ]
+    for row in rows:
+        segments = density_cost_figures._segments(row, order, 2.0)
+        assert segments[-1][2] == pytest.approx(2.0, rel=0.05)
+        held = {name: high - low for _, low, high, name, _ in segments}
+        assert held["platform, the rest"] + held["platform: controller"] == pytest.approx(row["platform"].value)
+
+
+def test_cpu_is_titled_with_what_the_platform_takes(drawn8):
+    assert drawn8[0]["cpu"].figure.title == "At 8 databases, 1.88 of 2 cores serve databases and clients; the platform takes 0.08"
+    assert drawn8[0]["cpu"].figure.sources == ("trials/*/samples/*.parquet",)
+
+
+def test_what_a_runtime_does_not_show_is_not_told_apart(synthetic):
+    record, _ = synthetic.process_run()
+    figure = density_cost_figures.cpu(inputs(record))
+    text = words(figures.svg(figure, prefix="cpu"))
+    assert "not told apart" in text and "platform" in text and "serve databases" not in figure.title
+
+
+def test_neither_host_nor_containers_no_figure(synthetic, run8):
+    with pytest.raises(NotDrawn, match="neither"):
+        density_cost_figures.cpu(inputs(synthetic.without_numbers(run8[0])))
+
+
+def test_latency_is_logarithmic_only_over_a_wide_range(run8):
+    wide = figures.specification(density_cost_figures.latency(inputs(run8[0])))
+    assert wide["layer"][0]["encoding"]["y"]["scale"]["type"] == "log"
+    rows = [{**row, "p99": Finding(value=row["p95"].value * 1.1, unit="ms"), "p50": None} for row in run8[0].analysis.tables["density"]]
+    record = run8[0].model_copy(update={"analysis": run8[0].analysis.model_copy(update={"tables": {"density": rows}})})
+    narrow = figures.specification(density_cost_figures.latency(inputs(record)), validate=True)
+    assert narrow["layer"][0]["encoding"]["y"]["scale"] == {"type": "linear", "domain": [0.0, 2.0], "nice": False}
+
+
+def test_a_percentile_that_is_missing_at_a_point_leaves_the_others(drawn8):
+    figure = drawn8[0]["latency"].figure
+    assert figure.title == "At 8 databases, p95 is 0.814 ms and p99 is 5.2 ms; p95 was 0.22 ms at 1"
+    assert "fewer than ten" in figure.caption
+
+
+def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
+    record, results = synthetic.soak_run()
+    drawn, left_out = figures.draw(Inputs(record, record.analysis, results))
+    names = {one.name: one for one in drawn}
+    assert "soak" in names and "seconds" in names and "throughput" in left_out
+    assert names["soak"].figure.title.endswith("throughput drifted by −0.4 % per hour")
+    text = words(names["soak"].svg)
+    assert "worst window: " in text and "checkpoint" in text and "vacuum" in text and "minutes since the start" in text
+
+
+def test_a_run_without_a_soak_does_not_miss_it(run8):
+    with pytest.raises(NotDrawn) as caught:
+        density_cost_figures.soak(inputs(run8[0]))
+    assert str(caught.value) == ""

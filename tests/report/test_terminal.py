@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from pgherd.model.finding import Analysis, Finding
+from pgherd.report import terminal
+
+
+def printed(record, results, directory=None, width=100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    terminal.show(console, record, results, directory)
+    return console.file.getvalue()
+
+
+def test_the_answer_comes_first_then_the_grade_then_the_table(run40):
+    lines = printed(*run40).splitlines()
+    assert lines[0].startswith("This host holds 40 databases")
+    assert any(line.startswith("Grade B: ") for line in lines[:4])
+    text = "\n".join(lines)
+    assert text.index("Grade B") < text.index("databases  cores") < text.index("Warnings") < text.index("Where to look further")
+
+
+def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
+    text = printed(*run40)
+    assert max(map(len, text.splitlines())) <= 100
+    head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
+    assert head.split() == ["databases", "cores", "tps", "tps", "%", "%", "ms", "by", "trials"]
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["40"])
+    assert "2.191M ±" in row and "85.6 ±" in row and row.endswith("1/3") and " host " in row
+
+
+def test_where_there_is_no_number_there_is_a_dash(synthetic, run8):
+    text = printed(synthetic.without_numbers(run8[0]), run8[1])
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["8"])
+    assert row.split()[3:8] == ["–"] * 5
+
+
+def test_names_are_text_and_cannot_steer_the_terminal(hostile8):
+    text = printed(*hostile8)
+    assert "\x1b" not in text and "[bold]not markup[/bold]" in text and "<script>" in text
+
+
+def test_any_study_shows_its_first_table(synthetic):
+    record, results = synthetic.other_study()
+    text = printed(record, results)
+    assert "2 MB pages gain 7.5 %." in text and "measured, tps" in text and "62.19k ±1.9 %" in text
+
+
+def test_columns_without_room_are_counted_not_cut(run8):
+    row = {f"a_rather_long_column_{i}": Finding(value=float(i), unit="tps") for i in range(12)}
+    analysis = Analysis(answer="x", grade="A", tables={"other": [row]})
+    text = printed(run8[0].model_copy(update={"study": "other", "analysis": analysis}), [])
+    assert "more columns of this table stand in the report" in text and max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("state", "error"), [("interrupted", None), ("failed", "the disk is full")])
+def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, error):
+    text = printed(run8[0].model_copy(update={"analysis": None, "state": state, "error": error}), [])
+    assert text.startswith(f"No answer: this run is {state}") and "pgherd resume" in text
+    assert error is None or error in text
+
+
+def test_it_names_the_report_when_there_is_one(run8, tmp_path):
+    assert str(tmp_path) in printed(*run8, tmp_path).replace("\n    ", "")
+    (tmp_path / "report.html").touch()
+    assert "report.html" in printed(*run8, tmp_path).replace("\n    ", "")
+
+
+def test_terminal_and_document_import_neither_plotting_nor_scientific_libraries():
+    code = (
+        "import sys, pgherd.report.terminal, pgherd.report.document, pgherd.report.tables\n"
+        "print(sorted({'altair', 'vl_convert', 'jinja2', 'numpy', 'scipy', 'duckdb'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

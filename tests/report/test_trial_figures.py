@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from pgherd.report import figures, trial_figures
+from pgherd.report.figures import Inputs, NotDrawn
+
+
+def inputs(run, results=None) -> Inputs:
+    return Inputs(run[0], run[0].analysis, run[1] if results is None else results)
+
+
+def scaled(result, factor):
+    phases = [
+        phase.model_copy(update={"targets": [t.model_copy(update={"throughput": t.throughput * factor}) for t in phase.targets]})
+        for phase in result.phases
+    ]
+    return result.model_copy(update={"phases": phases, "verdicts": []})
+
+
+def even(run, count=4):
+    """Trials of one point that differ in nothing but their order."""
+    first = next(result for result in run[1] if result.trial.point["databases"] == 8 and not result.tainted)
+    return [
+        first.model_copy(update={"id": f"{i:04d}", "started": first.started + 10 * i, "ended": first.ended + 10 * i}) for i in range(count)
+    ]
+
+
+def test_a_drifting_host_shows_as_drift(run8):
+    drifting = [scaled(result, 1 - 0.02 * i) for i, result in enumerate(even(run8, 6))]
+    assert "drifted by −10.5 %" in trial_figures.order(inputs(run8, drifting)).title
+    steady = [scaled(result, 1.0) for result in even(run8, 6)]
+    assert "drifted by +0.0 %" in trial_figures.order(inputs(run8, steady)).title
+
+
+def test_tainted_trials_neither_bend_the_line_nor_move_the_mean(run8):
+    trials = [scaled(result, 1.0) for result in even(run8, 6)]
+    bad = next(result for result in run8[1] if result.tainted and result.error is None).verdicts
+    trials[5] = scaled(trials[5], 0.5).model_copy(update={"verdicts": bad})
+    assert "drifted by +0.0 %; trials scatter by ±0.0 %" in trial_figures.order(inputs(run8, trials)).title
+
+
+def test_points_without_repeats_cannot_show_drift(synthetic):
+    with pytest.raises(NotDrawn, match="fewer than four"):
+        trial_figures.order(inputs(synthetic.density_run(8, repeats=1)))
+
+
+def test_fairness_names_the_least_fair_trial(run8):
+    trials = [scaled(result, 1.0) for result in even(run8, 3)]
+    targets = trials[1].phases[0].targets
+    uneven = [t.model_copy(update={"throughput": 50.0 if i == 0 else 150.0 if i == 1 else 100.0}) for i, t in enumerate(targets)]
+    trials[1] = trials[1].model_copy(update={"phases": [trials[1].phases[0].model_copy(update={"targets": uneven})]})
+    title = trial_figures.fairness(inputs(run8, trials)).title
+    assert title == "Least fair trial: one target at 50 %, another at 150 % of their mean (8 databases)"
+
+
+def test_one_target_has_nobody_to_be_fair_to(run8):
+    alone = [result for result in run8[1] if result.trial.point["databases"] == 1]
+    with pytest.raises(NotDrawn, match="more than one target"):
+        trial_figures.fairness(inputs(run8, alone))
+
+
+def test_strips_are_of_the_point_that_fills_the_cores_and_the_last(run8):
+    chosen = trial_figures._chosen_points(inputs(run8), trial_figures._measured(inputs(run8)))
+    assert [name for name, _ in chosen] == ["8", "10"]
+
+
+def test_hours_by_the_second_are_averaged_into_a_page(synthetic):
+    record, results = synthetic.soak_run(windows=240)
+    figure = trial_figures.seconds(Inputs(record, record.analysis, results))
+    drawn = figures.svg(figure, prefix="seconds")
+    assert "the mean of" in str(figures.specification(figure)) and len(drawn) < 1_000_000
+
+
+def test_phases_follow_each_other_and_an_idle_target_is_at_zero(run8):
+    result = even(run8, 1)[0]
+    first = result.phases[0]
+    second = first.model_copy(update={"targets": first.targets[:1]})
+    series = trial_figures._series(result.model_copy(update={"phases": [first, second, first]}))
+    assert {len(one) for one in series} == {30} and len(series) == 8
+    assert series[0][10:20] == first.targets[0].per_second and series[1][10:20] == [0.0] * 10
+
+
+def test_nothing_measured_nothing_drawn(run8):
+    for builder in (trial_figures.order, trial_figures.fairness, trial_figures.seconds):
+        with pytest.raises(NotDrawn, match="no trial has a throughput"):
+            builder(inputs(run8, run8[1][-1:]))

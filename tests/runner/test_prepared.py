@@ -1,0 +1,51 @@
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.model.thresholds import Thresholds
+from pgherd.node.local import LocalNode
+from pgherd.runner.prepared import thresholds, with_inputs
+from pgherd.studies.density import DensityOptions
+
+
+def options(**changes):
+    return DensityOptions(cores=2, memory=2**30, vcpus=1, pg_bin="/pg/bin", pg_version="18.1", points=(1, 2), **changes)
+
+
+def test_a_threshold_is_changed_and_the_rest_stays():
+    assert thresholds(("steal=0.1",)) == Thresholds(steal=0.1)
+    assert thresholds(()) == Thresholds()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stael=0.1", "no threshold 'stael'; there are overlap"),
+        ("steal", "--threshold steal: '' is not a value for steal; its default is 0.02"),
+        ("steal=much", "'much' is not a value for steal"),
+        ("overlap=1.5", "'1.5' is not a value for overlap; its default is 0.95"),
+    ],
+)
+def test_a_wrong_threshold_is_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        thresholds((text,))
+
+
+def test_builtin_scripts_need_no_copies(tmp_path):
+    assert with_inputs(LocalNode(), options(), tmp_path / "inputs") == options()
+    assert not (tmp_path / "inputs").exists()
+
+
+def test_the_users_files_become_part_of_the_run(tmp_path):
+    script, init = tmp_path / "a.sql", tmp_path / "fill.sql"
+    script.write_text("SELECT 1;\n")
+    init.write_text("CREATE TABLE t (a int);\n")
+    given = options(scripts=(Script(source=str(script), weight=3),), init=str(init), workload="script")
+    kept = with_inputs(LocalNode(), given, tmp_path / "run" / "inputs")
+    script.unlink()
+    init.unlink()
+    assert kept.scripts[0].weight == 3
+    with open(kept.scripts[0].source) as file:
+        assert file.read() == "SELECT 1;\n"
+    with open(kept.init) as file:
+        assert file.read() == "CREATE TABLE t (a int);\n"
