@@ -30,7 +30,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--cores", type=float, help="Cores of this host that the run may use.  [default: all]")
 @click.option("--host-memory", metavar="SIZE", help="Memory of this host that the run may use.  [default: 80 % of what is free]")
 @click.option("--pg-bin", metavar="DIR", help="Directory of postgres, initdb and pgbench.")
-@click.option("--pg-version", metavar="MAJOR", help="A PostgreSQL on this machine by its major version, or 'embedded'.")
+@click.option("--pg-version", metavar="MAJOR", help="A PostgreSQL by its major version: this machine's, else the embedded 18.")
 @click.option("--set", "set", multiple=True, metavar="NAME=VALUE", help="A PostgreSQL setting; may be given several times.")
 @click.option("--like", metavar="FILE|DSN", help="Take settings from a postgresql.conf or from a running server.")
 @click.option("--run-as", metavar="ACCOUNT", help="As root: the account that servers run as.")

@@ -29,7 +29,7 @@ class DensityRequest(Model):
     cores: float | None = Field(None, gt=0, description="cores of this host that the run may use")
     host_memory: str | None = Field(None, description="memory of this host that the run may use")
     pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
-    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17, or 'embedded'")
+    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17")
     set: tuple[str, ...] = Field((), description="a setting, NAME=VALUE")
     like: str | None = Field(None, description="take settings from a postgresql.conf or from a server (DSN)")
     run_as: str | None = Field(None, description="the account that servers run as (root only)")
