@@ -60,9 +60,10 @@ class TerminalProgress(Watcher):
         """Take note of what is to come."""
         if trials:
             self._pending = [seconds / trials] * trials
-            self._describe(f"{trials} trials planned")
+            text = f"{trials} trial{'' if trials == 1 else 's'} planned"
+            self._describe(text)
             if not self._live:
-                self._console.print(f"{trials} trials planned, about {format_seconds(self._left())}")
+                self._console.print(f"{text}, about {format_seconds(self._left())}")
 
     def trial(self, trial: Trial, number: int) -> None:
         """Show which trial runs."""

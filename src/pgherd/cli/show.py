@@ -43,7 +43,7 @@ def command(run: str, trial: str | None, commands: bool, runs: Path, as_json: bo
     if commands:
         from pgherd.report.commands import script
 
-        click.echo(script(found, directory.name), nl=False)
+        click.echo(script(found, record, directory.path / "inputs"), nl=False)
     elif as_json:
         print_document(
             {"schema": "pgherd/trial/1", "run": directory.name, "trial": found, "path": str(directory.path / "trials" / found.id)}

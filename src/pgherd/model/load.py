@@ -37,6 +37,11 @@ class Load(Model):
     sampling: float = Field(0.05, gt=0, le=1)
     options: dict[str, str] = Field(default_factory=dict, description="driver-specific, as its module documents")
 
+    @property
+    def read_only(self) -> bool:
+        """Whether it is known to write nothing."""
+        return all(script.source == "builtin:select-only" for script in self.scripts)
+
 
 class Phase(Model):
     """A ramp-up (seconds, not counted) and a measured period (seconds) in which every target has one load.

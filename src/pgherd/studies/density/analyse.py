@@ -132,14 +132,14 @@ def _answer(line: Curve, held: Finding) -> str:
     largest = line.points[-1]
     if held.value is not None:
         count = math.floor(held.value + 1e-9)
-        text = f"This host holds {count} database{'' if count == 1 else 's'} of {each} at {wanted}"
+        text = f"This host holds {plural(count)} of {each} at {wanted}"
         if held.low is not None and held.high is not None:
             text += f" (crossed at {held.value:.1f}, {100 * (held.confidence or 0.95):.0f} % interval {held.low:.1f}–{held.high:.1f})"
         else:
             text += f" (crossed at {held.value:.1f}; too few repeats for an interval)"
     elif "never fell" in held.note:
         share = f"{100 * options.fraction(largest.databases):.0f} % of the cores"
-        text = f"This host holds at least {largest.databases} databases of {each} at {wanted}, the most that were measured ({share})"
+        text = f"This host holds at least {plural(largest.databases)} of {each} at {wanted}, the most that were measured ({share})"
     else:
         text = f"This host holds no database of {each} at {wanted}: {held.note}"
     return f"{text}; {_limit(line)}."
@@ -152,7 +152,7 @@ def _limit(line: Curve) -> str:
     full = [point.databases for point in line.points if point.limited_by == "host"]
     given = "CPU quota" if line.options.cpu_mode == "quota" else "own CPUs"
     clauses = {
-        "host": f"it is CPU-bound: the host is full from {full[0] if full else largest.databases} databases on",
+        "host": f"it is CPU-bound: the host is full from {plural(full[0] if full else largest.databases)} on",
         "quota": f"each database is limited by its {given}, and the host is not yet full",
         "rate": "every database met its rate",
         "storage": "the limit is storage",
@@ -161,8 +161,14 @@ def _limit(line: Curve) -> str:
     }
     text = clauses[largest.limited_by]
     if quota and largest.limited_by != "quota":
-        text += f"; up to {quota[-1]} databases are limited by their {given}, which makes the curve straight by construction"
+        limited = "is limited by its" if quota[-1] == 1 else "are limited by their"
+        text += f"; up to {plural(quota[-1])} {limited} {given}, which makes the curve straight by construction"
     return text
+
+
+def plural(databases: int) -> str:
+    """``1 database``, ``8 databases``."""
+    return f"{databases} database{'' if databases == 1 else 's'}"
 
 
 def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:
