@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 
@@ -53,8 +54,8 @@ def test_a_nice_ceiling_of_nothing_is_one(value):
 
 
 def test_data_is_clean_and_has_no_number_that_json_lacks():
-    rows = charts.data([{"x": math.nan, "y": 1.5, "text": "a\x1bb"}]).to_dict()["values"]
-    assert rows == [{"x": None, "y": 1.5, "text": "a�b"}]
+    text = charts.data([{"x": math.nan, "y": 1.5, "text": "a\x1bb"}]).to_dict()["values"]
+    assert json.loads(text) == [{"x": None, "y": 1.5, "text": "a�b"}]
 
 
 def test_a_title_is_wrapped_and_keeps_the_percent_sign_with_its_number():
@@ -65,3 +66,17 @@ def test_a_title_is_wrapped_and_keeps_the_percent_sign_with_its_number():
 
 def test_plot_and_labels_fit_the_figure():
     assert charts.plot_width([]) > charts.plot_width(["short"]) > charts.plot_width(["a much longer label"]) > 300
+
+
+@given(st.floats(1, 1e5), st.integers(2, 20))
+def test_whole_ticks_are_whole_even_and_few(end, most):
+    ticks = charts.whole_ticks(end, most=most)
+    assert ticks[0] == 0 and ticks[-1] <= end and len(ticks) <= most + 1
+    assert len({after - before for before, after in pairwise(ticks)}) == 1
+
+
+def test_whole_ticks_of_known_axes():
+    assert charts.whole_ticks(2.04) == [0, 1, 2]
+    assert charts.whole_ticks(48.96) == [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]
+    assert charts.whole_ticks(27, least=1) == [1, 5, 10, 15, 20, 25]
+    assert charts.whole_ticks(7, least=1) == [1, 2, 3, 4, 5, 6, 7]

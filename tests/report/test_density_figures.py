@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from xml.etree import ElementTree
 
 import pytest
 
 from pgherd.model.finding import Finding
-from pgherd.report import density_figures, figures
+from pgherd.report import charts, density_figures, figures
 from pgherd.report.figures import Inputs, NotDrawn
 
 
@@ -66,7 +67,8 @@ def test_a_model_is_solid_within_the_data_and_dashed_beyond(run8):
     lines = figures.specification(
         density_figures.throughput(inputs(changed(run8[0], figures={"models": {**models, "usl": {"n": [0, 12], "x": [0, 9]}}})))
     )
-    drawn = [row for name, rows in lines["datasets"].items() for row in rows if "dash" in row and row["colour"] == "#009E73"]
+    rows = [row for held in lines["datasets"].values() for row in json.loads(held)]
+    drawn = [row for row in rows if "dash" in row and row["colour"] == charts.GREEN]
     assert {(row["x"], tuple(row["dash"])) for row in drawn} == {(0, (1, 0)), (10, (1, 0)), (10, (4, 4)), (12, (4, 4))}
 
 

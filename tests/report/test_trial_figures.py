@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgherd.report import figures, trial_figures
 from pgherd.report.figures import Inputs, NotDrawn
@@ -28,16 +30,34 @@ def even(run, count=4):
 
 def test_a_drifting_host_shows_as_drift(run8):
     drifting = [scaled(result, 1 - 0.02 * i) for i, result in enumerate(even(run8, 6))]
-    assert "drifted by −10.5 %" in trial_figures.order(inputs(run8, drifting)).title
+    assert trial_figures.order(inputs(run8, drifting)).title == "Throughput drifted by −10.5 ± 0.0 % from the first trial to the last"
     steady = [scaled(result, 1.0) for result in even(run8, 6)]
-    assert "drifted by +0.0 %" in trial_figures.order(inputs(run8, steady)).title
+    assert trial_figures.order(inputs(run8, steady)).title.startswith("No drift beyond the scatter: +0.0 ± 0.0 %")
 
 
 def test_tainted_trials_neither_bend_the_line_nor_move_the_mean(run8):
-    trials = [scaled(result, 1.0) for result in even(run8, 6)]
+    trials = [scaled(result, 1.0) for result in even(run8, 8)]
     bad = next(result for result in run8[1] if result.tainted and result.error is None).verdicts
     trials[5] = scaled(trials[5], 0.5).model_copy(update={"verdicts": bad})
-    assert "drifted by +0.0 %; trials scatter by ±0.0 %" in trial_figures.order(inputs(run8, trials)).title
+    assert trial_figures.order(inputs(run8, trials)).title.startswith("No drift beyond the scatter: +0.0 ± 0.0 %")
+
+
+@given(st.floats(-5, 5), st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=12, max_size=20), st.integers(0, 100))
+def test_the_drift_of_mixed_points_is_found_again(slope, order, level):
+    """Points of any level that drift alike: taking a point's mean away must not flatten the slope."""
+    trials = [(name, float(i), level * ord(name) + slope * i) for i, (name, _) in enumerate(order, 1)]
+    means = {name: sum(y for n, _, y in trials if n == name) / sum(n == name for n, *_ in trials) for name, *_ in trials}
+    found = trial_figures._drift([(name, x, y - means[name]) for name, x, y in trials], len(trials))
+    if found is not None:
+        assert found[0] == pytest.approx(slope * (len(trials) - 1), abs=1e-6)
+        assert found[1] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_few_clean_trials_in_the_middle_tell_no_drift():
+    middle = [("2", float(place), place * 10.0) for place in range(8, 12)]
+    assert trial_figures._drift(middle, 14) is None
+    assert trial_figures._drift([("2", float(place), 0.0) for place in range(1, 6)], 5) is None
+    assert trial_figures._drift([("2", float(place), 0.0) for place in range(1, 8)], 20) is None
 
 
 def test_points_without_repeats_cannot_show_drift(synthetic):

@@ -91,9 +91,10 @@ class Prewarmed:
 
 
 # Main forks of everything that has one: tables and their TOAST, then indexes, then the rest. 'S' are sequences.
-_PREWARM = """SELECT coalesce(sum(pg_prewarm(oid::regclass, 'buffer', 'main')), 0) * current_setting('block_size')::bigint
+PREWARM = """SELECT coalesce(sum(pg_prewarm(oid::regclass, 'buffer', 'main')), 0) * current_setting('block_size')::bigint
 FROM (SELECT oid FROM pg_class WHERE relkind IN ('r', 't', 'm', 'i', 'S') AND relpersistence <> 't'
       ORDER BY relkind NOT IN ('r', 't', 'm'), oid) AS relations"""
+"""Reads a whole database into shared buffers; its one value is the number of bytes."""
 _TABLES = """SELECT n.nspname, c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY c.oid"""
 
@@ -108,7 +109,7 @@ def prewarm(instance: Instance, database: str) -> Prewarmed:
 
     try:
         if instance.sql("SELECT 1 FROM pg_extension WHERE extname = 'pg_prewarm'", database=database):
-            return Prewarmed(int(instance.sql(_PREWARM, database=database)[0][0]), "pg_prewarm")
+            return Prewarmed(int(instance.sql(PREWARM, database=database)[0][0]), "pg_prewarm")
         size = 0
         for schema, table, length in instance.sql(_TABLES, database=database):
             instance.sql(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table)).as_string(), database=database)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
+from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk import check_space, insist_enterable, used_bytes
@@ -30,7 +31,7 @@ _EMPTY_CLUSTER = 64 * 2**20
 
 # Nothing of a golden copy that is being built needs to survive a crash, and nothing is measured. wal_level minimal
 # skips the WAL of tables that are filled in the transaction that made them; a small min_wal_size leaves few segments
-# to be cloned. Parallel servers take these settings only while loading.
+# to be cloned.
 LOADING: Mapping[str, str] = {
     "autovacuum": "off",
     "checkpoint_timeout": "1h",
@@ -187,6 +188,7 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
         # Out of sight first: a copy that is half removed must not be taken for a whole one.
         doomed = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         if node.run(Command(["mv", "-T", "--", os.path.join(parent, name), doomed])).code == 0:
+            end_in(node, doomed)  # a killed builder's server may still be shutting down
             node.remove_tree(doomed)
             removed.append(name)
     return removed

@@ -5,6 +5,7 @@ Imports altair: only modules that draw may import this one.
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -82,8 +83,12 @@ def plot_width(labels: Sequence[str] = ()) -> int:
 
 
 def data(rows: Sequence[Mapping[str, object]]) -> alt.InlineData:
-    """Rows as inline data; text is cleaned of control characters, numbers that are not finite become null."""
-    return alt.InlineData(values=[{key: _plain(value) for key, value in row.items()} for row in rows])
+    """Rows as inline data; text is cleaned of control characters, numbers that are not finite become null.
+
+    As JSON text, since a chart copies its data deeply at every step of its making.
+    """
+    plain = [{key: _plain(value) for key, value in row.items()} for row in rows]
+    return alt.InlineData(values=json.dumps(plain), format=alt.JsonDataFormat(type="json"))
 
 
 def title(sentence: str, subtitle: str) -> alt.TitleParams:
@@ -102,6 +107,16 @@ def nice_ceiling(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next((step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if step * power >= value * (1 - 1e-12)), 10 * power)
+
+
+def whole_ticks(end: float, *, least: int = 0, most: int = 12) -> list[int]:
+    """Whole numbers up to ``end``, at most ``most`` of them and evenly spaced: half a database is no tick."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if end // step <= most:
+                return [least, *range(step if step > least else least + step, math.floor(end) + 1, step)]
+        power *= 10
 
 
 def on(channel: alt.Y, field: str) -> alt.Y:
@@ -160,7 +175,7 @@ def end_labels(
         {"x": item[0], "y": 10**at if log else at, "text": item[2], "colour": text_colour(item[3])}
         for item, at in zip(labels, placed, strict=True)
     ]
-    text = alt.Chart(data(rows)).encode(x=x, y=y, text="text:N", color=alt.Color("colour:N", scale=None))
+    text = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"), color=alt.Color("colour:N", scale=None))
     return haloed(text, align="left", dx=8, fontSize=12, fontWeight=600)
 
 
@@ -187,7 +202,7 @@ def rules(
     charts = [lines.encode(x=x, color=alt.Color("colour:N", scale=None))] if rows else []
     for left in (True, False):  # words last, so that no line strikes one through
         part = [row for row in rows if row["left"] == left]
-        place = alt.Chart(data(part)).encode(x=x, y=y, text="text:N", color=alt.Color("ink:N", scale=None))
+        place = alt.Chart(data(part)).encode(x=x, y=y, text=alt.Text("text:N"), color=alt.Color("ink:N", scale=None))
         charts += haloed(place, align="left" if left else "right", dx=6 if left else -6, fontSize=12) if part else []
     return charts
 
@@ -212,13 +227,13 @@ def lines(series: Sequence[Line], x: alt.X, y: alt.Y) -> list[alt.Chart]:
         "strokeWidth": alt.StrokeWidth("width:Q", scale=None),
         "strokeDash": alt.StrokeDash("dash:N", scale=None),
     }
-    return [drawn.encode(x=x, y=y, detail="line:N", **style)]
+    return [drawn.encode(x=x, y=y, detail=alt.Detail("line:N"), **style)]
 
 
 def level(at: float, text: str, right: float, x: alt.X, y: alt.Y, *, left: bool = False) -> list[alt.Chart]:
     """A horizontal reference line with its meaning in words at its right (or left) end."""
     rule = alt.Chart(data([{"y": at, "text": text}])).mark_rule(color="#8c959f", strokeDash=[5, 4], strokeWidth=1.2).encode(y=y)
-    words = alt.Chart(data([{"x": 0 if left else right, "y": at, "text": f"{text} ({at:g} %)"}])).encode(x=x, y=y, text="text:N")
+    words = alt.Chart(data([{"x": 0 if left else right, "y": at, "text": f"{text} ({at:g} %)"}])).encode(x=x, y=y, text=alt.Text("text:N"))
     return [
         rule,
         *haloed(words, align="left" if left else "right", baseline="bottom", dx=4 if left else -2, dy=-3, color=MUTED, fontSize=11),
@@ -231,7 +246,7 @@ def line_with_bars(part: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, col
     bars = alt.Chart(data([row for row in part if row.get("low") is not None and row.get("high") is not None]))
     return [
         source.mark_line(color=colour, strokeWidth=1.8).encode(x=x, y=y),
-        bars.mark_rule(color=colour, strokeWidth=1.8).encode(x=x, y=on(y, "low:Q"), y2="high:Q"),
+        bars.mark_rule(color=colour, strokeWidth=1.8).encode(x=x, y=on(y, "low:Q"), y2=alt.Y2("high:Q")),
         source.mark_point(color=colour, fill=colour, shape=shape, size=45, opacity=1).encode(x=x, y=y),
     ]
 

@@ -48,9 +48,9 @@ def cpu(inputs: Inputs) -> Figure:
     width = charts.plot_width(["  " + name for *_, name, _ in last])
     beside = alt.Chart(data(keys)).encode(x=alt.value(width + 6), y=charts.on(y, "y:Q"))
     layers = [
-        bars.encode(x=x, y=y, y2="high:Q", color=alt.Color("colour:N", scale=None)),
-        beside.mark_text(align="left", fontSize=16).encode(text="swatch:N", color=alt.Color("colour:N", scale=None)),
-        beside.mark_text(align="left", dx=16, fontSize=12).encode(text="name:N"),
+        bars.encode(x=x, y=y, y2=alt.Y2("high:Q"), color=alt.Color("colour:N", scale=None)),
+        beside.mark_text(align="left", fontSize=16).encode(text=alt.Text("swatch:N"), color=alt.Color("colour:N", scale=None)),
+        beside.mark_text(align="left", dx=16, fontSize=12).encode(text=alt.Text("name:N")),
     ]
     sentence = _cpu_sentence(at_full(rows), total or top)
     subtitle = "Mean over the common window of each point's trials."
@@ -58,7 +58,7 @@ def cpu(inputs: Inputs) -> Figure:
         subtitle += " Named parts of the platform are drawn apart from its rest."
     if any(not column for column, *_ in order):
         subtitle += " This runtime does not show the containers' CPU: databases and platform are not told apart."
-    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -67,11 +67,11 @@ def _cpu_sentence(row: Row, total: float) -> str:
     served, clients, idle = (finite(row.get(name)) for name in ("databases_cpu", "clients", "idle"))
     text = f"At {databases(row):g} databases, "
     if served is not None:
-        text += f"{number(served + (clients or 0.0))} of {number(total)} cores serve databases and clients"
+        text += f"{brief(served + (clients or 0.0))} of {number(total)} cores serve databases and clients"
     elif idle is not None:
-        text += f"{number(idle)} of {number(total)} cores are idle"
+        text += f"{brief(idle)} of {number(total)} cores are idle"
     taken = finite(row.get("platform"))
-    return text + (f"; the platform takes {number(taken)}" if taken is not None else "")
+    return text + (f"; the platform takes {brief(taken)}" if taken is not None else "")
 
 
 def _stack_order(rows: Sequence[Row], total: float | None) -> list[tuple[str, str, str]]:
@@ -138,7 +138,7 @@ def latency(inputs: Inputs) -> Figure:
         sentence += f"; p95 was {brief(before)} ms at {databases(first):g}"
     subtitle = f"Median over the databases of each one's percentile, from a sampled log. {'Logarithmic axis. ' if log else ''}{BAR_NOTE}"
     width = charts.plot_width([text for *_, text, _ in labels])
-    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,), "A percentile is left out where fewer than ten sampled transactions lie beyond it.")
 
 
@@ -170,17 +170,17 @@ def soak(inputs: Inputs) -> Figure:
             words = alt.Chart(data([{"y": at, "text": name}])).mark_text(align="left", color=charts.text_colour(colour), fontSize=11)
             layers += [
                 ticks.encode(x=x, y=y, color=alt.value(colour), size=alt.value(40)),
-                words.encode(x=alt.value(width + 6), y=y, text="text:N"),
+                words.encode(x=alt.value(width + 6), y=y, text=alt.Text("text:N")),
             ]
     where, least = min(course, key=lambda point: point[1])
     worst = alt.Chart(data([{"x": where, "y": least, "text": f"worst window: {least:.0f} %"}]))
     layers.append(worst.mark_point(color=INK, size=70, opacity=1).encode(x=x, y=y))
-    layers += charts.haloed(worst.encode(x=x, y=y, text="text:N"), dy=16, color=MUTED, fontSize=11)
+    layers += charts.haloed(worst.encode(x=x, y=y, text=alt.Text("text:N")), dy=16, color=MUTED, fontSize=11)
     drift = finite(inputs.analysis.findings.get("soak_drift"))
     sentence = f"The worst window has {least:.0f} % of the median" + (
         "" if drift is None else f"; throughput drifted by {drift * 100:+.1f} % per hour"
     )
     subtitle = "All databases together, window after window. Marks at the foot: windows in which a checkpoint or a vacuum ran."
     sentence = sentence.replace("-", "−")
-    chart = alt.layer(*layers).properties(width=width, height=260, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=260, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS, SAMPLES))

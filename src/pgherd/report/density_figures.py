@@ -42,7 +42,7 @@ def _are(count: int) -> str:
 
 def databases_axis(right: float) -> alt.X:
     """The axis of all curves."""
-    axis = alt.Axis(title="databases under load", grid=False, tickMinStep=1, format="d")
+    axis = alt.Axis(title="databases under load", grid=False, format="d", values=charts.whole_ticks(right))
     return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
 
 
@@ -84,7 +84,7 @@ def throughput(inputs: Inputs) -> Figure:
         "Where a quota limits, the curve is straight by construction."
     )
     size = {"width": charts.plot_width([text for *_, text, _ in labels]), "height": HEIGHT + 40}
-    chart = alt.layer(*layers).properties(title=charts.title(sentence, subtitle), **size)
+    chart = alt.layer(*layers, title=charts.title(sentence, subtitle), **size)
     return Figure(sentence, chart, (TRIALS,))
 
 
@@ -188,7 +188,7 @@ def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt
         )
         return placed
 
-    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=charts.on(y, "low:Q"), y2="high:Q")
+    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=charts.on(y, "low:Q"), y2=alt.Y2("high:Q"))
     return [*([bar] if bars else []), points(marks, 70), *([points(rings, 230)] if rings else [])]
 
 
@@ -231,7 +231,7 @@ def efficiency(inputs: Inputs) -> Figure:
         f"{BAR_NOTE} The axis starts at {low:g} %."
     )
     width = charts.plot_width([text for *_, text, _ in labels])
-    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS, SAMPLES))
 
 
@@ -259,7 +259,7 @@ def published(inputs: Inputs) -> Figure:
     )
     subtitle = f"Published: {source} (4 hosts, 160 cores, PostgreSQL 9.3, SELECT-only). Hosts differ: compare shapes. {BAR_NOTE}"
     width = charts.plot_width([text for *_, text, _ in labels])
-    chart = alt.layer(*layers).properties(width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,), f"Published curve: {source}.")
 
 

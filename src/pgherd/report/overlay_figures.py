@@ -73,7 +73,8 @@ def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     layers += end_labels(labels, x, y, (0, top))
     said = [f"{curve.name} {compact(finite(at_full(curve.rows)['throughput']))} tps" for curve in drawn]
     sentence = "At the largest point within the cores: " + ", ".join(said)
-    chart = alt.layer(*layers).properties(
+    chart = alt.layer(
+        *layers,
         width=charts.plot_width([text for *_, text, _ in labels]),
         height=HEIGHT,
         title=charts.title(sentence, f"Throughput of all databases of a run together. {BAR_NOTE}"),
@@ -108,7 +109,8 @@ def efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
         for curve, row in zip(drawn, full, strict=True)
     ]
     sentence = "Of one database × N, " + ", ".join(said) + " of its cores"
-    chart = alt.layer(*layers).properties(
+    chart = alt.layer(
+        *layers,
         width=charts.plot_width([text for *_, text, _ in labels]),
         height=HEIGHT,
         title=charts.title(

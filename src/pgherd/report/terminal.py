@@ -72,17 +72,18 @@ def _words(cell: Cell) -> str:
     return MISSING if cell is None else clean(cell)
 
 
+# In order of weight: what a narrow terminal has no room for is left out from the end.
 _COMPACT: dict[str, tuple[Column, ...]] = {
     "density": (
         Column("databases", _value("databases", lambda cell: number(finite(cell)))),
         Column("of\ncores", _value("fraction", _share)),
         Column("measured\ntps", _value("throughput", _plus_minus)),
-        Column("perfect\ntps", _value("perfect", lambda cell: compact(finite(cell)))),
         Column("efficiency\n%", _value("efficiency", _share_plus_minus)),
         Column("in CPU/tx\n%", _value("efficiency_cpu", _share_plus_minus)),
-        Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
         Column("limited\nby", _value("limited_by", _words), right=False),
+        Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
         Column("tainted\ntrials", _tainted),
+        Column("perfect\ntps", _value("perfect", lambda cell: compact(finite(cell)))),
     ),
 }
 
@@ -127,15 +128,16 @@ def _print_table(console: Console, record: RunRecord) -> None:
     name = record.study if record.study in held else next(iter(held), None)
     if name is None:
         return
-    table, left_out = compact_table(name, held[name])
+    table, left_out = compact_table(name, held[name], min(WIDTH, console.width))
     console.print()
     console.print(table)
     if left_out:
-        console.print(Text(f"{left_out} more columns of this table stand in the report.", style="dim"))
+        more = f"{left_out} more column{'' if left_out == 1 else 's'} of this table"
+        console.print(Text(f"{more} had no room here; the report has all.", style="dim"))
 
 
-def compact_table(name: str, rows: Sequence[Row]) -> tuple[Table, int]:
-    """A table in at most 100 columns of text, and how many of its columns had no room."""
+def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[Table, int]:
+    """A table in at most ``width`` columns of text, and how many of its columns had no room."""
     chosen = list(_COMPACT.get(name, ()))
     if not chosen:
         for title in columns(rows):
@@ -145,7 +147,7 @@ def compact_table(name: str, rows: Sequence[Row]) -> tuple[Table, int]:
     fit, used = 0, 0
     for index, column in enumerate(chosen):
         used += 2 + max(*map(len, column.head.split("\n")), 0, *(len(line[index]) for line in lines))
-        if used - 2 > WIDTH and fit:
+        if used - 2 > width and fit:
             break
         fit = index + 1
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
@@ -153,7 +155,7 @@ def compact_table(name: str, rows: Sequence[Row]) -> tuple[Table, int]:
         table.add_column(Text(column.head), justify="right" if column.right else "left", overflow="fold")
     for line in lines:
         table.add_row(*(Text(text, overflow="fold") for text in line[:fit]))
-    return table, 0 if name in _COMPACT else len(chosen) - fit
+    return table, len(chosen) - fit
 
 
 def _head(column: str, rows: Sequence[Row]) -> str:

@@ -15,7 +15,7 @@ from pgherd.report.charts import BLUE, MUTED, VERMILLION, data, haloed
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.wording import clean, finite, point_text, share, trial_throughput
 
-CELLS = 4500
+CELLS = 3000
 """Most cells of all strips together: longer series are averaged, so that a soak of hours still fits a page."""
 
 TRIALS_SHOWN = 3
@@ -91,7 +91,7 @@ def fairness(inputs: Inputs) -> Figure:
         f"Least fair trial: one target at {share(widest[1])}, another at {share(widest[2])} of their mean ({_where(widest[3], results)})"
     )
     subtitle = "Each tick is one target's throughput over the whole window. All at 100 % would be perfectly fair."
-    chart = alt.layer(*layers).properties(width=width, height=260, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=260, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
 
@@ -133,8 +133,10 @@ def seconds(inputs: Inputs) -> Figure:
     subtitle = (
         f"Each row is a target (at most {TARGETS_SHOWN}), each column {'a second' if step == 1 else f'the mean of {step} seconds'}; "
         "colour is throughput relative to the mean of all in that trial. "
-        f"The first {TRIALS_SHOWN} trials of a point, clean ones first. The number is the median coefficient of variation."
+        f"The first {TRIALS_SHOWN} trials of a point, clean ones first."
     )
+    if words:
+        subtitle += " The number is the median coefficient of variation."
     chart = alt.vconcat(*strips).properties(title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
@@ -184,7 +186,8 @@ def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[l
     for place, result in enumerate(shown):
         axis = alt.Axis(title=f"{where}", labels=False, ticks=False, grid=False) if place == 0 else None
         y = alt.Y("y:Q", scale=alt.Scale(domain=[len(series[result.id]), 0], nice=False), axis=axis)
-        x_axis = alt.Axis(title="second of the window", grid=False, tickMinStep=1, format="d", tickCount=5)
+        longest = max(map(len, series[result.id]))
+        x_axis = alt.Axis(title="second of the window", grid=False, format="d", values=charts.whole_ticks(longest, most=6))
         x = alt.X("x:Q", scale=alt.Scale(nice=False), axis=x_axis)
         words = alt.TitleParams(
             clean(f"trial {result.id}{' (tainted)' if result.tainted else ''}"),
@@ -195,7 +198,11 @@ def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[l
             offset=4,
             color=MUTED,
         )
-        rect = alt.Chart(_cells(series[result.id], step)).mark_rect(stroke=None).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour)
+        rect = (
+            alt.Chart(_cells(series[result.id], step))
+            .mark_rect(stroke=None)
+            .encode(x=x, x2=alt.X2("x2:Q"), y=y, y2=alt.Y2("y2:Q"), color=colour)
+        )
         panels.append(rect.properties(width=(charts.plot_width() - 60) / len(shown) - 14, height=height, title=words))
     return alt.hconcat(*panels, spacing=14)
 
@@ -225,46 +232,60 @@ def order(inputs: Inputs) -> Figure:
     kept = [(place, result) for place, result in enumerate(results, 1) if _name(result) in repeated]
     if len(kept) < 4:
         raise NotDrawn("fewer than four trials repeat a point, so drift cannot be told from a difference between points")
-    marks = [
-        {
-            "x": place,
-            "y": ((trial_throughput(result) or 0.0) / means[_name(result)] - 1) * 100,
-            "kind": _kind(result),
-            "text": _name(result) if len(_name(result)) < 6 else "",
-        }
+    trials = [
+        (_name(result), float(place), ((trial_throughput(result) or 0.0) / means[_name(result)] - 1) * 100, _kind(result))
         for place, result in kept
     ]
-    steady = [(float(place), float(str(mark["y"]))) for (place, result), mark in zip(kept, marks, strict=True) if not result.tainted]
-    values = [float(str(mark["y"])) for mark in marks]
-    reach = charts.nice_ceiling(max(map(abs, values)) * 1.15 or 1.0)
-    right = len(results) + 0.5
-    x = alt.X(
-        "x:Q",
-        scale=alt.Scale(domain=[0.5, right], nice=False),
-        axis=alt.Axis(title="order in which the trials ran", tickMinStep=1, grid=False, format="d"),
-    )
+    marks: list[dict[str, object]] = [
+        {"x": place, "y": off, "kind": kind, "text": name if len(name) < 6 else ""} for name, place, off, kind in trials
+    ]
+    reach = charts.nice_ceiling(max(abs(off) for _, _, off, _ in trials) * 1.15 or 1.0)
+    axis = alt.Axis(title="order in which the trials ran", grid=False, values=charts.whole_ticks(len(results), least=1))
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, len(results) + 0.5], nice=False), axis=axis)
     y = alt.Y("y:Q", title="throughput, % off the mean of its point", scale=alt.Scale(domain=[-reach, reach], nice=False))
     layers = [alt.Chart(data([{"y": 0}])).mark_rule(color="#8c959f").encode(y=y)]
+    clean_ones = [(name, place, off) for name, place, off, kind in trials if kind == "clean"]
+    drift = _drift(clean_ones, len(results))
     sentence = "Throughput of each trial against the mean of its point, in the order in which they ran"
-    if len(steady) > 3:
-        slope, start = statistics.linear_regression(*zip(*steady, strict=True))
-        drift = slope * (len(results) - 1)
-        line = data([{"x": 1, "y": start + slope}, {"x": len(results), "y": start + slope * len(results)}])
-        layers.append(alt.Chart(line).mark_line(color=BLUE, strokeWidth=1.5, strokeDash=[5, 4], clip=True).encode(x=x, y=y))
-        scatter = statistics.stdev(value for _, value in steady)
-        sentence = (
-            f"From the first trial to the last, throughput drifted by {drift:+.1f}".replace("-", "−")
-            + f" %; trials scatter by ±{scatter:.1f} %"
-        )
+    subtitle = f"Each point is a trial{_labelled(marks, results)}. Points without a second trial are left out. "
+    if drift is None:
+        subtitle += "Too few clean trials, or too close to each other, to tell a drift."
+    else:
+        total, error, middle = drift
+        ends = [(place, total * (place - middle) / max(len(results) - 1, 1)) for _, place, _ in (clean_ones[0], clean_ones[-1])]
+        layers += charts.lines([(ends, BLUE, 1.5, [5, 4])], x, y)
+        what = "Throughput drifted by" if abs(total) > error else "No drift beyond the scatter:"
+        sentence = f"{what} {total:+.1f} ± {error:.1f} % from the first trial to the last".replace("-", "−")
+        subtitle += "The dashed line is the clean trials' common slope within their points; ± is two standard errors of it."
     points = alt.Chart(data(marks)).mark_point(filled=True, size=60, opacity=1)
     layers.append(points.encode(x=x, y=y, color=_kind_colour({str(mark["kind"]) for mark in marks})))
-    layers += haloed(alt.Chart(data(marks)).encode(x=x, y=y, text="text:N"), dy=-11, fontSize=10, color=MUTED)
-    subtitle = (
-        f"Each point is a trial{_labelled(marks, results)}. The dashed line is fitted to all clean trials: a slope beyond the scatter "
-        "means that the host changed during the run. Points without a second trial are left out."
-    )
-    chart = alt.layer(*layers).properties(width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
+    layers += haloed(alt.Chart(data(marks)).encode(x=x, y=y, text=alt.Text("text:N")), dy=-11, fontSize=10, color=MUTED)
+    chart = alt.layer(*layers, width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
+
+
+def _drift(trials: Sequence[tuple[str, float, float]], count: int) -> tuple[float, float, float] | None:
+    """(change from the first trial to the last in percent, twice its standard error, the place where the line is zero).
+
+    The slope is the within estimator of panel regression (fixed effects of the points): place and deviation are both taken
+    from their point's means, since a deviation from a point's mean alone would flatten the slope. None with fewer than
+    four degrees of freedom, or where the trials span less than half of the run.
+    """
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for name, place, off in trials:
+        groups.setdefault(name, []).append((place, off))
+    within = [
+        (place - statistics.fmean(p for p, _ in group), off - statistics.fmean(o for _, o in group))
+        for group in groups.values()
+        for place, off in group
+    ]
+    free = len(within) - len(groups) - 1
+    spread = sum(dx * dx for dx, _ in within)
+    if free < 4 or spread <= 0 or trials[-1][1] - trials[0][1] < (count - 1) / 2:
+        return None
+    slope = sum(dx * dy for dx, dy in within) / spread
+    error = math.sqrt(sum((dy - slope * dx) ** 2 for dx, dy in within) / free / spread)
+    return slope * (count - 1), 2 * error * (count - 1), statistics.fmean(place for _, place, _ in trials)
 
 
 def _mean(group: Sequence[TrialResult]) -> float:

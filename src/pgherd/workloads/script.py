@@ -33,6 +33,11 @@ def parse_script(text: str) -> Script:
     return Script(source=source, weight=int(weight))
 
 
+def load_arguments(scale: int) -> list[str]:
+    """psql's arguments for an SQL file on standard input that fills a database, connection aside."""
+    return ["--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={scale}", "--set=ON_ERROR_STOP=1", "--file=-"]
+
+
 @dataclass(frozen=True)
 class ScriptFilling:
     """A database filled by an SQL file. Its psql variable ``scale`` holds the database's scale."""
@@ -58,8 +63,7 @@ class ScriptFilling:
         Raises:
             UsageError: an error in the file, with its line and PostgreSQL's message.
         """
-        argv = [f"{target.bin}/psql", *client_options(target), "--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={self.scale}"]
-        argv += ["--set=ON_ERROR_STOP=1", "--file=-", self.database]
+        argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), self.database]
         directory = os.path.dirname(os.path.abspath(self.init))
         done = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
         if done.code != 0:

@@ -1,0 +1,131 @@
+"""Keys, markers and housekeeping; copies are really made in tests/it/test_golden.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.postgres import golden
+from pgherd.postgres.golden import SCHEMA, Golden, ensure, find, key_of, list_all, needed_bytes, prune
+from pgherd.postgres.installations import Installation
+
+V15 = Installation("/x/bin", "15.18", 15, "system", "15.18 (Debian 15.18-0+deb12u1)")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Contents that are never loaded."""
+
+    database: str = "bench"
+    identity: str = "pgbench-10"
+    size_estimate: int | None = 10**8
+
+    def load(self, target: object) -> None:
+        raise AssertionError("nothing is to be loaded")
+
+
+def make(cache: Path, key: str, **changes) -> Golden:
+    """A finished golden copy, as far as its marker says."""
+    home = cache / "golden" / key
+    (home / "data").mkdir(parents=True)
+    made = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None)
+    (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(replace(made, **changes))}))
+    return replace(made, **changes)
+
+
+def test_whatever_decides_the_contents_decides_the_key() -> None:
+    base = key_of(V15, [Known()], False)
+    assert base == key_of(replace(V15, bin="/elsewhere/bin"), [Known(size_estimate=None)], False)
+    others = [
+        key_of(V15, [Known()], True),
+        key_of(replace(V15, build="15.18 (Debian 15.18-1)"), [Known()], False),
+        key_of(V15, [Known(identity="pgbench-11")], False),
+        key_of(V15, [Known(database="other")], False),
+        key_of(V15, [Known(), Known(database="b2")], False),
+        key_of(V15, [], False),
+    ]
+    assert len({base, *others}) == 7
+    assert base.startswith("pg15.18-pgbench-10-")
+
+
+def test_the_key_is_a_plain_directory_name() -> None:
+    key = key_of(V15, [Known(identity="script-10-../../x y" + "z" * 200)], False)
+    assert os.path.basename(key) == key
+    assert len(key) < 100
+    assert " " not in key
+
+
+def test_what_was_made_is_found(node: LocalNode, tmp_path: Path) -> None:
+    assert find(node, V15, [Known()], str(tmp_path)) is None
+    made = make(tmp_path, key_of(V15, [Known()], False))
+    assert find(node, V15, [Known()], str(tmp_path)) == made
+    assert find(node, V15, [Known()], str(tmp_path), checksums=True) is None
+    assert ensure(node, V15, [Known()], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere") == made
+    assert made.data_dir == str(tmp_path / "golden" / made.key / "data")
+
+
+def test_a_cache_that_was_moved_is_believed_where_it_lies(node: LocalNode, tmp_path: Path) -> None:
+    key = key_of(V15, [Known()], False)
+    make(tmp_path, key, path="/where/it/was/made")
+    found = find(node, V15, [Known()], str(tmp_path))
+    assert found is not None
+    assert found.path == str(tmp_path / "golden" / key)
+
+
+@pytest.mark.parametrize("marker", [None, "", "{", "[]", '{"schema": "pgherd/golden/1"}', '{"schema": "pgherd/golden/99"}'])
+def test_a_copy_without_a_readable_marker_is_none(node: LocalNode, tmp_path: Path, marker: str | None) -> None:
+    key = key_of(V15, [Known()], False)
+    make(tmp_path, key)
+    path = tmp_path / "golden" / key / "golden.json"
+    path.unlink() if marker is None else path.write_text(marker)
+    assert find(node, V15, [Known()], str(tmp_path)) is None
+    assert list_all(node, str(tmp_path)) == []
+
+
+def test_needed_bytes_cover_what_is_known() -> None:
+    assert needed_bytes([Known(), Known()]) > 2 * 10**8
+    assert needed_bytes([Known(size_estimate=None)]) > 0
+
+
+def test_too_little_disk_is_said_before_anything_is_made(node: LocalNode, tmp_path: Path) -> None:
+    with pytest.raises(CapabilityError, match="a golden copy needs .* TB"):
+        ensure(node, V15, [Known(size_estimate=2**60)], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere")
+    assert [name for name in os.listdir(tmp_path / "golden") if not name.startswith(".lock-")] == []
+
+
+def test_list_and_prune(node: LocalNode, tmp_path: Path) -> None:
+    assert list_all(node, str(tmp_path)) == []
+    assert prune(node, str(tmp_path)) == []
+    old, new = make(tmp_path, "pg15-a-0123456789ab", made=5.0), make(tmp_path, "pg15-b-0123456789ab", made=4.0)
+    (tmp_path / "golden/.unfinished-pg15-c-0123456789ab-01234567").mkdir()
+    assert list_all(node, str(tmp_path)) == [new, old]
+    assert prune(node, str(tmp_path), keep=[new.key]) == [".unfinished-pg15-c-0123456789ab-01234567", old.key]
+    assert list_all(node, str(tmp_path)) == [new]
+
+
+def test_prune_leaves_alone_what_is_being_made(node: LocalNode, tmp_path: Path) -> None:
+    key = "pg15-c-0123456789ab"
+    unfinished = tmp_path / f"golden/.unfinished-{key}-01234567"
+    unfinished.mkdir(parents=True)
+    with golden._locked(node, str(tmp_path / f"golden/.lock-{key}"), lambda words: None):
+        assert prune(node, str(tmp_path)) == []
+    assert unfinished.exists()
+    assert prune(node, str(tmp_path)) == [unfinished.name]
+
+
+def test_the_lock_excludes_and_ends(node: LocalNode, tmp_path: Path) -> None:
+    lock = str(tmp_path / "lock")
+    said: list[str] = []
+    with golden._locked(node, lock, said.append):
+        assert node.run(Command(["flock", "--nonblock", lock, "true"])).code == 1
+    assert node.run(Command(["flock", "--nonblock", lock, "true"])).code == 0
+    assert said == []
+    with pytest.raises(CapabilityError, match="cannot be locked"), golden._locked(node, str(tmp_path / "no/such/lock"), said.append):
+        pass

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from pgherd.model.deployment import Database
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.node.local import LocalNode
+from pgherd.workloads.registry import NAMES, fillings, find
+
+
+def test_every_name_is_found_under_itself() -> None:
+    for name in NAMES:
+        assert find(name).name == name
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"no workload 'tpcc'; there are select-only, tpcb-like, simple-update, pgbench, script"):
+        find("tpcc")
+
+
+def test_the_users_transactions_belong_to_script() -> None:
+    scripts = [Script(source="a.sql", weight=3)]
+    assert list(find("script", scripts).scripts()) == scripts
+
+
+def test_fillings_of_a_server() -> None:
+    found = fillings(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
+    assert [(one.database, one.identity) for one in found] == [("a", "pgbench-1"), ("b", "pgbench-2")]
+    with pytest.raises(UsageError, match="no workload"):
+        fillings(LocalNode(), [Database(workload="nope")])

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.deployment import Database
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.node.local import LocalNode
+from pgherd.workloads.pgbench import PgbenchFilling
+from pgherd.workloads.script import ScriptFilling, ScriptWorkload, parse_script, pgbench_error, psql_error, stage
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/workloads"
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "weight"),
+    [
+        ("a.sql", "a.sql", 1),
+        ("a.sql@4", "a.sql", 4),
+        ("my@dir/a.sql@45", "my@dir/a.sql", 45),
+        ("builtin:select-only@2", "builtin:select-only", 2),
+    ],
+)
+def test_parse_script(text: str, source: str, weight: int) -> None:
+    assert parse_script(text) == Script(source=source, weight=weight)
+
+
+@pytest.mark.parametrize("text", ["a.sql@", "a.sql@0", "a.sql@-1", "a.sql@1.5", "@4", "my@dir/a.sql"])
+def test_a_weight_is_a_whole_number(text: str) -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        parse_script(text)
+
+
+# Case → line and what must stand in the message, for pgbench's captured words on scripts with one error each.
+SAID = {
+    "missing-table": (7, 'relation "nope" does not exist'),
+    "bad-set": (1, 'syntax error in command "set"'),
+    "open-if": (2, "\\if without matching \\endif"),
+    "set-division": (1, "division by zero"),
+    "gset": (1, "division by zero"),
+    "combined": (2, None),
+    "empty": (None, "empty command list"),
+    "pipeline": (None, None),
+    "shell": (3, "could not launch shell command"),
+}
+
+
+@pytest.mark.parametrize("major", [15, 18])
+@pytest.mark.parametrize("protocol", ["simple", "prepared"])
+@pytest.mark.parametrize("case", SAID)
+def test_pgbench_error(case: str, protocol: str, major: int) -> None:
+    captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())[case]
+    assert captured[protocol]["code"] != 0
+    said = pgbench_error(captured[protocol]["err"], "mine.sql", captured["script"])
+    line, words = SAID[case]
+    assert said.startswith("mine.sql:")
+    if line is not None:
+        assert said.startswith(f"mine.sql:{line}: ")
+    if words is not None:
+        assert words in said
+    assert "aborted" not in said and '"-"' not in said and "\n" not in said
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_an_unset_variable_shows_in_the_simple_protocol_only(major: int) -> None:
+    """The reason why dry runs use it first: prepared, the variable silently is NULL."""
+    captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())["unset-variable"]
+    assert captured["prepared"]["code"] == 0
+    said = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
+    assert said.startswith('mine.sql:2: ERROR:  syntax error at or near ":"')
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_psql_error(major: int) -> None:
+    captured = json.loads((FIXTURES / f"psql-errors-{major}.json").read_text())
+    said = {case: psql_error(one["err"], "init.sql") for case, one in captured.items()}
+    assert said["missing-table"] == 'init.sql:4: ERROR:  relation "nope" does not exist LINE 2:  nope VALUES (1);'
+    assert said["missing-file"] == "init.sql:2: error: missing.csv: No such file or directory"
+    assert said["raise"].startswith("init.sql:3: ERROR:  no HINT:  yes")
+    assert said["bad-meta"] == "init.sql:2: error: invalid command \\nonsense"
+    assert psql_error("psql: error: connection failed\n", "init.sql") == "init.sql: psql: error: connection failed"
+
+
+def test_the_file_and_the_scale_decide_the_contents(tmp_path: Path) -> None:
+    node, workload = LocalNode(), ScriptWorkload((Script(source="x.sql"),))
+    (tmp_path / "a.sql").write_text("CREATE TABLE a ();")
+    (tmp_path / "b.sql").write_text("CREATE TABLE b ();")
+    (tmp_path / "copy.sql").write_text("CREATE TABLE a ();")
+
+    def filling(name: str, scale: int = 1):
+        return workload.filling(node, Database(workload="script", scale=scale, init=str(tmp_path / name)))
+
+    assert filling("a.sql").identity == filling("copy.sql").identity
+    assert len({filling("a.sql").identity, filling("b.sql").identity, filling("a.sql", 2).identity}) == 3
+    assert re.fullmatch(r"script-1-[0-9a-f]{12}", filling("a.sql").identity)
+    assert isinstance(filling("a.sql"), ScriptFilling)
+    assert filling("a.sql").size_estimate is None
+    with pytest.raises(UsageError, match=r"--init .*missing\.sql cannot be read: No such file"):
+        filling("missing.sql")
+
+
+def test_without_an_init_file_scripts_run_on_pgbenchs_tables() -> None:
+    workload = ScriptWorkload((Script(source="x.sql"),))
+    assert workload.filling(LocalNode(), Database(workload="script", scale=3)) == PgbenchFilling("bench", 3)
+    assert (workload.read_only, workload.size_estimate(3)) == (False, None)
+    assert workload.scripts() == (Script(source="x.sql"),)
+
+
+def test_staged_scripts_can_be_read_by_anybody_and_keep_their_mix(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    for name in ("here/new.sql", "there/new.sql"):
+        (tmp_path / name).write_text(f"SELECT '{name}';")
+        (tmp_path / name).chmod(0o600)
+    (tmp_path / "out").mkdir()
+    mix = [
+        Script(source=str(tmp_path / "here/new.sql"), weight=4),
+        Script(source="builtin:tpcb-like"),
+        Script(source=str(tmp_path / "there/new.sql")),
+    ]
+    staged = stage(LocalNode(), mix, str(tmp_path / "out"))
+    assert [script.weight for script in staged] == [4, 1, 1]
+    assert staged[1].source == "builtin:tpcb-like"
+    texts = [Path(staged[index].source).read_text() for index in (0, 2)]
+    assert texts == ["SELECT 'here/new.sql';", "SELECT 'there/new.sql';"]
+    assert all(Path(staged[index].source).stat().st_mode & 0o777 == 0o644 for index in (0, 2))
+    with pytest.raises(UsageError, match="--script .* cannot be read"):
+        stage(LocalNode(), [Script(source=str(tmp_path / "nowhere.sql"))], str(tmp_path / "out"))
