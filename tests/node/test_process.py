@@ -26,7 +26,8 @@ def _gone(pid: int, seconds: float = 10.0) -> bool:
 
 
 def test_a_command_without_wishes_is_only_given_a_death_signal():
-    assert wrap(Command(["true"])) == ["setpriv", "--pdeathsig", "KILL", "true"]
+    argv = wrap(Command(["true"]))
+    assert argv[:3] == ["setpriv", "--pdeathsig", "KILL"] and argv[-2:] == [str(os.getpid()), "true"]
 
 
 def test_words_are_passed_as_they_are_and_never_read_by_a_shell(tmp_path):
@@ -99,3 +100,25 @@ def test_children_die_with_a_killed_parent(user):
     parent.wait()
     parent.stdout.close()
     assert _gone(child)
+
+
+@pytest.mark.parametrize("user", [None, pytest.param("nobody", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))])
+def test_a_parent_killed_before_the_death_signal_is_set_leaves_nothing(user):
+    script = (
+        "import os; from pgherd.node.local import LocalNode; from pgherd.node.protocol import Command\n"
+        f"p = LocalNode().spawn(Command(['sleep', '300'], user={user!r}, join=('/dev/null',)))\n"
+        "os.write(1, b'%d' % p.pid); os.kill(os.getpid(), 9)"
+    )
+    children = [int(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE).stdout) for _ in range(3)]
+    left = [child for child in children if not _gone(child)]
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    assert not left
+
+
+def test_output_is_not_translated_and_standard_input_is_closed_again(tmp_path):
+    file = tmp_path / "in"
+    file.write_bytes(b"a\r\nb\xff\n")
+    before = len(os.listdir("/proc/self/fd"))
+    assert LocalNode().run(Command(["cat"], stdin=str(file))).out == "a\r\nb\ufffd\n"
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -16,13 +16,26 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 def command(golden: bool, runs: Path, as_json: bool) -> int:
     """Undo every host change and remove what interrupted runs left: processes, control groups, shared memory, sockets,
     data directories, half-written trials. Finished trials stay, and runs that are alive are left alone."""
-    from pgherd.host import journal, paths
+    from pgherd.host import journal, paths, reservation
     from pgherd.model.errors import RunDirectoryError
     from pgherd.node.local import LocalNode
+    from pgherd.postgres import golden as copies
     from pgherd.store.run_directory import RunDirectory
 
     node = LocalNode()
-    said = journal.clean(node, paths.state_dir())
+    state, cache = paths.state_dir(), paths.cache_dir()
+    said = journal.clean(node, state)
+    reservation.live(state)  # drops those of the dead
+    running = journal.running(node, state)
+    whole = [copy.key for copy in copies.list_all(node, str(cache))]
+    if golden and running:
+        said.append(f"left the golden copies alone: run {running[0]} is running and may need them")
+    keep = whole if running or not golden else []
+    said += [f"removed golden copy {name}" for name in copies.prune(node, str(cache), keep)]
+    for unfinished in () if running else sorted(cache.glob("postgres-*.unfinished-*")):
+        node.remove_tree(str(unfinished))
+        said.append(f"removed the unfinished copy {unfinished}")
+    said += [f"removed run {name}, which was killed before it began" for name in RunDirectory.drop_abandoned(runs)]
     for directory in RunDirectory.all(runs):
         if directory.alive():
             continue
@@ -36,10 +49,6 @@ def command(golden: bool, runs: Path, as_json: bool) -> int:
         if record.state == "running":
             directory.save(record.model_copy(update={"state": "interrupted", "error": "its process was killed"}))
             said.append(f"run {directory.name} was killed; 'pgherd resume {directory.name}' goes on with it")
-    if golden:
-        from pgherd.postgres import golden as copies
-
-        said += [f"removed golden copy {name}" for name in copies.prune(node, str(paths.cache_dir()))]
     failed = any(line.startswith("not undone") for line in said)
     if as_json:
         print_document({"schema": "pgherd/clean/1", "done": said, "clean": not failed})

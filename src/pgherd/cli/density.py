@@ -7,24 +7,15 @@ from typing import Any
 
 import click
 
-from pgherd.cli.output import json_option, runs_option
+from pgherd.cli.output import json_option, runs_option, whole_numbers
 
 _WORKLOADS = click.Choice(["select-only", "tpcb-like", "simple-update"])
-
-
-def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    try:
-        return tuple(int(word) for word in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is not a list of whole numbers such as 1,2,4,8") from None
 
 
 @click.command("density", short_help="How many databases does this host hold?")
 @click.option("--vcpus", type=float, help="Cores given to each database.  [default: 4, or cores/8 on hosts of fewer than 32]")
 @click.option("--memory", metavar="SIZE", help="Memory of each database's container.  [default: an equal share]")
-@click.option("--points", callback=_numbers, metavar="N,N,…", help="Numbers of databases.  [default: E1's fractions, past 100 %]")
+@click.option("--points", callback=whole_numbers, metavar="N,N,…", help="Numbers of databases.  [default: E1's fractions, past 100 %]")
 @click.option("--runtime", type=click.Choice(["process", "cgroup"]), help="What isolates them.  [default: the best here]")
 @click.option("--cpu-mode", type=click.Choice(["quota", "cpuset", "none"]), help="How vCPUs are enforced.  [default: quota]")
 @click.option("--cores", type=float, help="Cores of this host that the run may use.  [default: all]")

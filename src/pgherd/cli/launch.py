@@ -13,6 +13,8 @@ from pgherd.cli import plan
 from pgherd.cli.output import answer_console, print_document, progress_console
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
+from pgherd.host import interruption, paths
+from pgherd.host.journal import clean
 from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.run import RunRecord, Surroundings
@@ -50,23 +52,35 @@ def launch(
             answer_console().print(f"Wrote {scenario}; 'pgherd run {scenario}' runs it.", markup=False)
         return 0
     node = LocalNode()
-    if dry_run:
-        prepared = prepare(node, study, asked, dry=True)
-        proposal = study_of(study).propose(prepared.options, [])
-        if as_json:
-            print_document(plan.document(prepared, proposal))
-        else:
-            plan.show(answer_console(), prepared, proposal)
-        return 0
-    console = progress_console()
-    with TerminalProgress(console) as watcher:
-        if title:
-            watcher.note(title)
-        watcher.setup("looking at this host")
-        prepared = prepare(node, study, asked)
-        for choice in prepared.choices:
-            watcher.note(choice)
-        directory = RunDirectory.create(runs, study)
+    with interruption.ended_by_signals():
+        if dry_run:
+            return _plan(study, asked, node, as_json=as_json)
+        with TerminalProgress(progress_console()) as watcher:
+            directory, record = _run(study, asked, runs, node, watcher, title)
+        return _conclude(directory, record, report=report, as_json=as_json)
+
+
+def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
+    prepared = prepare(node, study, asked, dry=True)
+    proposal = study_of(study).propose(prepared.options, [])
+    if as_json:
+        print_document(plan.document(prepared, proposal))
+    else:
+        plan.show(answer_console(), prepared, proposal)
+    return 0
+
+
+def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str) -> tuple[RunDirectory, RunRecord]:
+    """Prepare and execute a new run; one that ended before its study began leaves no directory."""
+    if title:
+        watcher.note(title)
+    RunDirectory.check_root(runs)
+    watcher.setup("looking at this host")
+    prepared = prepare(node, study, asked)
+    for choice in prepared.choices:
+        watcher.note(choice)
+    directory = RunDirectory.create(runs, study)
+    try:
         kept = with_inputs(node, prepared.options, directory.path / "inputs")
         record = RunRecord(
             run=directory.name,
@@ -83,8 +97,10 @@ def launch(
             choices=list(prepared.choices),
         )
         directory.save(record)
-        record = _execute(node, directory, record, kept, prepared.surroundings, watcher)
-    return _conclude(directory, record, report=report, as_json=as_json)
+        return directory, _execute(node, directory, record, kept, prepared.surroundings, watcher)
+    except BaseException:
+        directory.discard_unless_begun()
+        raise
 
 
 def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
@@ -96,13 +112,16 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
     record = directory.record()
     if record.surroundings is None:
         raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
-    if record.state != "finished":
-        options = study_of(record.study).options.model_validate(record.options)
-        node = LocalNode()
-        with TerminalProgress(progress_console()) as watcher:
-            watcher.note(f"Resuming {directory.name} after {len(directory.results())} finished trials.")
-            record = _execute(node, directory, record, options, record.surroundings, watcher)
-    return _conclude(directory, record, report=report, as_json=as_json)
+    with interruption.ended_by_signals():
+        if record.state != "finished":
+            options = study_of(record.study).options.model_validate(record.options)
+            node = LocalNode()
+            with TerminalProgress(progress_console()) as watcher:
+                watcher.note(f"Resuming {directory.name} after {len(directory.results())} finished trials.")
+                for said in clean(node, paths.state_dir()):  # its control groups and data may still stand, if it was killed
+                    watcher.note(said)
+                record = _execute(node, directory, record, options, record.surroundings, watcher)
+        return _conclude(directory, record, report=report, as_json=as_json)
 
 
 def _execute(
@@ -116,9 +135,11 @@ def _execute(
                 return execute(directory, record, study_of(record.study), options, fleet, record.thresholds, watcher)
             finally:
                 fleet.close()
-    except KeyboardInterrupt:
-        done = len(directory.results())
-        watcher.note(f"Interrupted; {done} finished trials are kept. Go on with: pgherd resume {_shown(directory)}")
+    except BaseException as error:
+        if (isinstance(error, KeyboardInterrupt) or interruption.asked()) and directory.begun():
+            done = len(directory.results())
+            kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
+            watcher.note(f"Interrupted; {kept} kept. Go on with: pgherd resume {_shown(directory)}")
         raise
 
 

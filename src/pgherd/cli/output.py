@@ -104,3 +104,13 @@ def runs_option(function: Decorated) -> Decorated:
         metavar="DIR",
         help="Directory of the runs.",
     )(function)
+
+
+def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Callback of an option that takes a list such as ``1,2,4,8``."""
+    if value is None:
+        return None
+    try:
+        return tuple(int(word) for word in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is not a list of whole numbers such as 1,2,4,8") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -35,39 +36,56 @@ def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
 def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
     """The plan for a reader."""
     trials: tuple[Trial, ...] = proposal.trials
-    deployment = trials[0].deployment
-    servers = list(deployment.servers())
-    _, container, server = servers[0]
-    limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
-    limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
 
     def say(text: str) -> None:
         console.print(text, markup=False)
 
-    say(f"Deployment: {len(servers)} containers ({container.runtime}; {', '.join(limits)} each), each with one PostgreSQL {server.version}")
-    say(f"  from {server.bin}, each with one database of scale {server.databases[0].scale}.")
-    say(f"Load: {_load(trials[0])}.")
+    for line in _deployment(trials[0]) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]:
+        say(line)
     for choice in prepared.choices:
         say(f"  {choice}")
-    table = Table(box=None, pad_edge=False, header_style="bold", title="Trials, in the order in which they run", title_justify="left")
-    for name in ("trial", "state", "loaded databases", "seconds"):
-        table.add_column(name, justify="left" if name in ("trial", "state") else "right")
-    for trial in trials:
-        table.add_row(trial.key(), trial.state, str(len(trial.phases[0].loads)), f"{trial.seconds():g}")
-    console.print(table)
-    planned = sum(trial.seconds() for trial in trials)
-    worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case else ""
-    say(f"Time: {len(trials)} trials, {format_seconds(planned)} under load{worst}.")
+    console.print(_trials(trials))
+    worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case != len(trials) else ""
+    seconds = sum(trial.seconds() for trial in trials)
+    say(f"Time: {len(trials)} trials, {format_seconds(seconds) + ' under load' if seconds else 'without load'}{worst}.")
     say(f"Disk: {format_bytes(prepared.disk)} while it runs. Memory: {format_bytes(prepared.memory)}.")
     say("Host changes, all taken back at the end: " + "; ".join(prepared.host_changes) + ".")
-    settings = Table(
-        box=None, pad_edge=False, header_style="bold", title="Settings that differ from PostgreSQL's default", title_justify="left"
-    )
+    if prepared.settings:
+        console.print(_settings(prepared))
+
+
+def _deployment(trial: Trial) -> list[str]:
+    """Lines on what is deployed, and on the load."""
+    servers = list(trial.deployment.servers())
+    _, container, server = servers[0]
+    limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
+    limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
+    return [
+        f"Deployment: {len(servers)} containers ({container.runtime}; {', '.join(limits)} each), each with one PostgreSQL {server.version}",
+        f"  from {server.bin}, each with one database of scale {server.databases[0].scale}.",
+        f"Load: {_load(trial)}.",
+    ]
+
+
+def _trials(trials: Sequence[Trial]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title="Trials, in the order in which they run", title_justify="left")
+    loaded = any(trial.phases for trial in trials)
+    for name in ("trial", "state", "loaded databases", "seconds") if loaded else ("trial", "state"):
+        table.add_column(name, justify="left" if name in ("trial", "state") else "right")
+    for trial in trials:
+        load = [str(len(trial.phases[0].loads)) if trial.phases else "0", f"{trial.seconds():g}"]
+        table.add_row(trial.key(), trial.state, *(load if loaded else []))
+    return table
+
+
+def _settings(prepared: Prepared) -> Table:
+    title = "Settings that differ from PostgreSQL's default"
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for name in ("setting", "value", "default", "why"):
-        settings.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold")
     for setting in prepared.settings:
-        settings.add_row(setting.name, setting.value, setting.default, setting.why)
-    console.print(settings)
+        table.add_row(setting.name, setting.value, setting.default, setting.why)
+    return table
 
 
 def _load(trial: Trial) -> str:

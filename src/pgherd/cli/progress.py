@@ -8,6 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
+from pgherd.cli.trial import readings
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
@@ -79,7 +80,7 @@ class TerminalProgress(Watcher):
             self._pending.pop()
         point = _point(result.trial)
         failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
-        said = f"failed: {result.error}" if result.error else f"{sum(p.throughput for p in result.phases) / len(result.phases):,.0f} tps"
+        said = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
         self._console.print(f"  {result.id}  {point:<16} {said}{taint}", highlight=False, markup=False)
         self._describe(f"{len(self._pending)} trials to go")
@@ -104,5 +105,15 @@ class TerminalProgress(Watcher):
 
 
 def _point(trial: Trial) -> str:
-    """``1 database``, ``8 databases``."""
-    return ", ".join(f"{value} {name.removesuffix('s') if value == 1 else name}" for name, value in trial.point.items())
+    """``1 database``, ``8 databases``; what is not counted: ``scale 10``."""
+    return ", ".join(
+        (f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}")
+        for name, value in trial.point.items()
+    )
+
+
+def _numbers(result: TrialResult) -> str:
+    """What came of a trial, in a few words."""
+    if result.probe:
+        return readings(result.probe)
+    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} tps"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.units import format_bytes
 
 _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 
@@ -21,6 +23,8 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
         console.print(f"Servers: {result.transition}.", markup=False)
     if result.error:
         console.print(f"It could not be finished: {result.error}", markup=False)
+    if result.probe:
+        console.print(f"Probe '{trial.probe}': {readings(result.probe)}.", markup=False)
     for phase in result.phases:
         _phase(console, phase)
     if result.verdicts:
@@ -34,6 +38,15 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
     console.print(f"Raw files: {path}", markup=False)
     if not result.error:
         console.print(f"Repeat it without pgherd: pgherd show {run} {int(result.id)} --commands > repeat.sh; sh repeat.sh", markup=False)
+
+
+def readings(probe: Mapping[str, float]) -> str:
+    """A probe's readings: ``database 157 MB, tables 135 MB``."""
+    parts = []
+    for name, value in probe.items():
+        what, _, unit = name.rpartition("_")
+        parts.append(f"{what.replace('_', ' ')} {format_bytes(value)}" if unit == "bytes" else f"{name.replace('_', ' ')} {value:,.6g}")
+    return ", ".join(parts)
 
 
 def _phase(console: Console, phase: PhaseResult) -> None:

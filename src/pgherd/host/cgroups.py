@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pgherd.host import processes
 from pgherd.host.cgroup_base import LEAF, Base
@@ -230,3 +231,13 @@ def quota_us(cores: float) -> int:
 
 def _reason(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def oom_kills(node: Node, groups: Mapping[str, str]) -> int:
+    """Processes that the kernel has ended in a group because its memory limit was reached; 0 where it does not say.
+
+    v1: ``memory.oom_control``, since Linux 4.13; v2: ``memory.events``.
+    """
+    file = f"{groups['memory']}/memory.oom_control" if "memory" in groups else f"{groups.get('v2', '')}/memory.events"
+    words = text_of(node, file).split()
+    return next((int(value) for name, value in pairwise(words) if name == "oom_kill" and value.isdigit()), 0)

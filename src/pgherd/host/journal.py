@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pgherd.host import processes
+from pgherd.host import interruption, processes
 from pgherd.host.cgroup_base import sweep
 from pgherd.host.undo import MARKER, UNDO, RemoveTree, Scene, Undo
 from pgherd.model.base import Model
@@ -151,11 +151,15 @@ class Journal:
         return said
 
     def close(self) -> list[str]:
-        """Play what is pending and end the journal; its file goes unless something could not be undone."""
-        said = self.play()
-        if not self._entries:
-            self._file.unlink(missing_ok=True)
-        os.close(self._number)
+        """Play what is pending and end the journal; its file goes unless something could not be undone.
+
+        Ctrl-C waits until that is done (see ``interruption.ended_by_signals``).
+        """
+        with interruption.undisturbed():
+            said = self.play()
+            if not self._entries:
+                self._file.unlink(missing_ok=True)
+            os.close(self._number)
         return said
 
     def _append(self, record: dict[str, Any]) -> None:
@@ -186,6 +190,17 @@ def clean(node: Node, state_dir: Path) -> list[str]:
         except OSError as error:
             said.append(f"left {path} alone: {_reason(error)}")
     return said + sweep(node)
+
+
+def running(node: Node, state_dir: Path) -> list[str]:
+    """Names of the runs (and preparations of runs) whose journals' owners live."""
+    names = []
+    for path in _files(state_dir):
+        with contextlib.suppress(OSError, ValueError):
+            owner, _ = parse(path.read_text(errors="replace"))
+            if owner is not None and owner.alive(node):
+                names.append(owner.run)
+    return names
 
 
 def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:

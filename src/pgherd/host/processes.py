@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -40,6 +41,24 @@ def kill(node: Node, pids: Sequence[int]) -> None:
         # The shell's own kill: not every machine has a program of that name. The script is constant.
         script = 'for pid; do kill -s KILL "$pid" 2>/dev/null; done; :'
         node.run(Command(("/bin/sh", "-c", script, "sh", *map(str, pids))))
+
+
+def working_in(node: Node, directory: str, names: Sequence[str]) -> list[int]:
+    """Pids of the programs with one of these names whose working directory is ``directory`` or lies in it.
+
+    Of processes of other users only root sees the working directory.
+    """
+    plain = re.sub(r"([][*?\\])", r"\\\1", directory)  # find takes a pattern
+    looked = ("find", "/proc", "-maxdepth", "2", "-name", "cwd", "(", "-lname", plain, "-o", "-lname", f"{plain}/*", ")", "-printf", "%h\n")
+    pids = [path.removeprefix("/proc/") for path in node.run(Command(looked)).out.splitlines()]
+    return [int(pid) for pid in pids if pid.isdigit() and _name(node, pid) in names]
+
+
+def _name(node: Node, pid: str) -> str:
+    try:
+        return node.read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def wait_until(done: Callable[[], bool], seconds: float = 10.0) -> bool:

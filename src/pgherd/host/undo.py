@@ -23,6 +23,10 @@ MARKER = ".pgherd"
 PREFIX = "pgherd-"
 """Every control group that pgherd makes has a name that begins so."""
 
+PROGRAMS = ("postgres", "pgbench", "psql", "initdb", "cp")
+"""Programs that we start in directories of ours; whoever else stands there (somebody's shell) is left alone."""
+_GRACE_SECONDS = 5.0
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -177,6 +181,7 @@ class RemoveTree(Model):
                 )
             node.remove_dir(self.path)
         else:
+            end_in(node, self.path)
             node.remove_tree(self.path)
         return f"removed {self.path}"
 
@@ -196,6 +201,21 @@ Undo = Kill | RemoveCgroup | RestoreSubtree | Write | ReleaseSharedMemory | Remo
 """All kinds. To come: swapoff and umount, between ``Write`` and ``RemoveTree``."""
 
 UNDO: TypeAdapter[Undo] = TypeAdapter(Annotated[Undo, Field(discriminator="kind")])
+
+
+def end_in(node: Node, directory: str) -> None:
+    """End servers and drivers that still work in a directory of ours which is about to be removed.
+
+    They end with the pgherd that started them, but may take a moment for it, after which they are killed.
+    """
+
+    def ended() -> bool:
+        return not processes.working_in(node, directory, PROGRAMS)
+
+    if not processes.wait_until(ended, _GRACE_SECONDS):
+        processes.kill(node, processes.working_in(node, directory, PROGRAMS))
+        if not processes.wait_until(ended):
+            raise OSError(f"processes in {directory} do not end on SIGKILL")
 
 
 def _subtree(node: Node, path: str) -> list[str]:

@@ -75,7 +75,11 @@ class PhaseResult(Model):
 
 
 class TrialResult(Model):
-    """A finished trial. ``error`` set: it did not finish, and says why; such a trial has no numbers."""
+    """A finished trial. ``error`` set: it did not finish, and says why; such a trial has no numbers.
+
+    ``probe`` holds the readings of a trial with a probe and no load, by name; the name ends in the unit
+    (``database_bytes``).
+    """
 
     id: str
     trial: Trial
@@ -83,6 +87,7 @@ class TrialResult(Model):
     ended: float
     transition: str = ""
     phases: list[PhaseResult] = Field(default_factory=list)
+    probe: dict[str, float] = Field(default_factory=dict)
     verdicts: list[Verdict] = Field(default_factory=list)
     error: str | None = None
     settings: dict[str, dict[str, str]] = Field(

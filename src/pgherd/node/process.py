@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -16,6 +17,13 @@ from pgherd.node.protocol import Command, Completed
 # parameters: nothing is ever pasted into the script.
 _ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift; exec "$@"'
 
+# We may die before setpriv has asked for the death signal; then nobody would send it. $PPID is read after that: whoever
+# finds another parent there goes by itself.
+_ORPHANED = '[ "$PPID" = "$1" ] || exit 96; shift; exec "$@"'
+
+# For a command that wants to clean up when it is ended.
+_END_SECONDS = 10.0
+
 _CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -23,13 +31,13 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def wrap(command: Command) -> list[str]:
     """The argv that enters the groups, takes the affinity and the account, and then execs the command's own argv.
 
-    One pid from start to end: sh, taskset and setpriv each exec the next. setpriv comes last because a change of
-    account clears the parent-death signal.
+    One pid from start to end: sh, taskset, setpriv and sh each exec the next. setpriv comes after the others because a
+    change of account clears the parent-death signal.
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
     if command.user is not None:
         argv += ["--reuid", command.user, "--regid", _group_of(command.user), "--clear-groups"]
-    argv += list(command.argv)
+    argv += ["/bin/sh", "-c", _ORPHANED, "sh", str(os.getpid()), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
     if command.join:
@@ -121,30 +129,40 @@ def _opened(files: list[int], path: str, flags: int) -> int:
 def run(command: Command, timeout: float) -> Completed:
     """Run to the end with captured output; raises TimeoutError after killing it."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.Popen(
-        wrap(command),
-        stdin=subprocess.DEVNULL if command.stdin is None else os.open(command.stdin, os.O_RDONLY),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=command.cwd or "/",
-        env=environment(command.env),
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    )
+    with contextlib.ExitStack() as stack:
+        stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb"))
+        process = subprocess.Popen(
+            wrap(command),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=command.cwd or "/",
+            env=environment(command.env),
+            start_new_session=True,
+        )
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        _end(process, command)
         raise TimeoutError(f"'{_shown(command.argv)}' did not end within {timeout:.0f} s and was killed") from None
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _end(process, command)
         raise
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Completed(code=process.returncode, out=out, err=err, cpu=cpu)
+    return Completed(code=process.returncode, out=out.decode(errors="replace"), err=err.decode(errors="replace"), cpu=cpu)
+
+
+def _end(process: subprocess.Popen[bytes], command: Command) -> None:
+    """End a command in the way it wants to be ended, and its whole process group if it does not."""
+    if command.death_signal != "KILL":
+        process.send_signal(signal.Signals[f"SIG{command.death_signal}"])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_END_SECONDS)
+            return
+    with contextlib.suppress(ProcessLookupError):  # it may have ended just before
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _shown(argv: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from pgherd.host.undo import end_in
@@ -49,6 +49,11 @@ LOADING: Mapping[str, str] = {
 }
 """Settings under which a golden copy is loaded (never measured)."""
 
+# A table's size has its TOAST table, free space and visibility maps in it.
+_PARTS = """SELECT coalesce(sum(pg_table_size(c.oid)), 0), coalesce(sum(pg_indexes_size(c.oid)), 0)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')"""
+
 
 class Content(Protocol):
     """What fills one database. Equal ``identity`` means equal contents."""
@@ -78,7 +83,8 @@ class Golden:
     """A finished golden copy.
 
     ``bytes`` is its use of disk, ``databases`` maps each database to its size in bytes (pg_database_size), ``made``
-    is in seconds since the epoch, ``seconds`` how long it took, ``owner`` the account that owns its files.
+    is in seconds since the epoch, ``seconds`` how long it took, ``owner`` the account that owns its files. ``parts`` maps
+    each database to the bytes of its ``tables`` and ``indexes``, catalogues aside; older copies do not tell them.
     """
 
     key: str
@@ -91,6 +97,7 @@ class Golden:
     made: float
     seconds: float
     owner: str | None = None
+    parts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> str:
@@ -185,13 +192,24 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
         key = re.sub(r"^\.unfinished-|-[0-9a-f]{8}$", "", name) if name.startswith(".unfinished-") else name
         if name.startswith(".lock-") or name in keep or not _lock_is_free(node, os.path.join(parent, f".lock-{key}")):
             continue
-        # Out of sight first: a copy that is half removed must not be taken for a whole one.
-        doomed = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
-        if node.run(Command(["mv", "-T", "--", os.path.join(parent, name), doomed])).code == 0:
-            end_in(node, doomed)  # a killed builder's server may still be shutting down
-            node.remove_tree(doomed)
+        if _remove(node, parent, name, key):
             removed.append(name)
     return removed
+
+
+def remove(node: Node, cache_dir: str, key: str) -> None:
+    """Remove one golden copy; nothing happens if it is gone."""
+    _remove(node, os.path.join(cache_dir, "golden"), key, key)
+
+
+def _remove(node: Node, parent: str, name: str, key: str) -> bool:
+    # Out of sight first: a copy that is half removed must not be taken for a whole one.
+    doomed = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
+    if node.run(Command(["mv", "-T", "--", os.path.join(parent, name), doomed])).code != 0:
+        return False
+    end_in(node, doomed)  # a killed builder's server may still be shutting down
+    node.remove_tree(doomed)
+    return True
 
 
 def _resolve(installation: Installation, checksums: bool | None) -> bool:
@@ -236,6 +254,10 @@ def _build(
         server.wait_ready()
         _fill(server, contents)
         sizes = {one.database: int(server.sql("SELECT pg_database_size(%s)", [one.database])[0][0]) for one in contents}
+        parts = {
+            one.database: dict(zip(("tables", "indexes"), map(int, server.sql(_PARTS, database=one.database)[0]), strict=True))
+            for one in contents
+        }
         server.checkpoint()
         server.disconnect([one.database for one in contents])
         server.stop("fast", timeout=300)
@@ -255,6 +277,7 @@ def _build(
         made=node.now(),
         seconds=node.now() - began,
         owner=account,
+        parts=parts,
     )
     node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
     # fsync was off: without this a crash of the machine could leave a copy that looks whole and is not.

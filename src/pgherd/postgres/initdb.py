@@ -41,7 +41,8 @@ def initdb(node: Node, installation: Installation, data_dir: str, *, account: st
     """
     node.make_dir(data_dir, mode=0o700, user=account)
     argv = [installation.tool("initdb"), "-D", data_dir, *arguments(installation.major, checksums=checksums)]
-    done = node.run(Command(argv, user=account), timeout=300)
+    # Killed, the server that it runs inside would leave shared memory behind; told to end, it lets that finish first.
+    done = node.run(Command(argv, user=account, death_signal="TERM"), timeout=300)
     if done.code != 0:
         words = [line for line in done.err.strip().splitlines() if "error" in line.lower()] or done.err.strip().splitlines()[-1:]
         raise TrialError(f"initdb of PostgreSQL {installation.version} failed in {data_dir}: {' '.join(words)}")

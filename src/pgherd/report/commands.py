@@ -1,210 +1,311 @@
 """A trial as a shell script that repeats it with nothing but PostgreSQL and pgbench.
 
-The script makes a scratch directory, loads one database, copies it for each server, starts the servers (in control
-groups where it may make them), runs the same pgbench command lines at once, prints each one's tps and the sum, and
-removes what it made. What pgherd adds beyond that (sampling, verdicts, a common window) is left out.
+The script's functions are the files of ``report/repeat``, the same for every trial; what follows them is the trial: one
+call per step. Whatever PostgreSQL's programs are told comes from the very code that ran the trial: initdb's arguments,
+the settings, what loads a database, the statement that warms it, pgbench's command line.
+
+What pgherd adds beyond that (sampling, verdicts, a common window) is left out: pgbench's own figure covers its whole
+run, ramp-up included. Which CPUs a container was given is not part of a trial's record; the script takes the first ones.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from itertools import count
 from math import ceil
-from pathlib import PurePosixPath
+from pathlib import Path, PurePath
 
 from pgherd.drivers import registry as drivers
 from pgherd.drivers.driver import Endpoint
-from pgherd.model.deployment import Container, Server
-from pgherd.model.errors import UsageError
-from pgherd.model.load import Load, Phase
-from pgherd.model.result import TrialResult
+from pgherd.host.cgroups import quota_us
+from pgherd.model.deployment import Database, Host, Server
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.load import Load, Phase, Script
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.postgres import configuration, initdb
+from pgherd.postgres.clones import PREWARM
+from pgherd.postgres.golden import LOADING
+from pgherd.report.wording import clean
+from pgherd.runtimes.placement import Placement
+from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
+from pgherd.workloads.script import load_arguments as psql_arguments
 
-_HEAD = r"""set -eu
-BIN=${BIN:-@BIN@}          # PostgreSQL @VERSION@
-ACCOUNT=${ACCOUNT:-nobody}  # as root, servers and clients run as this account
-work=$(mktemp -d "${TMPDIR:-/tmp}/repeat-XXXXXX")
-chmod 711 "$work"
-pids=
-if [ "$(id -u)" = 0 ]; then
-    group=$(id -gn "$ACCOUNT")
-    as() { setpriv --reuid="$ACCOUNT" --regid="$group" --clear-groups "$@"; }
-    own() { chown "$ACCOUNT" "$@"; }
-else
-    as() { "$@"; }
-    own() { :; }
-fi
-export LC_ALL=C TZ=UTC
-
-# limit NAME CORES BYTES: make a control group and say which files a process joins ("" where that is not possible).
-v1=/sys/fs/cgroup; v2=/sys/fs/cgroup
-limit() {
-    name=repeat-$(basename "$work")-$1
-    if mkdir "$v1/cpu/$name" 2>/dev/null; then
-        [ -z "$2" ] || { echo 100000 > "$v1/cpu/$name/cpu.cfs_period_us"; echo "$2" > "$v1/cpu/$name/cpu.cfs_quota_us"; }
-        echo "$v1/cpu/$name" >> "$work/groups"
-        if [ -n "$3" ] && mkdir "$v1/memory/$name" 2>/dev/null; then
-            echo "$3" > "$v1/memory/$name/memory.limit_in_bytes"; echo "$v1/memory/$name" >> "$work/groups"
-        fi
-    elif [ -e "$v2/cgroup.controllers" ] && mkdir "$v2/$name" 2>/dev/null; then
-        echo "$v2/$name" >> "$work/groups"
-        { [ -z "$2" ] || echo "$2 100000" > "$v2/$name/cpu.max"; } 2>/dev/null || echo "warning: no CPU quota for $1" >&2
-        { [ -z "$3" ] || echo "$3" > "$v2/$name/memory.max"; } 2>/dev/null || echo "warning: no memory limit for $1" >&2
-    else
-        echo "warning: $1 runs without limits: no control group can be made here" >&2
-    fi
-}
-# inside NAME CPUS COMMAND...: run in the group, on these CPUs ("-": all), dying with this script.
-inside() {
-    name=repeat-$(basename "$work")-$1; cpus=$2; shift 2
-    (
-        for file in "$v1/cpu/$name" "$v1/memory/$name" "$v2/$name"; do
-            [ ! -e "$file/cgroup.procs" ] || sh -c 'echo "$PPID" > "$1/cgroup.procs"' sh "$file"
-        done
-        [ "$cpus" = - ] || taskset -pc "$cpus" "$(sh -c 'echo $PPID')" > /dev/null
-        if [ "$(id -u)" = 0 ]; then
-            exec setpriv --reuid="$ACCOUNT" --regid="$group" --clear-groups "$@"
-        fi
-        exec "$@"
-    )
-}
-finish() {
-    trap - EXIT INT TERM
-    for data in "$work"/*/data; do
-        [ ! -e "$data/postmaster.pid" ] || as "$BIN/pg_ctl" -D "$data" -m immediate -w stop > /dev/null 2>&1 || true
-    done
-    for pid in $pids; do kill "$pid" 2>/dev/null || true; done
-    wait
-    [ ! -e "$work/groups" ] || while read -r made; do rmdir "$made" || true; done < "$work/groups"
-    rm -rf "$work"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
-# server NAME GROUP CPUS: a copy of the loaded database, with the settings on standard input, started in its group.
-server() {
-    mkdir -m 700 "$work/$1"; own "$work/$1"
-    cp -a --reflink=auto "$work/golden/data" "$work/$1/data"
-    cat >> "$work/$1/data/postgresql.conf"
-    echo "unix_socket_directories = '$work/$1'" >> "$work/$1/data/postgresql.conf"
-    inside "$2" "$3" "$BIN/postgres" -D "$work/$1/data" >> "$work/$1.log" 2>&1 &
-    pids="$pids $!"
-    tries=0
-    until as "$BIN/psql" -h "$work/$1" -U postgres -qXAt -c 'select 1' postgres > /dev/null 2>&1; do
-        tries=$((tries + 1)); [ "$tries" -lt 600 ] || { cat "$work/$1.log" >&2; exit 1; }; sleep 0.1
-    done
-    as "$BIN/psql" -h "$work/$1" -U postgres -qXAt -d "$2db" -c 'select 1' > /dev/null 2>&1 || true
-}
-"""
+# Stand for the script's variables in words that other code makes; no word of a command line can hold a NUL.
+_BIN, _WORK = "\0BIN\0", "\0WORK\0"
+_VARIABLES = {_BIN: '"$BIN"', _WORK: '"$work"'}
+_THERE_ALREADY = ("postgres", "template1")
 
 
-def script(result: TrialResult, run: str) -> str:
-    """The script for one trial.
+@dataclass(frozen=True)
+class _Room:
+    """Where a container's processes run, as the script's ``enter`` wants it."""
+
+    group: str
+    cpus: str
+
+
+def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -> str:
+    """The script for one trial of a run. ``inputs`` is where copies of the user's files lie now (the run may have moved).
 
     Raises:
-        UsageError: the trial needs more than PostgreSQL and pgbench (another runtime, several hosts).
+        UsageError: the trial needs more than PostgreSQL and pgbench on one host.
     """
     trial = result.trial
-    servers = list(trial.deployment.servers())
-    if len(trial.deployment.hosts) != 1 or not servers or any(c.runtime not in ("process", "cgroup") for _, c, _ in servers):
-        raise UsageError(f"trial {result.id} cannot be repeated by a plain script: it needs more than this host's own processes")
-    first = servers[0][2]
-    if any(_content(server) != _content(first) for _, _, server in servers):
-        raise UsageError(f"trial {result.id} cannot be repeated by a plain script: its servers do not all hold the same databases")
-    lines = [
-        "#!/bin/sh",
-        f"# Repeats trial {result.id} ({trial.key()}) of run {run} with nothing but PostgreSQL and pgbench.",
-        "# Usage: sh SCRIPT; BIN=/path/to/bin and ACCOUNT=name can be set in the environment.",
-        _HEAD.replace("@BIN@", shlex.quote(first.bin)).replace("@VERSION@", first.version),
-        "# One loaded copy.",
-        *_golden(first),
-        "",
-        f"# {len(servers)} servers.",
+    servers = [server for _, _, server in trial.deployment.servers()]
+    _insist_plain(result, servers)
+    host = trial.deployment.hosts[0]
+    rooms = _rooms(host, record)
+    grouped = any(room.group != "-" for room in rooms.values())
+    loaded = _loaded(servers)
+    files = {
+        name: str(inputs / PurePath(name).name) if inputs and (inputs / PurePath(name).name).is_file() else name for name in _files(result)
+    }
+    parts: list[Iterable[str]] = [
+        _head(result, record, servers[0]),
+        [_functions("base")],
+        [_functions("groups")] if grouped else [],
+        ["# ==== The trial", ""],
+        _groups(host, record) if grouped else [],
+        ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
+        *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
-    for container in {c.name: c for _, c, _ in servers}.values():
-        lines.append(_limit(container))
-    for _, container, server in servers:
-        cpus = ",".join(map(str, container.cpus)) if container.cpus else "-"
-        lines.append(f"server {container.name}.{server.name} {container.name} {cpus} <<'SETTINGS'")
-        lines += [f"{name} = '{_escaped(value)}'" for name, value in sorted(server.settings.items())]
-        lines.append("SETTINGS")
-        lines += [_prewarm(f"{container.name}.{server.name}", database.name) for database in server.databases]
-    for phase in trial.phases:
-        lines += ["", *_phase(phase, result)]
-    return "\n".join(lines) + "\n"
+    if trial.phases:
+        parts += [_start(host, rooms, loaded), _checkpoints(result), *_phases(result, rooms, files)]
+    text = "\n".join(line for part in parts for line in part) + "\n"
+    if "\0" in text:
+        raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
+    return text
 
 
-def _content(server: Server) -> object:
-    return server.bin, server.version, server.databases
+def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
+    deployment, trial = result.trial.deployment, result.trial
+    what = None
+    runtimes = {str(container.runtime) for _, container in deployment.containers()}
+    used = {load.driver for phase in trial.phases for load in phase.loads.values()}
+    if len(deployment.hosts) != 1:
+        what = f"it has {len(deployment.hosts)} hosts"
+    elif other := sorted(runtimes - {"process", "cgroup"}):
+        what = f"it needs the runtime {', '.join(other)}"
+    elif not servers:
+        what = "it has no server"
+    elif deployment.volumes or any(server.volumes for server in servers):
+        what = "it needs volumes"
+    elif len({(server.bin, server.version) for server in servers}) > 1:
+        what = "its servers are not all of one PostgreSQL"
+    elif other := sorted(used - {"pgbench"}):
+        what = f"it needs the driver {', '.join(other)}"
+    elif trial.probe not in (None, "sizes"):
+        what = f"it is the probe '{trial.probe}'"
+    if what is not None:
+        raise UsageError(f"trial {result.id} cannot be repeated with PostgreSQL and pgbench alone: {what}")
 
 
-def _golden(server: Server) -> Iterable[str]:
-    yield 'mkdir -m 700 "$work/golden"; own "$work/golden"'
-    yield 'as "$BIN/initdb" -D "$work/golden/data" -U postgres -A trust -E UTF8 --locale=C --no-sync > /dev/null'
-    yield (
-        'as "$BIN/pg_ctl" -D "$work/golden/data" -w -l "$work/golden/log" '
-        '-o "-c listen_addresses= -c unix_socket_directories=$work/golden" start > /dev/null'
-    )
-    yield 'sql() { as "$BIN/psql" -h "$work/golden" -U postgres -qX -v ON_ERROR_STOP=1 -d "$@"; }'
-    for database in server.databases:
-        name = shlex.quote(database.name)
-        yield f"sql postgres -c 'create database {_identifier(database.name)}'"
-        yield f"sql {name} -c 'create extension if not exists pg_prewarm' || echo 'warning: no pg_prewarm here' >&2"
+def _rooms(host: Host, record: RunRecord) -> dict[str, _Room]:
+    """Each container's group and CPUs: as the runtime would give them if CPU 0 were the first that it may use."""
+    facts = record.hosts.get(host.name)
+    available = facts.logical_cpus if facts else ceil(host.cores or 1)
+    rooms = {}
+    pool = tuple(range(available))
+    if host.cores is not None and any(container.runtime == "process" for container in host.containers):
+        pool = pool[: max(1, int(host.cores))]
+    placement = Placement(pool)
+    for container in host.containers:
+        cpus = "all" if len(pool) == available else _listed(pool)
+        if container.cpu_mode == "cpuset" or container.cpus is not None:
+            try:
+                cpus = _listed(placement.place(container))
+            except CapabilityError:  # it named CPUs of its own
+                cpus = _listed(container.cpus or pool)
+        rooms[container.name] = _Room(container.name if container.runtime == "cgroup" else "-", cpus)
+    return rooms
+
+
+def _listed(cpus: Iterable[int]) -> str:
+    return ",".join(map(str, cpus))
+
+
+def _loaded(servers: list[Server]) -> dict[tuple[Database, ...], tuple[str, Server]]:
+    """One loaded cluster for each set of databases that differs from the others: its name, and a server that has them."""
+    found: dict[tuple[Database, ...], tuple[str, Server]] = {}
+    for server in servers:
+        found.setdefault(server.databases, (f"loaded{len(found) + 1}", server))
+    return found
+
+
+def _files(result: TrialResult) -> Iterator[str]:
+    """The user's own files."""
+    for _, _, _, _, database in result.trial.deployment.databases():
         if database.init is not None:
-            yield f"sql {name} -f {shlex.quote(database.init)}"
+            yield database.init
+    for phase in result.trial.phases:
+        for load in phase.loads.values():
+            yield from (one.source for one in load.scripts if not one.source.startswith("builtin:"))
+
+
+def _functions(name: str) -> str:
+    return resources.files("pgherd.report").joinpath("repeat", f"{name}.sh").read_text(encoding="utf-8")
+
+
+def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
+    run_as = record.surroundings.run_as if record.surroundings else None
+    yield "#!/bin/sh"
+    yield _comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but PostgreSQL and pgbench.")
+    yield "#"
+    yield "# It loads the databases, copies them for each server of the trial, starts all servers with the trial's settings and limits,"
+    yield "# runs the trial's own pgbench command lines, prints each database's transactions per second and their sum, and removes"
+    yield "# all that it made. It uses Linux's setpriv, taskset and, for limits, control groups. Below the functions stands the trial."
+    yield "#"
+    yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
+    yield "# directory on the disk that is to be used."
+    yield "set -eu"
+    yield f"VERSION={shlex.quote(server.version)}"
+    yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'
+    yield f'[ -n "${{ACCOUNT:-}}" ] || ACCOUNT={shlex.quote(run_as or "nobody")}'
+    yield ""
+
+
+def _comment(text: str) -> str:
+    return "# " + " ".join(clean(text).split())
+
+
+def _groups(host: Host, record: RunRecord) -> Iterator[str]:
+    """The host's budget and the containers' limits; version 1 refuses a group more CPU than the group around it has."""
+    facts = record.hosts.get(host.name)
+    budget = host.cores if host.cores is not None and (facts is None or host.cores < facts.cores) else None
+    yield "find_groups || :"
+    yield "told"
+    yield _group("", None if budget is None else quota_us(budget), host.memory, None)
+    for container in host.containers:
+        cores = container.vcpus if container.cpu_mode == "quota" else None
+        quota = None if cores is None else quota_us(min(cores, budget or cores))
+        yield _group(container.name, quota, container.memory, container.weight)
+    yield ""
+
+
+def _group(name: str, *limits: int | None) -> str:
+    return " ".join(["group", *(shlex.quote("" if word is None else str(word)) for word in (name, *limits))])
+
+
+def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]) -> Iterator[str]:
+    """One cluster with a server's databases, loaded as a golden copy is."""
+    major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
+    yield "# Load once."
+    yield f"create {name} {shlex.join(initdb.arguments(major))}"
+    yield from _settings(name, LOADING, name, "Only while it is loaded.")
+    yield f"start {name} - all"
+    yield f"ready {name}"
+    first: dict[tuple[object, ...], str] = {}
+    for database in server.databases:
+        here = shlex.quote(database.name)
+        twin = first.setdefault((database.scale, database.init), database.name)
+        if twin != database.name:
+            yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {here}"
+            continue
+        if database.name not in _THERE_ALREADY:
+            yield f"quietly client {name} createdb {here}"
+        if database.init is None:
+            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale))} {here}"
         else:
-            yield f'as "$BIN/pgbench" -h "$work/golden" -U postgres -i -q -s {database.scale} {name} > /dev/null 2>&1'
-        yield f"sql {name} -c 'vacuum (freeze, analyze)'"
-    yield 'as "$BIN/pg_ctl" -D "$work/golden/data" -w -m fast stop > /dev/null'
-    yield 'echo "listen_addresses = \'\'" >> "$work/golden/data/postgresql.conf"'
+            source = shlex.quote(files[database.init])
+            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {here} <{source}"
+        yield f"settle {name} {here}"
+        if probe == "sizes":
+            yield f"size {name} {here}"
+    yield f"loaded {name}"
+    yield ""
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _settings(name: str, settings: Mapping[str, str], called: str, heading: str) -> Iterator[str]:
+    private = {"listen_addresses": "", "port": "5432", "cluster_name": called}
+    yield f"settings {name} <<'END'"
+    yield configuration.write({**settings, **private}, heading).rstrip("\n")
+    yield "END"
 
 
-def _escaped(value: str) -> str:
-    return value.replace("'", "''")
+def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[tuple[Database, ...], tuple[str, Server]]) -> Iterator[str]:
+    """All servers, those without a load too; then each database is read into shared buffers."""
+    pairs = [(container, server) for container in host.containers for server in container.servers]
+    yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
+    for container, server in pairs:
+        name = f"{container.name}.{server.name}"
+        yield f"copy {loaded[server.databases][0]} {name}"
+        yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
+    yield "on_disk"
+    for container, server in pairs:
+        room = rooms[container.name]
+        yield f"start {container.name}.{server.name} {room.group} {room.cpus}"
+    for container, server in pairs:
+        yield f"ready {container.name}.{server.name}"
+    for container, server in pairs:
+        yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
+    yield ""
 
 
-def _limit(container: Container) -> str:
-    quota = str(max(1000, round(container.vcpus * 100_000))) if container.vcpus and container.cpu_mode == "quota" else ""
-    return f"limit {container.name} '{quota}' '{container.memory or ''}'"
+def _checkpoints(result: TrialResult) -> Iterator[str]:
+    """Before a load that writes, so that a timed checkpoint is as far away as it can be."""
+    writers = [target for phase in result.trial.phases for target, load in phase.loads.items() if not load.read_only]
+    for container, server in dict.fromkeys(tuple(target.split("/")[1:3]) for target in writers):
+        yield f"quietly client {container}.{server} psql -qX -d postgres -c CHECKPOINT"
 
 
-def _prewarm(server: str, database: str) -> str:
-    query = "select sum(pg_prewarm(oid)) from pg_class where relkind in ('r', 'i', 'm') and relpersistence = 'p'"
-    return (
-        f'as "$BIN/psql" -h "$work/{server}" -U postgres -qXAt -d {shlex.quote(database)} -c {shlex.quote(query)} > /dev/null 2>&1 || true'
-    )
+def _phases(result: TrialResult, rooms: Mapping[str, _Room], files: Mapping[str, str]) -> Iterator[Iterable[str]]:
+    staged: dict[str, str] = {}
+    for number, phase in enumerate(result.trial.phases):
+        measured = result.phases[number] if number < len(result.phases) else None
+        yield _phase(phase, measured, result, rooms, files, staged)
 
 
-def _phase(phase: Phase, result: TrialResult) -> Iterable[str]:
-    yield f"# Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s measured; pgherd counts the latter only."
+def _phase(
+    phase: Phase,
+    measured: PhaseResult | None,
+    result: TrialResult,
+    rooms: Mapping[str, _Room],
+    files: Mapping[str, str],
+    staged: dict[str, str],
+) -> Iterator[str]:
+    yield _comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
+    if measured is not None:
+        yield f"# In these it counted {measured.throughput:.1f} transactions per second in all."
+    if len(result.trial.phases) > 1:
+        yield f"echo {shlex.quote(f'phase {phase.name}:')}"
+    calls = []
+    numbers = count(1)
     for target, load in phase.loads.items():
-        _, container, server, _ = target.split("/")
-        output = f"{container}.{server}"
-        yield f'mkdir -m 700 "$work/{output}/out"; own "$work/{output}/out"'
-        argv = " ".join(_words(target, load, phase, result))
-        inside = _container(result, container)
-        cpus = ",".join(map(str, inside.cpus)) if inside.cpus else "-"
-        enter = f"inside {container} {cpus}" if load.place == "inside" else "as"
-        yield f'{enter} {argv} > "$work/{output}.out" 2> "$work/{output}.err" &'
-        yield 'clients="${clients:-} $!"'
-    yield 'for pid in $clients; do wait "$pid" || { cat "$work"/*.err >&2; exit 1; }; done; clients='
-    yield 'for out in "$work"/*.out; do echo "$(basename "$out" .out): $(sed -n \'s/^tps = \\([0-9.]*\\).*/\\1/p\' "$out") tps"; done'
-    yield 'cat "$work"/*.out | awk \'/^tps = / { sum += $3 } END { printf "sum: %.0f tps\\n", sum }\''
-    yield 'rm -rf "$work"/*.out "$work"/*.err "$work"/*/out'
+        for one in load.scripts:
+            if not one.source.startswith("builtin:") and one.source not in staged:
+                staged[one.source] = f"script-{len(staged) + 1}.sql"
+                yield f"take {shlex.quote(files[one.source])} {staged[one.source]}"
+        room = rooms[target.split("/")[1]] if load.place == "inside" else _Room("-", "all")
+        number = f"{next(numbers):03d}"
+        words = " ".join(_quoted(word) for word in _argv(number, target, load, phase, result, staged))
+        calls.append(f"run {number} {shlex.quote(target)} {room.group} {room.cpus} {words}")
+    yield from calls
+    yield "report"
 
 
-def _container(result: TrialResult, name: str) -> Container:
-    return next(container for _, container in result.trial.deployment.containers() if container.name == name)
+def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResult, staged: Mapping[str, str]) -> list[str]:
+    """The driver's own argv, with the script's directories where pgherd had its own, and to the end of the phase."""
+    place, *_, database = next(found for found in result.trial.deployment.databases() if str(found[0]) == target)
+    scripts = tuple(Script(source=f"{_WORK}/{staged[s.source]}", weight=s.weight) if s.source in staged else s for s in load.scripts)
+    endpoint = Endpoint(
+        target=target,
+        bin=_BIN,
+        host=f"{_WORK}/{place.container}.{place.server}",
+        port=5432,
+        database=place.database,
+        user=initdb.SUPERUSER,
+        output=f"{_WORK}/clients/{number}",
+        scale=database.scale,
+    )
+    return drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.ramp + phase.seconds))
 
 
-def _words(target: str, load: Load, phase: Phase, result: TrialResult) -> Iterable[str]:
-    """The driver's own argv, with this script's variables where pgherd had its directories."""
-    _, container, server, database = target.split("/")
-    scale = next(d.scale for place, _, _, _, d in result.trial.deployment.databases() if str(place) == target)
-    bin_, work = "\0BIN\0", f"\0WORK\0/{container}.{server}"
-    endpoint = Endpoint(target, bin_, work, 5432, database, "postgres", f"{work}/out", scale)
-    for word in drivers.driver(load.driver).argv(load, endpoint, ceil(phase.ramp + phase.seconds)):
-        quoted = shlex.quote(word) if "\0" not in word else '"' + str(PurePosixPath(word)) + '"' if "=" not in word else f'"{word}"'
-        yield quoted.replace("\0BIN\0", "$BIN").replace("\0WORK\0", "$work")
+def _quoted(word: str) -> str:
+    """A word for the shell, with its variables where the placeholders stand."""
+    pieces = re.split(f"({_BIN}|{_WORK})", word)
+    return "".join(_VARIABLES.get(piece) or shlex.quote(piece) for piece in pieces if piece) or "''"

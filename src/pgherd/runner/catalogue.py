@@ -29,6 +29,11 @@ STUDIES: Mapping[str, Entry] = {
         request="pgherd.studies.density.request:DensityRequest",
         prepare="pgherd.runner.prepare_density:prepare_density",
     ),
+    "sizes": Entry(
+        study="pgherd.studies.sizes:STUDY",
+        request="pgherd.studies.sizes.request:SizesRequest",
+        prepare="pgherd.runner.prepare_sizes:prepare_sizes",
+    ),
 }
 """Verb → its parts."""
 

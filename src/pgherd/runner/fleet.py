@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pgherd.host import processes
+from pgherd.host import cgroups, processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
+from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, ProcessView, ServerView, View
 from pgherd.model.deployment import Container, Server
 from pgherd.model.errors import TrialError
@@ -23,6 +25,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
+from pgherd.runner import probes
 from pgherd.runner.session import Session
 from pgherd.runner.stage import Reach
 from pgherd.runner.transition import ServerKey, Transition, Up, plan
@@ -55,6 +58,7 @@ class Fleet:
         self._instances: dict[ServerKey, Instance] = {}
         self._undos: dict[ServerKey, list[int]] = {}
         self._rooms: dict[str, Room] = {}
+        self._kills: dict[str, int] = {}
         self._names = itertools.count(1)
         self._trial: Trial | None = None
         self._contexts: dict[str, str] | None = None
@@ -68,16 +72,40 @@ class Fleet:
         Raises:
             TrialError: a server does not start, or a golden copy cannot be made.
         """
+        import psycopg
+
         self._notice_deaths()
         transition = plan(self._up, trial.deployment, trial.state, self._how)
         self._trial = trial
-        self._carry_out(trial, transition)
+        try:
+            self._carry_out(trial, transition)
+            self._checkpoint(trial)
+        except psycopg.Error as error:
+            words = str(error).strip()
+            doubtful = [key for key in self._undos if key not in self._up]
+            raise TrialError(f"a server could not be made ready: {words}; {'; '.join(map(self._said, doubtful[:3]))}") from None
         return self, transition.summary()
 
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """The readings of a trial with a probe and no load."""
+        return probes.measure(self._session, self._installations, trial, self._watcher)
+
+    def _checkpoint(self, trial: Trial) -> None:
+        """Before a load that writes, so that a timed checkpoint is as far away as it can be."""
+        writers = {target for phase in trial.phases for target, load in phase.loads.items() if not load.read_only}
+        for place, _, container, server, _ in trial.deployment.databases():
+            if str(place) in writers:
+                instance = self._instances[container.name, server.name]
+                instance.checkpoint()
+                self.node.disconnect(instance.conninfo())
+
     def settings(self) -> dict[str, str]:
-        """What differs from the default, as the first server itself says."""
+        """What differs from the default, as the first server itself says; empty where none answers."""
+        import psycopg
+
         for instance in self._instances.values():
-            return instance.differing()
+            with contextlib.suppress(psycopg.Error):
+                return instance.differing()
         return {}
 
     def reach(self, target: str) -> Reach:
@@ -113,18 +141,46 @@ class Fleet:
 
     def check(self) -> None:
         """Raise TrialError with the last words of a server that has died."""
-        for key, instance in self._instances.items():
-            if not instance.running:
-                raise TrialError(f"server {'/'.join(key)} {instance.ending()} during the trial; its log ends with:\n{instance.log_tail(3)}")
+        for key in self._undos:
+            if not self._instances[key].running:
+                raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._said(key)}")
+
+    def said(self, target: str) -> str:
+        """What there is to say of the target's server when its driver has failed: ended for memory, its last log lines."""
+        container, server = target.split("/")[1:3]
+        return self._said((container, server))
+
+    def _said(self, key: ServerKey) -> str:
+        log = f"its log ends with:\n{self._instances[key].log_tail(3)}"
+        kills = cgroups.oom_kills(self.node, self._rooms[key[0]].groups) if key[0] in self._rooms else 0
+        before, self._kills[key[0]] = self._kills.get(key[0], 0), kills
+        if kills <= before:
+            return log
+        return (
+            f"container {key[0]} needed more than its memory limit, and the kernel ended {processes.counted(kills - before)} in it: "
+            f"raise --memory, or lower --scale or --set shared_buffers; {log}"
+        )
+
+    def distrust(self) -> None:
+        """Restore all servers before the next trial: one that crashed and recovered runs on, with all caches cold."""
+        self._up = {key: Up(up.container, up.server, healthy=False) for key, up in self._up.items()}
 
     def close(self) -> None:
         """Stop all servers at once; what does not stop is killed with its group or by the journal."""
         self._stop(list(self._instances), mode="immediate")
 
     def _notice_deaths(self) -> None:
-        for key, instance in self._instances.items():
-            if not instance.running:
-                self._up[key] = Up(self._up[key].container, self._up[key].server, healthy=False)
+        """What has died is to be restored; what a transition that failed left half done is taken away."""
+        for key in [key for key in self._instances if key not in self._up]:
+            self._stop([key], mode="immediate")
+            self._forget(key)
+        for name in set(self._rooms) - {container for container, _ in self._up}:
+            self._session.runtime.destroy(name)
+            del self._rooms[name]
+            self._kills.pop(name, None)
+        for key, up in self._up.items():
+            if not self._instances[key].running:
+                self._up[key] = Up(up.container, up.server, healthy=False)
 
     def _how(self, old: Mapping[str, str], new: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:
         if old == new:
@@ -138,11 +194,14 @@ class Fleet:
         restart = [key for key, step in transition.steps.items() if step in ("restart", "restore") and key in self._instances]
         restore = [key for key, step in transition.steps.items() if step == "restore"]
         self._stop([*transition.remove_servers, *restart], mode="fast")
+        for key in restart:
+            self._up.pop(key)  # until it is up again
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
             self._session.runtime.destroy(name)
             self._rooms.pop(name, None)
+            self._kills.pop(name, None)
         for name in transition.make_containers:
             container = next(c for c, _ in wanted.values() if c.name == name)
             self._rooms[name] = self._session.runtime.create(container)
@@ -153,8 +212,9 @@ class Fleet:
                 self._instances[key].write_settings(server.settings)
             if step == "reload":
                 self._instances[key].reload()
-            self._up[key] = Up(container, server)
-        self._start([key for key, step in transition.steps.items() if step in ("restart", "restore")])
+        started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
+        self._start({key: wanted[key][1] for key in started})
+        self._up.update({key: Up(container, server) for key, (container, server) in wanted.items()})
 
     def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
         jobs: list[tuple[Golden, str]] = []
@@ -179,7 +239,8 @@ class Fleet:
             size = format_bytes(sum(copy.bytes for copy, _ in jobs))
             self._watcher.setup(f"copying {len(jobs)} databases ({size})")
             clones.clone_all(self.node, jobs, self.account)
-            clones.settle(self.node, [jobs[0][1]])
+            # Where memory is limited, the copies must not lie in a page cache that nobody is charged for.
+            clones.settle(self.node, [path for _, path in jobs], drop_cache=any(c.memory is not None for c, _ in wanted.values()))
 
     def _golden(self, server: Server) -> Golden:
         key = server.bin + "".join(database.model_dump_json() for database in server.databases)
@@ -197,24 +258,33 @@ class Fleet:
             )
         return self._goldens[key]
 
-    def _start(self, keys: Iterable[ServerKey]) -> None:
-        keys = list(keys)
-        if not keys:
+    def _start(self, servers: Mapping[ServerKey, Server]) -> None:
+        if not servers:
             return
-        self._watcher.setup(f"starting {len(keys)} servers")
-        for key in keys:
+        self._watcher.setup(f"starting {len(servers)} servers")
+        for key in servers:
             note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
             self._undos[key] = [self._session.journal.note(note)]
-        start_all([(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in keys])
-        for key in keys:
+        start_all([(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in servers])
+        for key in servers:
             pid = self._instances[key].pid
             start = processes.start_time(self.node, pid)
             if start is not None:
                 self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
-        self._watcher.setup(f"warming {len(keys)} servers")
-        for key in keys:
-            for database in self._up[key].server.databases:
+        self._watcher.setup(f"warming {len(servers)} servers")
+        for key, server in servers.items():
+            for database in server.databases:
                 clones.prewarm(self._instances[key], database.name)
+            self._warm_sampling(key)
+
+    def _warm_sampling(self, key: ServerKey) -> None:
+        """Ask what will be sampled once, so that what the first time misses is not counted in a trial."""
+        view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
+        conninfo = self._instances[key].conninfo()
+        for source in samplers.sources(view):
+            if source.kind == "sql":
+                self.node.sql(conninfo, source.statement)
+        self.node.disconnect(conninfo)
 
     def _stop(self, keys: Iterable[ServerKey], mode: StopMode) -> None:
         keys = [key for key in keys if key in self._instances]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from pgherd.host import interruption
 from pgherd.metrics.sampler import ProcessView
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
@@ -36,6 +37,14 @@ class Bench(Protocol):
 
     def apply(self, trial: Trial) -> tuple[Stage, str]:
         """Bring the trial's deployment and state about; returns the stage and what the transition was."""
+        ...
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probes."""
+        ...
+
+    def distrust(self) -> None:
+        """A trial has failed: take nothing that is up for healthy."""
         ...
 
     def settings(self) -> dict[str, str]:
@@ -74,18 +83,17 @@ def execute(
             record = _logged(record, proposal, len(results))
             directory.save(record)
             if proposal.stop is not None:
-                state = "finished"
                 break
             trials: tuple[Trial, ...] = proposal.trials
             watcher.planned(len(trials), sum(trial.seconds() for trial in trials))
             for trial in trials:
-                number = len(results) + 1
-                watcher.trial(trial, number)
-                result = _trial(directory, f"{number:04d}", trial, bench, thresholds, watcher, record)
+                interruption.insist()
+                name = directory.next_trial()
+                watcher.trial(trial, int(name))
+                result = _trial(directory, name, trial, bench, thresholds, watcher, record)
                 if not wall_begun:
-                    # The first trial's transition is the set-up: golden copies, clones, first starts.
-                    wall_begun = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
-                    timing["setup"] = timing.get("setup", 0.0) + wall_begun - begun
+                    wall_begun = result.started
+                    timing["setup"] = timing.get("setup", 0.0) + (time.monotonic() - begun) - (result.ended - result.started)
                 directory.finish_trial(result)
                 results.append(result)
                 timing["measured"] = timing.get("measured", 0.0) + sum(phase.seconds for phase in result.phases)
@@ -96,21 +104,19 @@ def execute(
                 failures = failures + 1 if result.error else 0
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
-    except KeyboardInterrupt:
-        _closed(directory, record, "interrupted", "interrupted by the user")
-        raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            _closed(directory, record, "failed", str(error))
-            raise
-        text = f"the disk is full ({error.filename or directory.path}); free some space, then 'pgherd resume {directory.name}'"
-        _closed(directory, record, "failed", text)
-        raise PgherdError(text) from None
+        record = record.model_copy(update={"analysis": study.analyse(options, results)})
     except BaseException as error:
+        directory.drop_partial()  # first of all: on a full disk it makes room for run.json
+        if isinstance(error, KeyboardInterrupt) or interruption.asked():
+            _closed(directory, record, "interrupted", "interrupted by the user")
+            raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            text = f"the disk is full ({error.filename or directory.path}); free some space, then 'pgherd resume {directory.name}'"
+            _closed(directory, record, "failed", text)
+            raise PgherdError(text) from None
         _closed(directory, record, "failed", str(error))
         raise
-    record = record.model_copy(update={"analysis": study.analyse(options, results)})
-    return _closed(directory, record, state, None)
+    return _closed(directory, record, "finished", None)
 
 
 def _closed(directory: RunDirectory, record: RunRecord, state: str, error: str | None) -> RunRecord:
@@ -137,11 +143,16 @@ def _trial(
     transition = ""
     played: list[PhaseResult] = []
     try:
+        if trial.probe is not None:
+            readings = bench.probe(trial)
+            return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
         stage, transition = bench.apply(trial)
         bench.node.make_dir(str(scratch), mode=0o711)
         played, jump = phases.play(bench.node, trial, stage, partial, scratch, watcher, bench.watched)
         found = verdicts.judge(trial, played, bench.facts, thresholds, jump)
     except TrialError as error:
+        interruption.insist()  # what was cut short by a signal is no trial that failed
+        bench.distrust()
         return TrialResult(id=name, trial=trial, started=started, ended=time.time(), transition=transition, error=str(error))
     finally:
         bench.node.remove_tree(str(scratch))

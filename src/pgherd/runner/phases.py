@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pgherd.drivers import registry as drivers
 from pgherd.drivers.driver import Driver, Endpoint, Window
+from pgherd.host import interruption
 from pgherd.metrics import aggregate
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ProcessView, View
@@ -127,11 +128,13 @@ def _start(node: Node, phase: Phase, stage: Stage, scratch: Path, running: list[
 def _wait(node: Node, until: float, running: list[_Running], stage: Stage) -> None:
     while (left := until - node.now()) > 0:
         time.sleep(min(left, _WATCH_SECONDS))
+        interruption.insist()
         for one in running:
             code = one.process.poll()
             if code is not None:
                 stage.check()
-                raise TrialError(f"{one.load.driver} on {one.target} ended early with {_code(code)}: {_last_words(one.output)}")
+                words = f"{one.load.driver} on {one.target} ended early with {_code(code)}: {_last_words(one.output)}"
+                raise TrialError(f"{words}; of its server: {stage.said(one.target)}")
         stage.check()
 
 

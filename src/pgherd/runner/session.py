@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from pgherd.host import paths
 from pgherd.host.account import server_account
@@ -46,8 +44,6 @@ class Session:
 def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) -> Iterator[Session]:
     """Reserve, make and finally remove everything around a run.
 
-    SIGTERM and SIGHUP end the run as Ctrl-C does, so that everything is taken back.
-
     Raises:
         CapabilityError: the budget does not fit beside other runs, or the host cannot give what is needed.
         UsageError: the account cannot be used.
@@ -56,7 +52,6 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
     facts = gather(node)
     state, cache = paths.state_dir(), paths.cache_dir()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_ended_by_signals())
         whole = surroundings.cores >= facts.cores
         reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
         journal = Journal.open(node, state, run)
@@ -82,16 +77,3 @@ def _close(journal: Journal, watcher: Watcher) -> None:
     for said in journal.close():
         if said.startswith("not undone"):
             watcher.note(f"warning: {said}; 'pgherd clean' tries again")
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

