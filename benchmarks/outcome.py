@@ -124,13 +124,19 @@ def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
         "settings": outcome.settings,
         "noise": outcome.noise,
         "figures": [asdict(figure) for figure in outcome.figures],
-        "raw": outcome.raw,
     }
-    write(target, json.dumps(_rounded(document), indent=1, allow_nan=False) + "\n")
+    write(target, document_text(document, outcome.raw))
     print(f"\nwrote {target}")
     if target == RESULTS / f"{outcome.benchmark}.json":
         readme = HOME / "README.md"
         write(readme, with_results(readme.read_text(), RESULTS))
+
+
+def document_text(document: dict[str, Any], raw: Sequence[dict[str, Any]]) -> str:
+    """The JSON document, with each row of ``raw`` on a line of its own at the end. Raises ValueError for NaN and infinity."""
+    head = json.dumps(_rounded(document), indent=1, allow_nan=False, ensure_ascii=False)
+    rows = ",\n".join("  " + json.dumps(_rounded(row), allow_nan=False, ensure_ascii=False) for row in raw)
+    return f'{head.removesuffix("}").rstrip()},\n "raw": [\n{rows}\n ]\n}}\n'
 
 
 def write(target: Path, text: str) -> None:

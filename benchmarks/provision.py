@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,15 @@ def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, progress:
     with deployed.opened(node, options, prepared, progress) as (made, live):
         rest(node, copy)
         spent: dict[str, float] = {}
-        with timed(fleet.clones, "clone_all", spent), timed(fleet.clones, "settle", spent), timed(fleet, "start_all", spent):
-            with timed(fleet.clones, "prewarm", spent), timed(type(live.journal), "note", spent):
-                up = deployed.Deployed(options, made, live)
-                began = time.monotonic()
-                made.apply(up.trial({}, ramp=0.0, seconds=1.0))
-                whole = time.monotonic() - began
+        journal = type(live.journal)
+        steps = ((fleet.clones, "clone_all"), (fleet.clones, "settle"), (fleet, "start_all"), (fleet.clones, "prewarm"), (journal, "note"))
+        up = deployed.Deployed(options, made, live)
+        with ExitStack() as stack:
+            for owner, name in steps:
+                stack.enter_context(timed(owner, name, spent))
+            began = time.monotonic()
+            made.apply(up.trial({}, ramp=0.0, seconds=1.0))
+            whole = time.monotonic() - began
         warming = spent.pop("prewarm")
         found = {"clone_all": spent["clone_all"], "settle": spent["settle"], "journal": spent["note"], "start_all": spent["start_all"]}
         found["other"] = whole - warming - sum(found.values())

@@ -29,7 +29,7 @@ def main() -> None:
     parser = outcome.parser(__doc__, 5, "trials with each number of databases")
     parser.add_argument("--seconds", type=float, default=20.0, help="measured time of each trial  [default: 20]")
     parser.add_argument("--rate", type=float, default=5.0, help="transactions per second of each database  [default: 5]")
-    parser.add_argument("--databases", type=int, nargs="+", default=list(GOALS), metavar="N", help="numbers of databases  [default: 8 40]")
+    parser.add_argument("--databases", type=int, nargs="+", metavar="N", help="numbers of databases  [default: 8 40; --quick: 3 8]")
     options = parser.parse_args()
     trials = options.pairs or (2 if options.quick else 5)
     seconds = 5.0 if options.quick else options.seconds
@@ -37,7 +37,7 @@ def main() -> None:
     raw: list[dict[str, Any]] = []
     settings: dict[str, Any] = {"seconds": seconds, "rate": options.rate, "scale": 1, "period": 1.0}
     before = outcome.cpu_seconds()
-    for databases in options.databases:
+    for databases in options.databases or ([3, 8] if options.quick else list(GOALS)):
         node = deployed.CountedNode()
         asked = {"points": (databases,), "scale": 1, "clients": 1, "rate": options.rate, "seed": 1}
         with deployed.watcher() as progress, deployed.deployed(node, progress, **asked) as up:
@@ -48,7 +48,7 @@ def main() -> None:
                     continue  # connects the sampling backends, which stay
                 raw.append({"databases": databases, **found})
                 outcome.say(
-                    f"{databases} databases: pgherd {found['pgherd']:.2f} %, backends {found['backends']:.2f} % of one core by its metrics; "
+                    f"{databases} databases: pgherd {found['pgherd']:.2f} %, backends {found['backends']:.2f} % of a core by its metrics; "
                     f"{found['pgherd by clock']:.2f} % and {found['backends by clock']:.2f} % by the clocks"
                 )
     result = outcome.Outcome("sampling", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
@@ -109,7 +109,9 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
             Figure.of(f"{each}, by CPU clocks", unit, clocks, told, clocks.value <= goal if goal else None),
             Figure.of(f"{each}, by the trial's metrics", unit, metrics, told, metrics.value <= goal if goal else None),
             Figure.of(f"{each}, pgherd's process alone", unit, own, note="by its CPU clock"),
-            Figure.of(f"{each}, beside the measured time", "CPU s per trial", mean_interval([row["CPU s before and after"] for row in rows])),
+            Figure.of(
+                f"{each}, beside the measured time", "CPU s per trial", mean_interval([row["CPU s before and after"] for row in rows])
+            ),
         ]
     return made
 

@@ -41,7 +41,9 @@ def main() -> None:
         raw.append(pair)
         return False
 
-    paired.run_pairs(pairs, random.Random(seed), {side: lambda command=command: cpu_of(command) for side, command in commands.items()}, said)
+    paired.run_pairs(
+        pairs, random.Random(seed), {side: lambda command=command: cpu_of(command) for side, command in commands.items()}, said
+    )
     found = paired.ratio([pair["pgherd"] for pair in raw], [pair["plain"] for pair in raw])
     figures = [Figure.of("CPU of pgherd --help ÷ import click", "", found, f"≤ {GOAL:g}", found.value <= GOAL)]
     for name, side in (("pgherd --help", "pgherd"), ("python -c 'import click'", "plain")):

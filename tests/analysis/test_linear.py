@@ -57,7 +57,9 @@ def test_loads_must_ascend(loads: list[float]) -> None:
 def test_retrograde_only_beyond_the_noise() -> None:
     assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [15, 15.1, 14.9]]).falls is True
     assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [20, 20.05, 19.95]]).falls is False
-    assert retrograde([1, 2], [[10, 10, 10.1], [20, 20.1, 20.2]]).falls is False
+    rising = retrograde([1, 2], [[10, 10, 10.1], [20, 20.1, 20.2]])
+    assert rising.falls is False
+    assert (rising.ratio.value, rising.ratio.low) == (1.0, None)  # the best load over itself has no spread
     unknown = retrograde([1, 2, 3], [[10.0], [20.0], [15.0]])
     assert unknown.falls is None
     assert "too few repeats" in unknown.note

@@ -101,3 +101,17 @@ def test_owner_and_group_bits_count_for_owner_and_group(monkeypatch: pytest.Monk
             account = pwd.struct_passwd(("one", "x", uid, gid, "", "/", "/bin/false"))
             monkeypatch.setattr(pwd, "getpwnam", lambda name, account=account: account)
             assert paths.unreachable(directory, "one") == (None if may else directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only then servers run under another account")
+def test_a_work_tree_is_made_where_the_account_can_enter_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        monkeypatch.setenv("XDG_CACHE_HOME", name)
+        journal = Journal.open(NODE, tmp_path, "run")
+        work = paths.work_tree(NODE, journal, "run", "nobody")
+        assert work.is_dir() and stat.S_IMODE(work.stat().st_mode) == 0o711
+        os.chmod(name, 0o700)
+        with pytest.raises(CapabilityError, match=f"'nobody', which cannot enter {name}; set XDG_CACHE_HOME"):
+            paths.work_tree(NODE, journal, "other", "nobody")
+        assert journal.close() and not work.exists()

@@ -24,22 +24,12 @@ from pgherd.host.cgroup_layout import read_layout
 from pgherd.host.shared_memory import parse_segments
 from pgherd.node.local import LocalNode
 
-QUICK = ("--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "6s", "--no-report")
-"""A run of few short trials; its numbers mean nothing."""
+_QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "6s", "--no-report")
 PATIENCE = 120.0
 """No step takes this long unless it hangs."""
 
 _SOCKETS = re.compile(r"pgherd-[0-9a-f]{8}")
 _SETTLING = 10.0
-
-
-def wait_until(done: Callable[[], Any], seconds: float = PATIENCE, pause: float = 0.005) -> Any:
-    """Poll until it gives something true, and return that."""
-    deadline = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < deadline, f"nothing came within {seconds:.0f} s"
-        time.sleep(pause)
-    return found
 
 
 class Ended:
@@ -97,6 +87,23 @@ class Program:
     def __call__(self, *words: str, through: tuple[str, ...] = ()) -> Ended:
         """Run it to its end."""
         return self.end(self.start(*words, through=through))
+
+    def density(self, *words: str, through: tuple[str, ...] = ()) -> Ended:
+        """A run of few short trials (unless the words say otherwise) to its end; its numbers mean nothing."""
+        return self(*_QUICK, *words, through=through)
+
+    def start_density(self, *words: str, through: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """Begin such a run."""
+        return self.start(*_QUICK, *words, through=through)
+
+    @staticmethod
+    def wait_until(done: Callable[[], Any], pause: float = 0.005) -> Any:
+        """Poll until it gives something true, and return that."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := done()):
+            assert time.monotonic() < deadline, f"nothing came within {PATIENCE:.0f} s"
+            time.sleep(pause)
+        return found
 
     def kill_all(self) -> None:
         """End what a failed test left running."""

@@ -23,7 +23,7 @@ from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres.clones import clone, clone_all, prewarm, rehearsal, settle
+from pgherd.postgres.clones import clone, clone_all, drop_cache, prewarm, rehearsal
 from pgherd.postgres.golden import Golden, ensure, find, key_of, prune
 from pgherd.postgres.initdb import checksums_default
 from pgherd.postgres.installations import Installation
@@ -88,7 +88,7 @@ def test_it_is_made_once(made: Made, node, installation: Installation, account: 
 def test_three_clones_side_by_side_warm_and_equal(made: Made, node, installation: Installation, account: str | None, place: Path) -> None:
     homes = [place / str(number) for number in range(3)]
     clone_all(node, [(made.golden, str(home)) for home in homes], account)
-    settle(node, [str(home) for home in homes], drop_cache=True)
+    drop_cache(node, [str(home) for home in homes])
     chosen = choose_settings(major=installation.major, database_bytes=sum(made.golden.databases.values()), clients=2)
     servers = [
         Instance(node, installation, str(home), str(place / f"s{number}"), account=account, name=f"db{number}")

@@ -21,6 +21,7 @@ def test_guests_are_counted_once() -> None:
     values = reading[1]
     assert values["cpu.user"] == pytest.approx(1150 / TICKS)
     assert values["cpu.nice"] == pytest.approx(50 / TICKS)
+    assert values.pop("cpu.online") == 1
     assert sum(values.values()) == pytest.approx((1000 + 200 + 300 + 4000 + 50 + 6 + 7 + 80) / TICKS)
 
 

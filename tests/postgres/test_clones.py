@@ -10,7 +10,7 @@ import pytest
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
-from pgherd.postgres.clones import clone, clone_all, settle
+from pgherd.postgres.clones import clone, clone_all, drop_cache
 from pgherd.postgres.golden import Golden
 
 
@@ -97,16 +97,16 @@ def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy:
     assert not (place / "0").exists()
 
 
-def test_settle_can_empty_the_page_cache(node: LocalNode, copy: Golden, place: Path) -> None:
+def test_the_page_cache_can_be_emptied(node: LocalNode, copy: Golden, place: Path) -> None:
     clone(node, copy, str(place / "a"), None)
     large = str(place / "a/base/1")
     if "fincore" not in node.run(Command(["fincore", "--version"])).out:
         pytest.skip("fincore (util-linux) is not here")
     if not _cached(node, large):
         pytest.skip("the file system of /tmp does not use the page cache")
-    settle(node, [str(place / "a")])
+    node.run(Command(["cat", large]))
     assert _cached(node, large) > 0
-    settle(node, [str(place / "a")], drop_cache=True)
+    drop_cache(node, [str(place / "a")])
     assert _cached(node, large) == 0
     assert same(Path(copy.data_dir), place / "a")
 

@@ -29,6 +29,23 @@ def test_a_peak_within_the_data_is_claimed() -> None:
     assert found["usl_peak"].low < 96.5 < found["usl_peak"].high
 
 
+def test_a_straight_line_has_no_knee_and_no_second_slope() -> None:
+    loads, throughputs = [1, 2, 3, 5, 6, 8] * 2, [100, 199, 301, 500, 602, 797, 101, 201, 299, 502, 598, 803]
+    selection = fit_models(loads, throughputs)
+    assert selection.best is not None
+    assert selection.best.model.name == "linear"
+    found = model_findings(selection)
+    for name in ("knee", "knee_second_slope"):
+        assert found[name].value is None
+        assert found[name].note
+
+
+def test_one_load_beyond_the_knee_does_not_give_a_slope() -> None:
+    loads = [1, 2, 4, 8, 10] * 3
+    found = model_findings(fit_models(loads, [100.0 * min(n, 8) * (1 + 0.01 * (i % 3 - 1)) for i, n in enumerate(loads)]))
+    assert "the second slope is not known" in found["knee_second_slope"].note
+
+
 def test_a_peak_that_the_data_do_not_bound_is_not_claimed() -> None:
     selection = fit_models(*SPECSDM91, "equal")
     hinge = next(row for row in model_rows(selection) if row["model"] == "hinge")

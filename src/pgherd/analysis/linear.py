@@ -122,9 +122,10 @@ def retrograde(loads: Sequence[float], repeats: Sequence[Sequence[float]]) -> Re
     """
     means = [sum(values) / len(values) for values in repeats]
     best = max(range(len(loads)), key=means.__getitem__)
-    ratio = ratio_of_means(repeats[-1], repeats[best])
     if best == len(loads) - 1:
-        return Retrograde(False, loads[best], ratio, "the largest load has the highest throughput")
+        itself = Estimate(1.0, None, None, None, len(repeats[best]), "by definition", "no interval: 1 by definition")
+        return Retrograde(False, loads[best], itself, "the largest load has the highest throughput")
+    ratio = ratio_of_means(repeats[-1], repeats[best])
     if ratio.high is None:
         return Retrograde(None, loads[best], ratio, f"too few repeats to tell a fall from noise ({ratio.note})")
     if ratio.high < 1:

@@ -44,6 +44,7 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
         say(line)
     for choice in prepared.choices:
         say(f"  {choice}")
+    say("Trials, in the order in which they run:")
     console.print(_trials(trials))
     worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case != len(trials) else ""
     seconds = sum(trial.seconds() for trial in trials)
@@ -68,7 +69,7 @@ def _deployment(trial: Trial) -> list[str]:
 
 
 def _trials(trials: Sequence[Trial]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title="Trials, in the order in which they run", title_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     loaded = any(trial.phases for trial in trials)
     for name in ("trial", "state", "loaded databases", "seconds") if loaded else ("trial", "state"):
         table.add_column(name, justify="left" if name in ("trial", "state") else "right")

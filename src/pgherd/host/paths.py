@@ -68,6 +68,23 @@ def unreachable(path: str | Path, account: str | None) -> str | None:
     return None
 
 
+def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> Path:
+    """Make a directory below the cache in which servers live for a while; it goes with the journal.
+
+    Mode 0711: the servers' account may pass through but not list it. Raises CapabilityError where it cannot enter.
+    """
+    parent = cache_dir() / "work"
+    node.make_dir(str(parent), mode=0o711)
+    path = parent / f"{name}-{journal.id[:8]}"
+    journal.make_tree(str(path), mode=0o711)
+    blocked = unreachable(path, account)
+    if blocked is not None:
+        raise CapabilityError(
+            f"servers run as '{account}', which cannot enter {blocked}; set XDG_CACHE_HOME to a directory that it can enter"
+        )
+    return path
+
+
 def socket_root(node: Node, journal: Journal) -> str:
     """Make a fresh directory with a short path for this run's sockets; it goes with the journal.
 

@@ -36,7 +36,7 @@ class CgroupCpuSampler:
     )
 
     def sources(self, view: View) -> list[Source]:
-        """Three files of a v1 group, one of a v2 group."""
+        """Three files of a container's v1 group, one of its v2 group; of other groups the usage only."""
         slow = cadence(len(view.containers))
         found: list[Source] = []
         for container in view.containers:
@@ -48,6 +48,11 @@ class CgroupCpuSampler:
                     found.append(Source(self.name, entity, "file", f"{groups['cpu']}/cpu.stat", tag="v1 throttling"))
             elif groups.get("v2"):
                 found.append(Source(self.name, entity, "file", f"{groups['v2']}/cpu.stat", tag="v2"))
+        for group in view.groups:
+            if "cpuacct" in group.groups:
+                found.append(Source(self.name, group.entity, "file", f"{group.groups['cpuacct']}/cpuacct.usage", tag="v1 usage"))
+            elif "v2" in group.groups:
+                found.append(Source(self.name, group.entity, "file", f"{group.groups['v2']}/cpu.stat", tag="v2"))
         return found
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:

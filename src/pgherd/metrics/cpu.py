@@ -20,7 +20,9 @@ class CpuSampler:
     """All CPUs of the host summed.
 
     The kernel counts guests' time in user and nice as well as in columns of their own. Here it is counted once, in
-    ``cpu.user``, niced guests included; ``cpu.nice`` is without them; so the eight metrics add up to the CPUs' time.
+    ``cpu.user``, niced guests included; ``cpu.nice`` is without them; so the eight metrics add up to the CPUs' time, but
+    for what a kernel that counts by ticks misses (``CONFIG_TICK_CPU_ACCOUNTING``: time in use is sampled, idle time is
+    measured). ``cpu.online`` tells how much there is.
     """
 
     name = "cpu"
@@ -33,6 +35,7 @@ class CpuSampler:
         Metric("cpu.irq", "s", "counter", "CPU time in hardware interrupts"),
         Metric("cpu.softirq", "s", "counter", "CPU time in soft interrupts"),
         Metric("cpu.steal", "s", "counter", "time in which the hypervisor ran something else though this host wanted to run"),
+        Metric("cpu.online", "CPUs", "gauge", "CPUs that are online"),
         Metric("ctxt", "switches", "counter", "context switches"),
         Metric("forks", "tasks", "counter", "tasks created"),
         Metric("procs_running", "tasks", "gauge", "tasks that run or want to"),
@@ -46,6 +49,7 @@ class CpuSampler:
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
         """One reading; columns that an old kernel lacks are zero."""
         values: dict[str, float] = {}
+        online = 0
         for line in raw.splitlines():
             key, _, rest = line.partition(" ")
             if key == "cpu":
@@ -54,10 +58,14 @@ class CpuSampler:
                 times["user"] += times["guest_nice"]
                 times["nice"] = max(0.0, times["nice"] - times["guest_nice"])
                 values |= {f"cpu.{name}": times[name] for name in _COLUMNS[:8]}
+            elif key.startswith("cpu") and key[3:].isdigit():
+                online += 1
             elif key in _OTHERS:
                 values[_OTHERS[key]] = number(rest.strip())
         if "cpu.user" not in values:
             raise ValueError(f"no 'cpu' line in a text that begins with '{raw[:40]}'")
+        if online:
+            values["cpu.online"] = float(online)
         yield source.entity, values
 
 

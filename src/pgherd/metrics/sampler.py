@@ -57,12 +57,22 @@ class ProcessView:
 
 
 @dataclass(frozen=True)
+class GroupView:
+    """A control group beside the containers whose CPU is to be watched: entity (``platform:NAME``) and directory by
+    controller, as in ``ContainerView``."""
+
+    entity: str
+    groups: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that is up and may be watched at the start of a phase."""
 
     containers: Sequence[ContainerView] = ()
     servers: Sequence[ServerView] = ()
     processes: Sequence[ProcessView] = ()
+    groups: Sequence[GroupView] = ()
 
 
 Reading = tuple[str, dict[str, float]]

@@ -8,6 +8,8 @@ from pgherd.model.base import Model
 from pgherd.model.finding import Verdict
 from pgherd.model.trial import Trial
 
+_USED = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
+
 
 class Latency(Model):
     """Transaction latency of one target in one phase, in milliseconds.
@@ -72,6 +74,21 @@ class PhaseResult(Model):
     def throughput(self) -> float:
         """Sum over all targets, per second."""
         return sum(target.throughput for target in self.targets)
+
+    def busy_cores(self) -> float | None:
+        """CPU used on the host, in cores; None where it was not seen.
+
+        That is the CPUs there are less those idle, waiting for I/O, or stolen. A kernel that counts time in use by ticks
+        misses tasks which start and stop in step with the tick, as those under a quota do; idle time it measures by the
+        clock. Where the number of CPUs was not sampled, it is the sum of the kinds of use.
+        """
+        host = self.metrics.get("host", {})
+        if "cpu.user" not in host:
+            return None
+        if "cpu.online" in host and "cpu.idle" in host:
+            unused = host["cpu.idle"] + host.get("cpu.iowait", 0.0) + host.get("cpu.steal", 0.0)
+            return max(host["cpu.online"] - unused, 0.0)
+        return sum(host.get(name, 0.0) for name in _USED)
 
 
 class TrialResult(Model):

@@ -1,4 +1,4 @@
-"""Servers' data directories from a golden copy: clone, settle, warm."""
+"""Servers' data directories from a golden copy: clone, warm."""
 
 from __future__ import annotations
 
@@ -69,17 +69,16 @@ def clone_all(node: Node, jobs: Sequence[tuple[Golden, str]], account: str | Non
     return time.monotonic() - began
 
 
-def settle(node: Node, directories: Sequence[str], *, drop_cache: bool = False) -> None:
-    """Write what was cloned to disk, so that it is not written back during the first trial.
+def drop_cache(node: Node, directories: Sequence[str]) -> None:
+    """Write these directories' large files to disk and remove them from the page cache.
 
-    ``drop_cache`` also removes large files from the page cache. A memory-limited container is charged only for pages
-    that its own processes bring in; what the copy left in the cache would be memory that it has for nothing.
+    A memory-limited container is charged only for pages that its own processes bring in; what a copy left in the cache
+    would be memory that it has for nothing.
     """
+    drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
     for directory in directories:
         node.run(Command(["sync", "-f", "--", directory]), timeout=600)
-        if drop_cache:
-            drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
-            node.run(Command(["find", directory, "-type", "f", "-size", "+256k", "-exec", *drop, ";"]), timeout=600)
+        node.run(Command(["find", directory, "-type", "f", "-size", "+256k", "-exec", *drop, ";"]), timeout=600)
 
 
 @dataclass(frozen=True)

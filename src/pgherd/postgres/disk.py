@@ -40,7 +40,7 @@ def check_space(node: Node, directory: str, needed: int, purpose: str) -> None:
     if free < needed + _SPARE:
         raise CapabilityError(
             f"{purpose} needs {format_bytes(needed + _SPARE)} in {directory}, but {format_bytes(free)} are free; "
-            "make room ('pgherd clean' removes old golden copies), use another directory, or a smaller --scale"
+            "make room ('pgherd clean --golden' removes the golden copies), use another directory, or a smaller --scale"
         )
 
 

@@ -29,7 +29,10 @@ _GEOMETRY = re.compile(r' (?:d|transform|x1|x2|y1|y2|x|y|width|height)="[^"]*"')
 _LONG = re.compile(r"(\d+\.\d\d)\d+(?!\d*e)")
 """A hundredth of a pixel is enough: shorter coordinates save a third of a file."""
 
-_MODULES = {"density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures")}
+_MODULES = {
+    "density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures"),
+    "sizes": ("pgherd.report.sizes_figures",),
+}
 _GENERIC = "pgherd.report.trial_figures"
 
 

@@ -25,6 +25,8 @@ TARGETS_SHOWN = 64
 def _measured(inputs: Inputs) -> list[TrialResult]:
     """Trials with a throughput, in the order in which they ran."""
     found = [result for result in inputs.results if trial_throughput(result)]
+    if not found and any(result.trial.probe for result in inputs.results):
+        raise NotDrawn  # a probe has no throughput, and none is missed
     if not found:
         raise NotDrawn("no trial has a throughput")
     return sorted(found, key=lambda result: result.started)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
 from pgherd.host import cgroups, processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import ContainerView, ProcessView, ServerView, View
+from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, ServerView, View
 from pgherd.model.deployment import Container, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_bytes
-from pgherd.node.protocol import Node
+from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import clones, golden
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
-from pgherd.runner import probes
+from pgherd.runner import platform, probes
 from pgherd.runner.session import Session
 from pgherd.runner.stage import Reach
 from pgherd.runner.transition import ServerKey, Transition, Up, plan
@@ -35,6 +37,8 @@ from pgherd.workloads.registry import fillings
 from pgherd.workloads.script import stage
 
 PORT = 5432
+_TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
+_SETTLE_SECONDS = 600.0
 
 
 class Fleet:
@@ -51,6 +55,7 @@ class Fleet:
         self.account = session.account
         self.scratch = session.work / "out"
         self.watched: list[ProcessView] = []
+        self._groups: list[GroupView] = []
         self._session = session
         self._installations = dict(installations)
         self._watcher = watcher
@@ -81,9 +86,11 @@ class Fleet:
             self._carry_out(trial, transition)
             self._checkpoint(trial)
         except psycopg.Error as error:
-            words = str(error).strip()
-            doubtful = [key for key in self._undos if key not in self._up]
-            raise TrialError(f"a server could not be made ready: {words}; {'; '.join(map(self._said, doubtful[:3]))}") from None
+            doubtful = next((key for key in self._undos if key not in self._up), None)
+            said = f"; {self._said(doubtful)}" if doubtful else ""
+            raise TrialError(f"server {'/'.join(doubtful or ())} could not be made ready: {str(error).strip()}{said}") from None
+        named = platform.watch(self.node, self._session.platform)
+        self.watched, self._groups = named.processes, named.groups
         return self, transition.summary()
 
     def probe(self, trial: Trial) -> dict[str, float]:
@@ -137,7 +144,7 @@ class Fleet:
             ServerView("/".join(key), instance.conninfo("postgres"), instance.installation.major, instance.pid)
             for key, instance in self._instances.items()
         ]
-        return View(containers, servers)
+        return View(containers, servers, groups=self._groups)
 
     def check(self) -> None:
         """Raise TrialError with the last words of a server that has died."""
@@ -151,7 +158,9 @@ class Fleet:
         return self._said((container, server))
 
     def _said(self, key: ServerKey) -> str:
-        log = f"its log ends with:\n{self._instances[key].log_tail(3)}"
+        lines = self._instances[key].log_tail(50).splitlines()
+        telling = [line for line in lines if _TELLING.search(line)]
+        log = "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
         kills = cgroups.oom_kills(self.node, self._rooms[key[0]].groups) if key[0] in self._rooms else 0
         before, self._kills[key[0]] = self._kills.get(key[0], 0), kills
         if kills <= before:
@@ -206,6 +215,7 @@ class Fleet:
             container = next(c for c, _ in wanted.values() if c.name == name)
             self._rooms[name] = self._session.runtime.create(container)
         self._restore({key: wanted[key] for key in restore})
+        settling = self._settle(restore)
         for key, step in transition.steps.items():
             container, server = wanted[key]
             if step != "keep":
@@ -214,6 +224,8 @@ class Fleet:
                 self._instances[key].reload()
         started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
         self._start({key: wanted[key][1] for key in started})
+        if settling is not None:
+            settling.wait(_SETTLE_SECONDS)
         self._up.update({key: Up(container, server) for key, (container, server) in wanted.items()})
 
     def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
@@ -239,8 +251,16 @@ class Fleet:
             size = format_bytes(sum(copy.bytes for copy, _ in jobs))
             self._watcher.setup(f"copying {len(jobs)} databases ({size})")
             clones.clone_all(self.node, jobs, self.account)
-            # Where memory is limited, the copies must not lie in a page cache that nobody is charged for.
-            clones.settle(self.node, [path for _, path in jobs], drop_cache=any(c.memory is not None for c, _ in wanted.values()))
+            # A server whose buffers do not hold its databases lives on the page cache: what the copy left there would be
+            # memory that no container is charged for.
+            uncached = [path for (copy, path), (_, server) in zip(jobs, wanted.values(), strict=True) if not _cached(copy, server)]
+            clones.drop_cache(self.node, uncached)
+
+    def _settle(self, restored: list[ServerKey]) -> Process | None:
+        """Begin to write to disk what was copied, lest it be written during the first trial; servers start meanwhile."""
+        if not restored:
+            return None
+        return self.node.spawn(Command(["sync", "-f", "--", self._instances[restored[0]].data_dir]))
 
     def _golden(self, server: Server) -> Golden:
         key = server.bin + "".join(database.model_dump_json() for database in server.databases)
@@ -272,13 +292,14 @@ class Fleet:
             if start is not None:
                 self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
         self._watcher.setup(f"warming {len(servers)} servers")
-        for key, server in servers.items():
-            for database in server.databases:
-                clones.prewarm(self._instances[key], database.name)
-            self._warm_sampling(key)
+        # Side by side: each reads within its own container's CPU limit, and so most of the time waits.
+        with ThreadPoolExecutor(max_workers=len(servers)) as pool:
+            list(pool.map(self._warm, servers, servers.values()))
 
-    def _warm_sampling(self, key: ServerKey) -> None:
-        """Ask what will be sampled once, so that what the first time misses is not counted in a trial."""
+    def _warm(self, key: ServerKey, server: Server) -> None:
+        """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
+        for database in server.databases:
+            clones.prewarm(self._instances[key], database.name)
         view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
         conninfo = self._instances[key].conninfo()
         for source in samplers.sources(view):
@@ -298,3 +319,10 @@ class Fleet:
         self._up.pop(key, None)
         if instance is not None:
             self.node.remove_tree(str(Path(instance.data_dir).parent))
+
+
+def _cached(copy: Golden, server: Server) -> bool:
+    """Whether the server's shared buffers hold its databases whole."""
+    buffers = server.settings.get("shared_buffers", "128MB")
+    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
+    return size >= sum(copy.databases.values())

@@ -92,8 +92,9 @@ def execute(
                 watcher.trial(trial, int(name))
                 result = _trial(directory, name, trial, bench, thresholds, watcher, record)
                 if not wall_begun:
-                    wall_begun = result.started
-                    timing["setup"] = timing.get("setup", 0.0) + (time.monotonic() - begun) - (result.ended - result.started)
+                    # The first trial's transition is the set-up: golden copies, clones, first starts.
+                    wall_begun = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
+                    timing["setup"] = timing.get("setup", 0.0) + wall_begun - begun
                 directory.finish_trial(result)
                 results.append(result)
                 timing["measured"] = timing.get("measured", 0.0) + sum(phase.seconds for phase in result.phases)

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
@@ -67,7 +67,7 @@ def play(
     """
     wall, monotonic = node.now(), time.monotonic()
     view = stage.view()
-    view = View(view.containers, view.servers, [*watched, ProcessView("pgherd", os.getpid())])
+    view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
     played: list[_Played] = []
     try:
@@ -134,7 +134,7 @@ def _wait(node: Node, until: float, running: list[_Running], stage: Stage) -> No
             if code is not None:
                 stage.check()
                 words = f"{one.load.driver} on {one.target} ended early with {_code(code)}: {_last_words(one.output)}"
-                raise TrialError(f"{words}; of its server: {stage.said(one.target)}")
+                raise TrialError(f"{words}; {stage.said(one.target)}")
         stage.check()
 
 

@@ -21,6 +21,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import clones, configuration, golden, installations, settings, validation
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
+from pgherd.runner import platform
 from pgherd.runner.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
 from pgherd.studies.density import DensityOptions, choose_points
@@ -72,6 +73,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
     try:
         runtime, sentence = choose(node, journal, facts, asked.runtime, "prep")
         choices.append(sentence)
+        platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
         chosen = _limits(asked, cores, runtime.name)
         scripts, read_only, load_words = _scripts(asked)
         choices += load_words
@@ -80,8 +82,8 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         threads = asked.threads or max(1, min(clients, math.ceil(chosen.vcpus)))
         if threads > clients:
             raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
-        work = cache / "work" / f"prepare-{journal.id[:8]}"
-        usable = _workplace(node, journal, installation, account, work, cache)
+        work = paths.work_tree(node, journal, "prepare", account)
+        usable = installations.reachable_copy(node, installation, account, str(cache))
         own = like(node, asked.like, usable, account, str(work)) if asked.like else Like({})
         choices += [f"Left out of --like: {dropped.name} ({dropped.why})." for dropped in own.dropped]
         choices += [f"Warning: {warning}." for warning in own.warnings]
@@ -275,15 +277,3 @@ def _check_disk(points: tuple[int, ...], size: int, writes: bool, cache: Path) -
             f"{format_bytes(free)} free; lower --points or --scale, or set XDG_CACHE_HOME to a larger disk"
         )
     return need
-
-
-def _workplace(node: Node, journal: Journal, installation: Installation, account: str | None, work: Path, cache: Path) -> Installation:
-    """Make a directory in which the account can work, and the installation one that it can execute."""
-    node.make_dir(str(work.parent), mode=0o711)
-    journal.make_tree(str(work), mode=0o711)
-    blocked = paths.unreachable(work, account)
-    if blocked is not None:
-        raise CapabilityError(
-            f"servers run as '{account}', which cannot enter {blocked}; set XDG_CACHE_HOME to a directory that it can enter"
-        )
-    return installations.reachable_copy(node, installation, account, str(cache))

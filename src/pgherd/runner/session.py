@@ -13,7 +13,6 @@ from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.reservation import reserve
 from pgherd.model.deployment import Host
-from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
 from pgherd.node.protocol import Node
@@ -27,7 +26,8 @@ class Session:
     """The open surroundings of a run.
 
     ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
-    the servers' socket directories. Both can be entered by ``account``.
+    the servers' socket directories. Both can be entered by ``account``. ``platform`` names parts to account for (see
+    pgherd.runner.platform).
     """
 
     node: Node
@@ -38,6 +38,7 @@ class Session:
     work: Path
     sockets: Path
     cache: Path
+    platform: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -50,27 +51,20 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
     """
     account = server_account(surroundings.run_as)
     facts = gather(node)
-    state, cache = paths.state_dir(), paths.cache_dir()
+    state = paths.state_dir()
     with contextlib.ExitStack() as stack:
         whole = surroundings.cores >= facts.cores
         reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
         journal = Journal.open(node, state, run)
         stack.callback(_close, journal, watcher)
         suffix = run[-4:]
-        work = cache / "work" / f"{run}-{journal.id[:4]}"
-        node.make_dir(str(work.parent), mode=0o711)
-        journal.make_tree(str(work), mode=0o711)
-        blocked = paths.unreachable(work, account)
-        if blocked is not None:
-            raise CapabilityError(
-                f"servers run as '{account}', which cannot enter {blocked}; set XDG_CACHE_HOME to a directory that it can enter"
-            )
+        work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
         runtime, _ = choose(node, journal, facts, surroundings.runtime, suffix, reserved.cpus)
         stack.callback(runtime.close)
         # Without control groups the memory budget is only a reservation: nothing can enforce it.
         runtime.open(Host(cores=surroundings.cores, memory=surroundings.memory if runtime.name == "cgroup" else None))
-        yield Session(node, facts, journal, runtime, account, work, sockets, cache)
+        yield Session(node, facts, journal, runtime, account, work, sockets, paths.cache_dir(), surroundings.platform)
 
 
 def _close(journal: Journal, watcher: Watcher) -> None:

@@ -36,7 +36,11 @@ def model_findings(selection: Selection, load: str = "databases", throughput: st
         elif parameter == "peak":
             found[name] = _peak(fit, unit, confidence)
         elif parameter == "knee":
-            found[name] = _knee(fit, unit, confidence)
+            found[name] = _knee(fit, unit, confidence, selection)
+        elif parameter == "b" and not _has_knee(fit, selection):
+            found[name] = Finding(
+                value=None, unit=unit, n=fit.n, method=fit.model.title, note="the data show no knee, so no slope beyond it"
+            )
         else:
             found[name] = _finding(fit, parameter, fit.parameters[parameter], unit, confidence, _parameter_note(fit, parameter))
     return found
@@ -50,7 +54,7 @@ def model_rows(selection: Selection, load: str = "databases", confidence: float 
             "parameters": ", ".join(_parameter_text(fit, name) for name in fit.parameters),
             "aicc": fit.aicc,
             "relative_error": fit.relative_error,
-            "knee": _knee(fit, load, confidence),
+            "knee": _knee(fit, load, confidence, selection),
             "peak": _peak(fit, load, confidence),
             "chosen": int(selection.best is not None and fit.model.name == selection.best.model.name),
         }
@@ -113,16 +117,31 @@ def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
     return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
 
 
-def _knee(fit: Fit, unit: str, confidence: float) -> Finding:
-    if fit.knee is None:
+def _has_knee(fit: Fit, selection: Selection) -> bool:
+    """Whether a fit's knee may be claimed: not where the straight line was chosen, nor, unless its own model was, where
+    resamples of the data have none."""
+    best = selection.best.model.name if selection.best else None
+    bounded = math.isfinite(fit.intervals.get("knee", (0.0, 0.0))[1])
+    return fit.knee is not None and best != "linear" and (bounded or best == fit.model.name)
+
+
+def _knee(fit: Fit, unit: str, confidence: float, selection: Selection) -> Finding:
+    if fit.knee is None or not _has_knee(fit, selection):
         note = "the data show no knee" if fit.model.name == "hinge" else "the model has no knee"
+        if fit.knee is not None:
+            note = f"the model's knee at N={fit.knee:.3g} is not claimed: a straight line does as well, or resamples of the data have none"
         return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
     loose = "; ".join(text for text in fit.warnings if "only one load" in text)
     return _finding(fit, "knee", fit.knee, unit, confidence, loose)
 
 
 def _parameter_note(fit: Fit, parameter: str) -> str:
-    return "; ".join(text for text in fit.warnings if text.startswith(f"{parameter} ") or f"and {parameter} are not" in text)
+    slope = {"a": "the first slope ", "b": "the second slope "}.get(parameter)
+    return "; ".join(
+        text
+        for text in fit.warnings
+        if text.startswith(f"{parameter} ") or f"and {parameter} are not" in text or (slope is not None and slope in text)
+    )
 
 
 def _parameter_text(fit: Fit, name: str) -> str:

@@ -62,6 +62,8 @@ class Simulator:
             at += phase.seconds
         verdicts = [verdict(intent, kind="intent") for intent in trial.intents]
         verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
+        if self.options.rate is not None and self.truth(len(trial.phases[0].loads)) < 0.98 * len(trial.phases[0].loads) * self.options.rate:
+            verdicts = [v if v.check != "rate-met" else v.model_copy(update={"result": "fail"}) for v in verdicts]
         if why and why != "steal":
             verdicts = [v if v.check != why else v.model_copy(update={"result": "fail"}) for v in verdicts]
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)

@@ -103,7 +103,7 @@ def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
     assert found.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
     assert found.findings["overhead_direct.vm"].value == pytest.approx(0.2)
     assert found.findings["knee"].value == pytest.approx(6.4, abs=0.3)
-    assert "upper bound" in found.findings["overhead_inferred"].note
+    assert "no bound" in found.findings["overhead_inferred"].note
     at_full = row(found, 8)["efficiency"]
     assert at_full.low < 0.8 < at_full.high
 
@@ -116,6 +116,8 @@ def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate
     assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
     assert found.findings["databases_held_one"].value is None
     assert "slope" in found.findings["databases_held"].method
+    exact = finished(options(), simulate(options(), alone=0.8, noise=0))
+    assert any("makes 12,000 tps, 20 % less than each one makes in the linear region (15,000 tps)" in text for text in exact.warnings)
 
 
 def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
@@ -200,6 +202,14 @@ def test_failed_trials_are_said(options: Build, simulate: Any) -> None:
     assert any(text.startswith("Trial databases=10#0 did not finish: the server died") for text in found.warnings)
     assert any("No finished trial for 10 databases" in text for text in found.warnings)
     assert all(r["databases"] != 10 for r in found.tables["density"])
+    assert found.grade == "B"
+
+
+def test_taints_that_leave_too_few_for_an_interval_are_not_grade_a(options: Build, simulate: Any) -> None:
+    given = options(max_reruns=0)
+    found = finished(given, simulate(given, taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
+    assert row(found, 6)["throughput"].low is None
+    assert found.grade == "B"
 
 
 def test_nothing_at_all(options: Build, simulate: Any) -> None:
@@ -234,6 +244,42 @@ def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any
     assert found.findings["one_database"].value is None
     assert row(found, 6)["efficiency"].value is None
     assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert found.findings["databases_held_one"].value is None
+    assert any("One database alone was not measured" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("only", [1, 8])
+def test_one_point_holds_nothing(options: Build, simulate: Any, only: int) -> None:
+    """Efficiency is 1 there by construction."""
+    given = options(points=(only,))
+    found = finished(given, simulate(given))
+    assert "holds at least" not in found.answer
+    assert "cannot be said" in found.answer
+    assert found.findings["databases_held"].value is None
+
+
+def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, simulate: Any) -> None:
+    found = finished(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
+    assert any("CPU was not limited" in text for text in found.warnings)
+
+
+def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 2, 4, 8, 10), at=0.8, seed=1)
+    answers = [finished(given, simulate(given, noise=0.02, seed=seed)).answer for seed in range(4)]
+    opened = [text for text in answers if "its end beyond what was measured" in text]
+    assert opened
+    assert not any("–10.0" in text for text in opened)
+
+
+def test_a_host_that_others_fill_is_not_full_of_databases(options: Build, simulate: Any) -> None:
+    given = options()
+    results, _ = simulate(given).until_stop()
+    for result in results:
+        host = result.phases[0].metrics["host"]
+        host["cpu.user"], host["cpu.idle"] = host["cpu.user"] + host["cpu.idle"], 0.0
+    few = [result for result in results if result.trial.point["databases"] <= 5]
+    assert "used outside the containers" in STUDY.analyse(given, few).answer
+    assert "used outside the containers" not in STUDY.analyse(given, simulate(given).until_stop()[0]).answer
 
 
 def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
@@ -263,14 +309,16 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
     assert "at least 40" in found.findings["databases_held"].note
 
 
-def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulate: Any) -> None:
+@pytest.mark.parametrize(("alone", "basis"), [(1.0, "one"), (0.85, "slope")])
+def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulate: Any, alone: float, basis: str) -> None:
     """Nominal 95 %; of 60 simulated runs at least 51 must be covered (by chance fewer: below 0.1 %)."""
     given = options()
     trials = planned(given)
     covered = 0
     for seed in range(60):
-        line = curve(given, group(given, simulate(given, seed=seed, noise=0.02, metrics=False).all(trials)))
-        held = line.held("one")
+        line = curve(given, group(given, simulate(given, seed=seed, noise=0.02, metrics=False, alone=alone).all(trials)))
+        assert line.basis == basis
+        held = line.held(line.basis)
         covered += held.low <= 8 / 0.85 <= held.high
     assert covered >= 51
 

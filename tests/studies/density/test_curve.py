@@ -45,6 +45,31 @@ def test_held_names_its_neighbours_and_method(options: Build, simulate: Any) -> 
     assert found.unit == "databases"
 
 
+@pytest.mark.parametrize("points", [(1, 8, 10), (1, 2, 4, 8, 10), (1, 2, 3, 5, 6, 8, 10)])
+@pytest.mark.parametrize("alone", [0.7, 0.8, 0.9])
+def test_one_that_is_slow_alone_does_not_pull_the_crossing_down(
+    options: Build, simulate: Any, points: tuple[int, ...], alone: float
+) -> None:
+    given = options(points=points)
+    assert held_finding(line(given, simulate(given, alone=alone, noise=0)), "slope").value == pytest.approx(8 / 0.85)
+
+
+def test_n_counts_trials(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 2, 6, 12))
+    found = line(given, simulate(given))
+    assert found.slope.n == 6  # three each of 2 and 6 databases
+    assert held_finding(found, "one").n == 14
+    read, _ = found.efficiency_at(1.0, "one")
+    assert read is not None
+    assert read.n == 3
+
+
+def test_a_slope_of_one_point_is_no_measure_of_it(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 12))
+    own = line(given, simulate(given)).efficiency(0, "slope")
+    assert (own.value, own.low) == (1.0, None)
+
+
 def test_an_open_upper_end_is_said(options: Build, simulate: Any) -> None:
     """10 databases get 80 % here: with noise the crossing lies below 10 in one run and beyond it in another."""
     given = options(points=(1, 2, 4, 8, 10), at=0.8)
@@ -62,6 +87,8 @@ def test_saturation_is_not_claimed_while_it_rises(options: Build, simulate: Any)
     assert found["saturation"].value is None
     assert "still rises" in found["saturation"].note
     assert "still rising" in found["peak_throughput"].note
+    assert found["throughput_beyond_peak"].value == 1
+    assert found["throughput_beyond_peak"].low is None
 
 
 def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
@@ -82,3 +109,8 @@ def test_one_point_alone_has_a_curve(options: Build, simulate: Any) -> None:
     assert only.one is None
     assert only.basis == "slope"
     assert held_finding(only, "slope").value is None
+    assert "only one number" in held_finding(only, "slope").note
+    found = shape_findings(only)
+    for name in ("end_of_linear", "saturation"):
+        assert found[name].value is None
+        assert "only one number" in found[name].note

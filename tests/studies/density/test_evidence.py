@@ -30,6 +30,16 @@ def test_both_ways_of_measuring_overhead(options: Build, simulate: Any) -> None:
     assert {found[name].experiment for name in ("overhead_direct", "overhead_inferred")} == {"E2"}
 
 
+def test_below_a_full_host_a_quota_bounds_nothing(options: Build, simulate: Any) -> None:
+    """The platform takes 0.4 of 2 cores, yet nothing is missing at 80 %: it takes what the quotas leave idle."""
+    found = evidence(options(), simulate(options(), overhead=0.4, noise=0))
+    assert found["overhead_inferred"].value == pytest.approx(0, abs=1e-9)
+    assert found["overhead_direct"].value == pytest.approx(0.4)
+    assert "no bound" in found["overhead_inferred"].note
+    assert "upper bound" not in found["overhead_inferred"].note
+    assert "75 % of the cores" in found["overhead_direct"].note
+
+
 def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: Any) -> None:
     class Better(simulate):
         def truth(self, n: int) -> float:
@@ -49,6 +59,8 @@ def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None
                 metrics["cpu.usage"] *= 0.5
     found = evidence_findings(curve(given, group(given, results)))
     assert found["cpu_bound_evidence"].value == pytest.approx(0.5, abs=0.01)
+    assert found["cpu_bound_evidence"].low is None  # points differ by design; they are no repeats of each other
+    assert found["cpu_bound_evidence"].n == 20  # five of one database, three at each of five points
 
 
 def test_without_a_limit_there_is_no_share_of_it(options: Build, simulate: Any) -> None:

@@ -39,6 +39,17 @@ def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
     assert found.given == pytest.approx(1.0)
 
 
+def test_time_that_the_ticks_missed_is_the_platforms(options: Build, simulate: Any) -> None:
+    """As measured: 4 databases used 0.998 cores by their groups' clocks, the host's ticks saw 0.90 in use, and 0.945 idle of 2."""
+    given = options()
+    result = trial(given, simulate(given), 5)
+    host = result.phases[0].metrics["host"]
+    host.update({"cpu.user": 0.6, "cpu.system": 0.5, "cpu.softirq": 0.0, "cpu.idle": 0.65, "cpu.steal": 0.01, "cpu.online": 2.0})
+    found = observe(given, result)
+    assert found.cpu.platform == pytest.approx(2 - 0.66 - 1.25 - 0.01)
+    assert found.cpu.total == pytest.approx(2)
+
+
 @pytest.mark.parametrize(("databases", "limit"), [(1, "quota"), (6, "quota"), (8, "host"), (10, "host")])
 def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) -> None:
     given = options()
@@ -54,6 +65,9 @@ def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
     given = options(rate=1000)
     assert observe(given, trial(given, simulate(given), 3)).limited_by == "rate"
     given = options(cpu_mode="none")
+    starved = trial(options(rate=1000), simulate(options(rate=1000)), 3)
+    verdicts = [v.model_copy(update={"result": "fail"}) if v.check == "rate-met" else v for v in starved.verdicts]
+    assert observe(options(rate=1000), starved.model_copy(update={"verdicts": verdicts})).limited_by != "rate"
     held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
     assert observe(given, held).limited_by == "clients"
     waiting = trial(given, simulate(given), 3)

@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from pgherd.analysis.intervals import LEAST
 from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import published, soak
-from pgherd.studies.density.curve import DIFFER, Curve, curve, held_finding, shape_findings
+from pgherd.studies.density.curve import DIFFER, OPEN, Curve, curve, held_finding, shape_findings
 from pgherd.studies.density.evidence import evidence_findings
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import Point, group
+from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
 
@@ -28,11 +29,11 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     line = curve(options, points)
     findings = {**shape_findings(line), **evidence_findings(line)}
     findings["databases_held"] = held_finding(line, line.basis)
-    findings["databases_held_one"] = held_finding(line, "one") if line.one else findings["databases_held"]
+    findings["databases_held_one"] = held_finding(line, "one")
     findings["databases_held_linear"] = held_finding(line, "slope")
     selection = _models(line)
     findings |= model_findings(selection)
-    grade = _grade(points, results)
+    grade = _grade(options, points, results)
     tables = {"density": density_rows(line), "cpu": cpu_rows(line), "models": model_rows(selection)}
     answer = _answer(line, findings["databases_held"])
     if options.soak_seconds:
@@ -60,16 +61,20 @@ def _models(line: Curve) -> Selection:
     return fit_models(loads, throughputs, "relative", seed=line.options.seed)
 
 
-def _grade(points: Sequence[Point], results: Sequence[TrialResult]) -> Grade:
-    """A: every taint verdict passed in all trials that the numbers rest on. C: no point, or no more than one of several,
-    has a clean trial, or one database has none. B: everything between."""
+def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[TrialResult]) -> Grade:
+    """A: every taint verdict passed in all trials that the numbers rest on, every number of databases that was asked for
+    has such trials, and taints or failures left none with too few for an interval. C: no point, or no more than one of
+    several, has a clean trial, or one database has none. B: everything between."""
     clean = [point for point in points if point.clean]
     one_tainted = points[0].databases == 1 and not points[0].clean
     if not clean or one_tainted or (len(points) > 1 and len(clean) == 1):
         return "C"
     used = {observation.key for point in points for observation in point.used}
     verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
-    return "A" if all(v.result == "pass" for v in verdicts) and len(clean) == len(points) else "B"
+    asked = {options.soak_point} if options.soak_seconds else set(options.points)
+    complete = asked <= {point.databases for point in clean}
+    thinned = any(len(point.used) < min(LEAST, options.repeats, point.tried) for point in points)
+    return "A" if all(v.result == "pass" for v in verdicts) and complete and not thinned else "B"
 
 
 def _trial_warnings(results: Sequence[TrialResult]) -> list[str]:
@@ -93,14 +98,22 @@ def _curve_warnings(line: Curve) -> list[str]:
     options, found = line.options, []
     only = [str(point.databases) for point in line.points if not point.clean]
     if only:
-        found.append(f"Only tainted trials for {', '.join(only)} databases: these numbers are an indication")
+        found.append(f"Only tainted trials for {_numbers(only)}: these numbers are an indication")
     absent = [str(n) for n in options.points if n not in {point.databases for point in line.points}]
     if absent:
-        found.append(f"No finished trial for {', '.join(absent)} databases")
+        found.append(f"No finished trial for {_numbers(absent)}")
     found += _perfect_warning(line)
-    few = [str(point.databases) for point in line.points if len(point.used) < 3]
+    few = [str(point.databases) for point in line.points if len(point.used) < LEAST]
     if few:
-        found.append(f"Fewer than 3 usable trials, and so no interval, for {', '.join(few)} databases")
+        found.append(f"Fewer than {LEAST} usable trials, and so no interval, for {_numbers(few)}")
+    if options.cpu_mode == "none":
+        found.append(
+            f"The databases' CPU was not limited: {options.vcpus:g} vCPU each is what shares of the cores are counted by, not what one had"
+        )
+    if line.one is None and len(line.points) > 1:
+        found.append(
+            f"One database alone was not measured: what is lost up to {plural(line.points[0].databases)} does not show in any efficiency"
+        )
     past = [point for point in line.points if options.fraction(point.databases) > 1 + 1e-9]
     if not past:
         found.append("No point lies past 100 % of the cores: what happens there is not known")
@@ -112,7 +125,7 @@ def _perfect_warning(line: Curve) -> list[str]:
     if line.one is None or line.difference is None or abs(line.difference) <= DIFFER:
         return []
     how = "less" if line.difference > 0 else "more"
-    alone = f"one database alone makes {line.one.mean:,.0f} tps, {100 * abs(line.difference):.0f} % {how}"
+    alone = f"one database alone makes {line.one.mean:,.0f} tps, {100 * abs(line.one.mean / line.slope.value - 1):.0f} % {how}"
     alone += f" than each one makes in the linear region ({line.slope.value:,.0f} tps)"
     if line.difference > 0:
         return [
@@ -130,11 +143,15 @@ def _answer(line: Curve, held: Finding) -> str:
     each = f"{options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
     wanted = f"{100 * options.at:.3g} % efficiency"
     largest = line.points[-1]
-    if held.value is not None:
+    if len(line.points) == 1:
+        text = f"{plural(largest.databases)} of {each} made {largest.mean:,.0f} tps; how many this host holds at {wanted} cannot be said"
+        text += f": {held.note}"
+    elif held.value is not None:
         count = math.floor(held.value + 1e-9)
         text = f"This host holds {plural(count)} of {each} at {wanted}"
         if held.low is not None and held.high is not None:
-            text += f" (crossed at {held.value:.1f}, {100 * (held.confidence or 0.95):.0f} % interval {held.low:.1f}–{held.high:.1f})"
+            ends = f"from {held.low:.1f}, its end beyond what was measured" if OPEN in held.note else f"{held.low:.1f}–{held.high:.1f}"
+            text += f" (crossed at {held.value:.1f}, {100 * (held.confidence or 0.95):.0f} % interval {ends})"
         else:
             text += f" (crossed at {held.value:.1f}; too few repeats for an interval)"
     elif "never fell" in held.note:
@@ -150,9 +167,10 @@ def _limit(line: Curve) -> str:
     largest = line.points[-1]
     quota = [point.databases for point in line.points if point.limited_by == "quota"]
     full = [point.databases for point in line.points if point.limited_by == "host"]
+    others = _shared(largest, line.options.thresholds.foreign_cpu)
     given = "CPU quota" if line.options.cpu_mode == "quota" else "own CPUs"
     clauses = {
-        "host": f"it is CPU-bound: the host is full from {plural(full[0] if full else largest.databases)} on",
+        "host": f"it is CPU-bound: the host is full from {plural(full[0] if full else largest.databases)} on{others}",
         "quota": f"each database is limited by its {given}, and the host is not yet full",
         "rate": "every database met its rate",
         "storage": "the limit is storage",
@@ -166,15 +184,24 @@ def _limit(line: Curve) -> str:
     return text
 
 
-def plural(databases: int) -> str:
-    """``1 database``, ``8 databases``."""
-    return f"{databases} database{'' if databases == 1 else 's'}"
+def _shared(point: Point, limit: float) -> str:
+    """How much of a full host others had, where that is too much to call it full of databases."""
+    parts = [(o.cpu.platform, o.cpu.total) for o in point.used if o.cpu.platform is not None and o.cpu.total]
+    outside, total = (sum(values) / len(parts) for values in zip(*parts, strict=True)) if parts else (0.0, 0.0)
+    return f", {outside:.2g} of its {total:.2g} cores used outside the containers" if outside > limit * total else ""
+
+
+def _numbers(databases: Sequence[str]) -> str:
+    return f"{', '.join(databases)} database{'' if list(databases) == ['1'] else 's'}"
 
 
 def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:
     found = []
     if any(point.limited_by == "quota" for point in line.points):
-        found.append("efficiency_cpu in the table 'density': where a quota limits, CPU time per transaction is the honest axis")
+        found.append(
+            "efficiency_cpu in the table 'density': what a transaction costs in CPU time (caches, memory, SMT), apart from how much CPU "
+            "time there is to share"
+        )
     even = findings.get("fairness_min_max")
     if even is not None and even.value is not None and even.value < 0.8:
         found.append(f"fairness: the slowest database gets {100 * even.value:.0f} % of the fastest one's throughput")
@@ -186,5 +213,5 @@ def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:
         found.append("latency: p95 at the largest number of databases is more than three times that of the smallest")
     unknown = [str(point.databases) for point in line.points if point.limited_by == "unknown"]
     if unknown:
-        found.append(f"limited_by is unknown at {', '.join(unknown)} databases: see the verdicts of these trials")
+        found.append(f"limited_by is unknown at {_numbers(unknown)}: see the verdicts of these trials")
     return found

@@ -15,12 +15,15 @@ from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
 from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.model.finding import Finding
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import Point, as_finding, missing
+from pgherd.studies.density.points import Point, as_finding, missing, plural
 
 DIFFER = 0.05
 """From this relative difference on, one database alone and the linear region's slope are said to differ."""
 NEAR = 0.05
 """A point stands for a fraction of the cores when it is no further from it than this."""
+
+OPEN = "the upper end lies beyond the largest number measured"
+ALONE = "only one number of databases was measured, and efficiency compares two"
 
 Basis = Literal["one", "slope"]
 
@@ -64,9 +67,25 @@ class Curve:
         return np.asarray(each / first[:, None])
 
     def held(self, basis: Basis) -> Capacity:
-        """The largest number of databases at the wanted efficiency."""
-        repeats = [len(point.used) for point in self.points]
-        return capacity(self.loads, self.efficiencies(basis).tolist(), self.options.at, repeats=repeats, draws=self.efficiency_draws(basis))
+        """The largest number of databases at the wanted efficiency.
+
+        Against the slope, a first point that the slope leaves out is left out here too: one database alone that is slow for
+        reasons of its own would be averaged into the falling curve of the others, and pull the crossing down.
+        """
+        first = 1 if basis == "slope" and 0 not in self.region.used else 0
+        drawn = self.efficiency_draws(basis)
+        return capacity(
+            self.loads[first:],
+            self.efficiencies(basis)[first:].tolist(),
+            self.options.at,
+            repeats=[len(point.used) for point in self.points[first:]],
+            draws=None if drawn is None else drawn[:, first:],
+        )
+
+    def trials(self, indices: Sequence[int] | None = None) -> int:
+        """How many trials stand behind these points, or behind all."""
+        chosen = range(len(self.points)) if indices is None else indices
+        return sum(len(self.points[i].used) for i in chosen)
 
     def near(self, fraction: float) -> int | None:
         """Index of the point closest to a fraction of the cores; None if none is close."""
@@ -91,10 +110,12 @@ class Curve:
         value = read(values)
         note = f"interpolated at {at:.3g} databases"
         drawn = self.efficiency_draws(basis)
+        above = next(i for i, n in enumerate(self.loads) if n >= at)
+        repeats = min(len(self.points[i].used) for i in (above - 1, above))
         if drawn is None:
-            return Estimate(value, None, None, None, len(self.points), "linear interpolation", "no interval: too few repeats"), note
+            return Estimate(value, None, None, None, repeats, "linear interpolation", "no interval: too few repeats"), note
         low, high = percentiles(np.array([read(row) for row in drawn]))
-        return Estimate(value, low, high, 0.95, len(self.points), "linear interpolation, interval from the spread of repeats"), note
+        return Estimate(value, low, high, 0.95, repeats, "linear interpolation, interval from the spread of repeats"), note
 
     def efficiency(self, index: int, basis: Basis) -> Estimate:
         """Efficiency at one point."""
@@ -103,6 +124,8 @@ class Curve:
             if point is self.one:
                 return Estimate(1.0, None, None, None, len(point.used), "by definition", "no interval: 1 by definition")
             return ratio_of_means(point.throughputs, self.one.throughputs).scaled(1 / n)
+        if self.region.used == (index,):
+            return Estimate(1.0, None, None, None, len(point.used), "by definition", "no interval: the slope is this point's own")
         value = float(self.efficiencies("slope")[index])
         drawn = self.efficiency_draws("slope")
         if drawn is None:
@@ -124,14 +147,15 @@ def curve(options: DensityOptions, points: Sequence[Point]) -> Curve:
     means = tuple(point.mean for point in points)
     region = linear_region(loads, means)
     draws = draw_means([point.throughputs for point in points], seed=options.seed)
+    repeats = sum(len(points[i].used) for i in region.used)
     slope = Estimate(
-        region.slope, None, None, None, len(region.used), "mean of throughput / N over the linear region", "no interval: too few repeats"
+        region.slope, None, None, None, repeats, "mean of throughput / N over the linear region", "no interval: too few repeats"
     )
     if draws is not None:
         each = (draws / np.asarray(loads))[:, list(region.used)].mean(axis=1)
         low, high = percentiles(each)
         method = "mean of throughput / N over the linear region, interval from the spread of repeats"
-        slope = Estimate(region.slope, low, high, 0.95, len(region.used), method)
+        slope = Estimate(region.slope, low, high, 0.95, repeats, method)
     one = points[0] if points[0].databases == 1 else None
     basis: Basis = "one" if one is not None and region.slope / one.mean - 1 <= DIFFER else "slope"
     return Curve(options, tuple(points), loads, means, one, region, slope, draws, basis, options.seed)
@@ -139,13 +163,18 @@ def curve(options: DensityOptions, points: Sequence[Point]) -> Curve:
 
 def held_finding(line: Curve, basis: Basis) -> Finding:
     """Databases held at the wanted efficiency, or why there is no number."""
-    options, found = line.options, line.held(basis)
+    options, largest = line.options, plural(line.loads[-1])
+    if len(line.points) == 1:
+        return missing("databases", ALONE)
+    if basis == "one" and line.one is None:
+        return missing("databases", "one database alone was not measured")
+    found = line.held(basis)
     against = "the one-database value" if basis == "one" else "the slope of the linear region"
     method = f"efficiency against {against}; closest falling curve, interpolated"
     wanted = f"{100 * options.at:.3g} %"
     if found.value is None:
         if found.never_below:
-            note = f"efficiency never fell below {wanted} in the data: at least {line.loads[-1]:g} databases are held"
+            note = f"efficiency never fell below {wanted} in the data: at least {largest} are held"
             if found.low is not None and found.low < line.loads[-1]:
                 note += f" ({found.low:.1f} allowing for the spread of repeats)"
             return missing("databases", note, method=method)
@@ -154,16 +183,16 @@ def held_finding(line: Curve, basis: Basis) -> Finding:
     note = f"between the measured {between}" if "and" in between else f"at the measured {between}"
     if found.low is None:
         note += "; no interval: too few repeats, the measured points bracket it"
-        return Finding(value=found.value, unit="databases", n=len(line.points), method=method, note=note)
+        return Finding(value=found.value, unit="databases", n=line.trials(), method=method, note=note)
     if found.open:
-        note += f"; the upper end lies beyond the largest number measured ({line.loads[-1]:g})"
+        note += f"; {OPEN} ({line.loads[-1]:g})"
     return Finding(
         value=found.value,
         unit="databases",
         low=min(found.low, found.value),
         high=max(found.high or found.value, found.value),
         confidence=found.confidence,
-        n=len(line.points),
+        n=line.trials(),
         method=method + ", interval from the spread of repeats",
         note=note,
     )
@@ -184,7 +213,7 @@ def shape_findings(line: Curve) -> dict[str, Finding]:
         found["one_database"] = as_finding(mean_interval(line.one.throughputs), "tps", note)
     else:
         found["one_database"] = missing("tps", "one database alone was not measured")
-    found["slope"] = as_finding(line.slope, "tps per database", f"over the linear region, up to {line.region.end:g} databases")
+    found["slope"] = as_finding(line.slope, "tps per database", f"over the linear region, up to {plural(line.region.end)}")
     straight = [point.databases for point in line.points if point.limited_by == "quota" and point.databases <= line.region.end]
     note = (
         f"the next number measured, {line.region.next:g}, is no longer in it"
@@ -193,23 +222,29 @@ def shape_findings(line: Curve) -> dict[str, Finding]:
     )
     if straight:
         note += f"; a CPU quota limits the databases up to {straight[-1]}, so that the curve is straight there by construction"
-    found["end_of_linear"] = Finding(
-        value=line.region.end,
-        unit="databases",
-        low=line.region.end if line.region.next else None,
-        high=line.region.next,
-        n=len(line.points),
-        method=f"{line.region.rule}; low and high are the measured numbers around the true end",
-        note=note,
-        experiment="E1",
-        published=published.END_OF_LINEAR,
+    shape = {"experiment": "E1", "published": published.END_OF_LINEAR}
+    found["end_of_linear"] = (
+        missing("databases", ALONE, **shape)
+        if len(line.points) == 1
+        else Finding(
+            value=line.region.end,
+            unit="databases",
+            low=line.region.end if line.region.next else None,
+            high=line.region.next,
+            n=line.trials(),
+            method=f"{line.region.rule}; low and high are the measured numbers around the true end",
+            note=note,
+            **shape,
+        )
     )
     best = max(range(len(line.means)), key=line.means.__getitem__)
     rising = best == len(line.means) - 1 and len(line.means) > 1
-    note = f"at {line.loads[best]:g} databases" + ("; still rising at the largest number measured" if rising else "")
+    note = f"at {plural(line.loads[best])}" + ("; still rising at the largest number measured" if rising else "")
     found["peak_throughput"] = as_finding(mean_interval(line.points[best].throughputs), "tps", note)
     enough = next(i for i, mean in enumerate(line.means) if mean >= 0.95 * line.means[best])
-    if rising and line.means[-1] > 1.05 * line.means[-2]:
+    if len(line.points) == 1:
+        found["saturation"] = missing("databases", ALONE)
+    elif rising and line.means[-1] > 1.05 * line.means[-2]:
         found["saturation"] = missing(
             "databases", f"throughput still rises by more than 5 % at the largest number measured ({line.loads[-1]:g})"
         )
@@ -219,9 +254,9 @@ def shape_findings(line: Curve) -> dict[str, Finding]:
             unit="databases",
             low=line.loads[enough - 1] if enough else None,
             high=line.loads[enough] if enough else None,
-            n=len(line.points),
+            n=line.trials(),
             method="smallest number measured with at least 95 % of the highest throughput; low is the number measured before it",
         )
     turn = turning(line)
-    found["throughput_beyond_peak"] = as_finding(turn.ratio, "ratio", f"largest number ÷ best ({turn.best:g} databases): {turn.note}")
+    found["throughput_beyond_peak"] = as_finding(turn.ratio, "ratio", f"largest number ÷ best ({plural(turn.best)}): {turn.note}")
     return found

@@ -78,6 +78,11 @@ def group(options: DensityOptions, results: Sequence[TrialResult]) -> list[Point
     return points
 
 
+def plural(databases: float) -> str:
+    """``1 database``, ``8 databases``."""
+    return f"{databases:g} database{'' if databases == 1 else 's'}"
+
+
 def as_finding(
     estimate: Estimate, unit: str, note: str = "", *, method: str = "", experiment: str | None = None, published: str | None = None
 ) -> Finding:

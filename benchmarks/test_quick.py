@@ -1,0 +1,76 @@
+"""Every benchmark in its quick form: it runs, and what it writes is well-formed. No timing makes a test fail."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME = Path(__file__).parent
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def quick(name: str, directory: Path, *arguments: str) -> dict[str, Any]:
+    file = directory / f"{name}.json"
+    command = [sys.executable, str(HOME / f"{name}.py"), "--quick", "--seed", "7", "--out", str(file), *arguments]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    document: dict[str, Any] = json.loads(file.read_text())
+    assert document["schema"] == "pgherd/benchmark/1"
+    assert document["benchmark"] == name
+    assert document["quick"] is True
+    assert document["raw"]
+    assert document["machine"]
+    assert 0 <= document["noise"]["steal share"] <= 1
+    for figure in document["figures"]:
+        assert math.isfinite(figure["value"]) and figure["value"] >= 0, figure
+        assert (figure["low"] is None) == (figure["high"] is None), figure
+        assert figure["low"] is None or figure["low"] <= figure["value"] <= figure["high"], figure
+        assert figure["met"] is None or figure["goal"], figure
+        assert figure["name"] in done.stdout
+    return document
+
+
+def test_throughput(tmp_path):
+    document = quick("throughput", tmp_path)
+    assert len(document["raw"]) == 2
+    assert all(pair[side]["transactions"] > 0 for pair in document["raw"] for side in ("plain", "pgherd"))
+
+
+def test_sampling(tmp_path):
+    document = quick("sampling", tmp_path, "--databases", "2", "3")
+    assert {row["databases"] for row in document["raw"]} == {2, 3}
+    assert all(row["pgherd by clock"] > 0 and row["backends by clock"] > 0 for row in document["raw"])
+
+
+def test_provision(tmp_path):
+    document = quick("provision", tmp_path, "--databases", "2")
+    for pair in document["raw"]:
+        ours = pair["pgherd"]
+        steps = sum(seconds for name, seconds in ours.items() if name not in ("ready", "warming (not in it)"))
+        assert steps == pytest.approx(ours["ready"], abs=1e-3)
+
+
+def test_startup(tmp_path):
+    assert len(quick("startup", tmp_path)["raw"]) == 10
+
+
+def test_measuring(tmp_path):
+    for row in quick("measuring", tmp_path)["raw"]:
+        assert 0 < row["share by run.json"] <= 1
+        assert row["share by its trials"] == pytest.approx(row["share by run.json"], abs=0.05)
+        assert row["measured s"] < row["total s"]
+
+
+def test_report(tmp_path):
+    document = quick("report", tmp_path)
+    assert document["settings"]["databases in the largest trial"] >= 40
+    assert next(figure["met"] for figure in document["figures"] if figure["name"] == "report.html")

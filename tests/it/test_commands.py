@@ -1,0 +1,197 @@
+"""`pgherd show RUN TRIAL --commands`: the script really repeats the trial, and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pgherd.host.cgroup_layout import read_layout
+from pgherd.model.load import Phase
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.report.commands import script
+from pgherd.store.run_directory import RunDirectory
+
+PATIENCE = 120.0
+FACTOR = 3.0
+TRIES = 3
+
+
+def tmp_dir(program) -> Path:
+    """A place for the script: its name is one that must be quoted."""
+    path = program.root / "it's a place"
+    path.mkdir(exist_ok=True)
+    path.chmod(0o1777)
+    return path
+
+
+def repeat(program, file: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start the script as the program's account."""
+    return subprocess.Popen(
+        [*program.prefix, "sh", str(file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_dir(program)), "PGHOST": "/nonexistent"} | environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell cannot trap what it was told to ignore
+    )
+
+
+def to_its_end(program, file: Path, **environment: str) -> tuple[dict[str, float], str]:
+    """Run the script; what it printed as numbers, and what it said on stderr."""
+    process = repeat(program, file, **environment)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    lines = [line for line in out.splitlines() if not line.startswith("phase ")]
+    found = {name: float(value) for name, value in (re.fullmatch(r"(\S+): ([0-9.]+) tps", line).groups() for line in lines)}
+    assert len(found) == len(lines)
+    nothing_left(program)
+    return found, err
+
+
+def nothing_left(program) -> None:
+    """No file, no process, no control group of the script's."""
+    place = str(tmp_dir(program))
+    assert os.listdir(place) == []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            assert place.encode() not in (entry / "cmdline").read_bytes(), entry
+    layout = read_layout(LocalNode())
+    for hierarchy in (*layout.v1.values(), *([layout.v2] if layout.v2 else [])):
+        assert not list(Path(hierarchy.own_dir).glob("repeat-*"))
+
+
+def written(program, number: int) -> Path:
+    """The script of a trial of the only run, as a file that the program's account can read."""
+    shown = program("show", "last", str(number), "--commands")
+    assert shown.code == 0, shown
+    file = program.runs / f"repeat-{number}.sh"
+    file.write_text(shown.out)
+    file.chmod(0o644)
+    return file
+
+
+def compare(program, file: Path, trial: dict) -> str:
+    """Run the script until its sum is near the trial's (machines have bad moments); returns what it said."""
+    measured = {target["target"]: target["throughput"] for phase in trial["phases"] for target in phase["targets"]}
+    for _ in range(TRIES):
+        found, said = to_its_end(program, file)
+        total = found.pop("sum")
+        assert set(found) == set(measured)
+        assert all(value > 0 for value in found.values())
+        assert total == pytest.approx(sum(found.values()), rel=0.001)
+        if 1 / FACTOR < total / sum(measured.values()) < FACTOR:
+            return said
+    raise AssertionError(f"{total} tps, but pgherd measured {measured}")
+
+
+@pytest.mark.parametrize("kind", ["system", "embedded"])
+def test_two_databases_of_either_postgresql(pgherd, kind):
+    found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
+    if not found:
+        pytest.skip(f"there is no {kind} PostgreSQL here")
+    ended = pgherd.density("--points", "2", "--seconds", "2s", "--ramp", "1s", "--budget", "1s", "--pg-bin", found[0].bin)
+    assert ended.code in (0, 1), ended
+    said = compare(pgherd, written(pgherd, 1), pgherd.trials()[0])
+    record = RunDirectory(pgherd.run).record()
+    limited = record.surroundings.runtime == "cgroup"
+    assert not said or not limited, "root may make control groups wherever pgherd could"
+
+
+def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):
+    home = ordinary.root
+    home.chmod(0o755)
+    file = home / "it's $(mine) @1.sql"
+    file.write_text("\\set aid random(1, 100000 * :scale)\nUPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n")
+    file.chmod(0o644)
+    ended = ordinary.density("--points", "1,2", "--script", f"{file}@2", "--budget", "1s")
+    assert ended.code in (0, 1), ended
+    ordinary.runs.chmod(0o777)
+    for number, trial in enumerate(ordinary.trials()[:2], start=1):
+        repeated = written(ordinary, number)
+        assert repeated.read_text().count("\nstart db") == 2, "idle servers are up in every trial"
+        compare(ordinary, repeated, trial)
+
+
+def test_phases_clients_outside_failures_and_interrupts(pgherd):
+    """One run for all of it: the trial is rewritten before its script is made."""
+    ended = pgherd.density("--points", "2", "--client-place", "outside", "--runtime", "process", "--budget", "1s")
+    assert ended.code in (0, 1), ended
+    directory = RunDirectory(pgherd.run)
+    result = directory.results()[0]
+    (loads,) = (phase.loads for phase in result.trial.phases)
+    one = dict([next(iter(loads.items()))])
+    file = pgherd.runs / "repeat.sh"
+
+    def written_with(*phases: Phase) -> Path:
+        trial = result.trial.model_copy(update={"phases": phases})
+        file.write_text(script(result.model_copy(update={"trial": trial}), directory.record()))
+        return file
+
+    process = repeat(
+        pgherd, written_with(Phase(name="both", ramp=0, seconds=1, loads=loads), Phase(name="one", ramp=0, seconds=1, loads=one))
+    )
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    shape = [re.sub(r"[0-9.]+ tps", "N tps", line) for line in out.splitlines()]
+    first, second = loads
+    assert shape == ["phase both:", f"{first}: N tps", f"{second}: N tps", "sum: N tps", "phase one:", f"{first}: N tps", "sum: N tps"]
+    assert not err, "without limits there is nothing to warn of"
+    nothing_left(pgherd)
+
+    written_with(Phase(ramp=0, seconds=1, loads=one))
+    file.write_text(file.read_text().replace("-b select-only@1", "-b no-such-script"))
+    process = repeat(pgherd, file)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1 and "tps" not in out
+    assert "no-such-script" in err and "pgbench failed" in err
+    nothing_left(pgherd)
+
+    written_with(Phase(ramp=0, seconds=600, loads=loads))
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = repeat(pgherd, file)
+        clients = pgherd.wait_until(lambda: list(tmp_dir(pgherd).glob("repeat-*/clients/002.out")))
+        time.sleep(0.2)
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, err
+        assert not clients[0].exists()
+        nothing_left(pgherd)
+
+    process = repeat(pgherd, file)
+    pgherd.wait_until(lambda: list(tmp_dir(pgherd).glob("repeat-*/clients/002.out")))
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    place = str(tmp_dir(pgherd)).encode()
+    pgherd.wait_until(lambda: not any(place in words for words in command_lines()))
+    for left in tmp_dir(pgherd).iterdir():
+        shutil.rmtree(left)
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((entry / "cmdline").read_bytes())
+    return found
+
+
+def test_the_size_of_a_database(pgherd):
+    ended = pgherd("sizes", "--scales", "1,2", "--no-report")
+    assert ended.code == 0, ended
+    process = repeat(pgherd, written(pgherd, 2))
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert out == f"bench: {pgherd.trials()[1]['probe']['database_bytes']:.0f} bytes\n"
+    nothing_left(pgherd)

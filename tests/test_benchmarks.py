@@ -1,0 +1,102 @@
+"""The benchmarks' arithmetic and their committed results. That they run is checked by benchmarks/test_quick.py (./check --long)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The benchmarks' shared modules, imported as their scripts do."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield importlib.import_module("paired"), importlib.import_module("outcome")
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def test_hodges_lehmann_known_answer(modules):
+    # Hollander & Wolfe, Nonparametric Statistical Methods, table 3.1 (depression scale): estimate -0.46; the interval
+    # at 96.1 % (the least that is not below 95 %) is -0.786 to -0.010.
+    before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
+    after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
+    value, low, high = modules[0].hodges_lehmann([y - x for x, y in zip(before, after, strict=True)])
+    assert (value, low, high) == pytest.approx((-0.46, -0.786, -0.010), abs=5e-4)
+
+
+def test_interval_covers_as_often_as_it_says(modules, seed):
+    rng = random.Random(seed)
+    hits = 0
+    for _ in range(1000):
+        # Pairs with a burst of foreign load now and then; the true ratio is 0.99.
+        ours = [0.99 * rng.lognormvariate(0, 0.02) * (0.7 if rng.random() < 0.05 else 1) for _ in range(20)]
+        plain = [rng.lognormvariate(0, 0.02) * (0.7 if rng.random() < 0.05 else 1) for _ in range(20)]
+        found = modules[0].ratio(ours, plain)
+        hits += found.low <= 0.99 <= found.high
+    assert hits >= 920  # 950 are to be expected; fewer than 920 by chance once in 100,000 times
+
+
+def test_few_pairs_have_a_t_interval_or_none(modules):
+    few = modules[0].ratio([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])
+    assert few.value == pytest.approx(2.0) and few.low == pytest.approx(2.0) and "t interval" in few.method
+    assert modules[0].ratio([2.0], [1.0]).low is None
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 7, 40])
+def test_orders_are_balanced(modules, pairs, seed):
+    orders = list(modules[0].orders(pairs, random.Random(seed)))
+    assert len(orders) == pairs
+    assert all(set(order) == {"plain", "pgherd"} for order in orders)
+    assert all(a == b[::-1] for a, b in zip(orders[::2], orders[1::2], strict=False))
+    first = Counter(order[0] for order in orders)
+    assert abs(first["plain"] - first["pgherd"]) <= 1
+
+
+def test_pairs_end_when_told(modules):
+    seen = []
+    sides = {"plain": lambda: 1, "pgherd": lambda: 2}
+    modules[0].run_pairs(10, random.Random(1), sides, lambda number, pair: seen.append(pair) or number == 3)
+    assert seen == [{"plain": 1, "pgherd": 2}] * 3
+
+
+def test_document_is_json_with_raw_last(modules):
+    text = modules[1].document_text({"a": 1.23456789012, "b": []}, [{"x": 1}, {"x": 2.5}])
+    assert json.loads(text) == {"a": 1.234568, "b": [], "raw": [{"x": 1}, {"x": 2.5}]}
+    with pytest.raises(ValueError):
+        modules[1].document_text({"a": float("nan")}, [])
+
+
+def test_digits_follow_the_interval(modules):
+    figure = modules[1].Figure("ratio", 0.99412, "", 0.99112, 0.99712, 40, goal="≥ 0.99", met=True)
+    assert (modules[1].value_text(figure), modules[1].interval_text(figure)) == ("0.9941", "0.9911 to 0.9971")
+    assert modules[1].value_text(modules[1].Figure("size", 0.485, "MB")) == "0.4850 MB"
+
+
+def test_readme_shows_the_committed_results(modules):
+    readme = (BENCHMARKS / "README.md").read_text()
+    assert modules[1].with_results(readme, BENCHMARKS / "results") == readme
+
+
+def test_readme_names_every_benchmark(modules):
+    readme = (BENCHMARKS / "README.md").read_text()
+    for name in modules[1].ORDER:
+        assert (BENCHMARKS / f"{name}.py").is_file()
+        assert f"python benchmarks/{name}.py" in readme
+
+
+@pytest.mark.parametrize("file", sorted((BENCHMARKS / "results").glob("*.json")), ids=lambda file: file.stem)
+def test_committed_results_are_whole_and_not_quick(file, modules):
+    document = json.loads(file.read_text())
+    assert document["schema"] == modules[1].SCHEMA
+    assert document["benchmark"] == file.stem
+    assert not document["quick"]
+    assert document["figures"] and document["raw"]
