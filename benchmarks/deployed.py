@@ -23,6 +23,7 @@ from pgherd.runner.catalogue import prepare
 from pgherd.runner.fleet import Fleet
 from pgherd.runner.prepared import runnable
 from pgherd.runner.session import Session, session
+from pgherd.runner.watcher import Watcher
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.studies.density.request import DensityRequest
 
@@ -60,7 +61,7 @@ def complete(node: LocalNode, **asked: Any) -> tuple[DensityOptions, Any]:
 
 
 @contextlib.contextmanager
-def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: TerminalProgress) -> Iterator[tuple[Fleet, Session]]:
+def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: Watcher) -> Iterator[tuple[Fleet, Session]]:
     """A session with an empty fleet, as a run has it; all of it is taken back at the end."""
     with session(node, f"benchmark-{secrets.token_hex(2)}", prepared.surroundings, progress) as live:
         fleet = Fleet(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
@@ -71,7 +72,7 @@ def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: Te
 
 
 @contextlib.contextmanager
-def deployed(node: LocalNode, progress: TerminalProgress, **asked: Any) -> Iterator[Deployed]:
+def deployed(node: LocalNode, progress: Watcher, **asked: Any) -> Iterator[Deployed]:
     """Databases for a density request, up and warm."""
     options, prepared = complete(node, **asked)
     with opened(node, options, prepared, progress) as (fleet, live):

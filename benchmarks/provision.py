@@ -1,9 +1,10 @@
 """How long pgherd takes from a golden copy to 40 ready scale-10 databases, against bare copies and starts of the same.
 
-pgherd: what a run does to bring its first trial about, from empty containers to the instant at which every server has
-answered; copying, syncing, journalling and starting are in it, warming the buffers is shown apart. Bare: ``cp -a`` of
-the golden copy's data directory, two at a time, the same settings, and ``pg_ctl -w start`` of all at once; no
-containers, no sync. Before each side the golden copy is read, and what the other side left to write is written.
+pgherd: what a run does to bring its first trial about, from nothing to the instant at which every server has answered;
+making containers, copying, journalling and starting are in it; warming the buffers, and what is left then of the sync
+that runs meanwhile, are shown apart. Bare: ``cp -a`` of the golden copy's data directory, two at a time, the same
+settings, and ``pg_ctl -w start`` of all at once; no containers, no sync. Before each side the golden copy is read, and
+what the other side left to write is written.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ import paired
 from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.cli.progress import TerminalProgress
 from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
@@ -35,8 +33,8 @@ from pgherd.node.local import LocalNode
 from pgherd.node.process import environment
 from pgherd.postgres import configuration, golden
 from pgherd.postgres.golden import Golden
-from pgherd.runner import fleet
 from pgherd.runner.prepared import runnable
+from pgherd.runner.watcher import Watcher
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.workloads.registry import fillings
 
@@ -106,43 +104,36 @@ def rest(node: LocalNode, copy: Golden) -> None:
                     pass
 
 
-def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, progress: TerminalProgress, copy: Golden) -> dict[str, float]:
-    """Seconds until all are ready, and where they went."""
-    with deployed.opened(node, options, prepared, progress) as (made, live):
-        rest(node, copy)
-        spent: dict[str, float] = {}
-        journal = type(live.journal)
-        steps = ((fleet.clones, "clone_all"), (fleet.clones, "settle"), (fleet, "start_all"), (fleet.clones, "prewarm"), (journal, "note"))
+class Steps(Watcher):
+    """Notes when each step of setting up begins."""
+
+    def __init__(self) -> None:
+        """No step has begun."""
+        self.begins: dict[str, float] = {}
+
+    def setup(self, what: str) -> None:
+        """A step, by its first word: copying, starting, warming."""
+        self.begins[what.split()[0]] = time.monotonic()
+
+
+def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, copy: Golden) -> dict[str, float]:
+    """Seconds until all are ready, and what follows until they may be loaded."""
+    steps = Steps()
+    with deployed.opened(node, options, prepared, steps) as (made, live):
         up = deployed.Deployed(options, made, live)
-        with ExitStack() as stack:
-            for owner, name in steps:
-                stack.enter_context(timed(owner, name, spent))
-            began = time.monotonic()
-            made.apply(up.trial({}, ramp=0.0, seconds=1.0))
-            whole = time.monotonic() - began
-        warming = spent.pop("prewarm")
-        found = {"clone_all": spent["clone_all"], "settle": spent["settle"], "journal": spent["note"], "start_all": spent["start_all"]}
-        found["other"] = whole - warming - sum(found.values())
-        return {"ready": whole - warming, **found, "warming (not in it)": warming}
-
-
-@contextmanager
-def timed(owner: Any, name: str, spent: dict[str, float]) -> Iterator[None]:
-    """Add up the seconds that calls of a function take, while the context lasts."""
-    function = getattr(owner, name)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
+        rest(node, copy)
         began = time.monotonic()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            spent[name] = spent.get(name, 0.0) + time.monotonic() - began
-
-    setattr(owner, name, called)
-    try:
-        yield
-    finally:
-        setattr(owner, name, function)
+        made.apply(up.trial({}, ramp=0.0, seconds=1.0))
+        ended = time.monotonic()
+    # Servers are warmed as soon as all of them have answered.
+    copying, starting, ready = (steps.begins[step] for step in ("copying", "starting", "warming"))
+    return {
+        "ready": ready - began,
+        "containers": copying - began,
+        "copies": starting - copying,
+        "starts": ready - starting,
+        "warming and the sync's end": ended - ready,
+    }
 
 
 def bare(node: LocalNode, options: DensityOptions, bin_: str, copy: Golden) -> dict[str, float]:
@@ -196,8 +187,12 @@ def figures(raw: list[dict[str, Any]], databases: int) -> list[Figure]:
 
     ready = [pair["pgherd"]["ready"] for pair in raw]
     made = [
-        ratio(f"{databases} databases ready, pgherd ÷ bare", ready, f"≤ {GOAL}", "until every server has answered; the sync is in it"),
-        ratio("the same without the sync", [pair["pgherd"]["ready"] - pair["pgherd"]["settle"] for pair in raw]),
+        ratio(f"{databases} databases ready, pgherd ÷ bare", ready, f"≤ {GOAL}", "until every server has answered"),
+        ratio(
+            "until they may be loaded, pgherd ÷ bare ready",
+            [pair["pgherd"]["ready"] + pair["pgherd"]["warming and the sync's end"] for pair in raw],
+            note="synced and warmed, which the bare side is not",
+        ),
     ]
     for side, names in (("plain", ("ready", "copies", "starts")), ("pgherd", tuple(raw[0]["pgherd"]))):
         for name in names:

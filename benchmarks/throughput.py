@@ -25,6 +25,7 @@ from pgherd.model.load import Load
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.runner import phases
+from pgherd.runner.watcher import Watcher
 
 GOAL, WIDTH = 0.99, 0.005
 
@@ -46,7 +47,7 @@ def main() -> None:
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
     asked = {"points": (1,), "scale": 1 if options.quick else options.scale, "vcpus": options.vcpus, "clients": options.clients}
-    with deployed.watcher() as progress, deployed.deployed(node, progress, seed=1, **asked) as up:
+    with deployed.deployed(node, Watcher(), seed=1, **asked) as up:
         settings = {
             "seconds": seconds,
             "container": f"{up.options.runtime}, {up.options.vcpus:g} vCPU by {up.options.cpu_mode}",
@@ -57,7 +58,7 @@ def main() -> None:
             "postgres": up.options.pg_version,
             "database settings": up.options.settings,
         }
-        sides = {"plain": lambda: bare(up, node, seconds), "pgherd": lambda: under_pgherd(up, node, seconds, progress)}
+        sides = {"plain": lambda: bare(up, node, seconds), "pgherd": lambda: under_pgherd(up, node, seconds)}
         for side in sides.values():
             side()  # not counted: caches, the first connections
 
@@ -84,7 +85,7 @@ def bare(up: deployed.Deployed, node: deployed.CountedNode, seconds: float) -> d
     return measured(done.stdout, begun, deployed.containers_cpu(node, view), 0.0)
 
 
-def under_pgherd(up: deployed.Deployed, node: deployed.CountedNode, seconds: float, progress: Any) -> dict[str, float]:
+def under_pgherd(up: deployed.Deployed, node: deployed.CountedNode, seconds: float) -> dict[str, float]:
     """The same load as a trial of pgherd. The ramp-up is part of the run: all of it is compared."""
     target = up.targets()[0]
     load = Load(
@@ -99,7 +100,9 @@ def under_pgherd(up: deployed.Deployed, node: deployed.CountedNode, seconds: flo
     scratch = up.fleet.scratch / "trial"
     node.make_dir(str(scratch), mode=0o711)
     view = up.fleet.view()
-    with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
+    with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory, deployed.watcher() as progress:
+        progress.planned(2, 2 * seconds)
+        progress.trial(trial, 1)
         begun = deployed.containers_cpu(node, view)
         played, _ = phases.play(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
         after = deployed.containers_cpu(node, view)

@@ -48,3 +48,13 @@ def test_a_terminal_is_left_as_it_was():
     text = said(terminal=True)
     assert "1,000 tps" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor comes back
+
+
+def test_a_probe_has_readings_instead_of_throughput():
+    out = io.StringIO()
+    probed = Trial.model_validate({"point": {"scale": 10}, "deployment": {"hosts": []}, "phases": [], "probe": "sizes"})
+    with TerminalProgress(Console(file=out, width=120)) as watcher:
+        watcher.planned(1, 0)
+        watcher.trial(probed, 1)
+        watcher.finished(TrialResult(id="0001", trial=probed, started=0, ended=1, probe={"database_bytes": 157 * 2**20}))
+    assert "  0001  scale 10         database 157 MB\n" in out.getvalue()

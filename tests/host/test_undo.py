@@ -43,6 +43,30 @@ def test_a_tree_goes_only_with_its_own_journal(tmp_path: Path) -> None:
     assert RemoveTree(path=str(tree)).play(Scene(NODE, "mine")) is None
 
 
+def test_a_removal_that_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    """The marker may have been the first file to go."""
+    tree = tmp_path / "tree"
+    half_gone = tmp_path / "tree.removed-mine"
+    (half_gone / "data").mkdir(parents=True)
+    assert RemoveTree(path=str(tree)).play(Scene(NODE, "other")) is None
+    assert RemoveTree(path=str(tree)).play(Scene(NODE, "mine")) == f"removed {tree}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_that_still_work_in_a_tree_are_waited_for_and_others_left_alone(tmp_path: Path) -> None:
+    tree = tmp_path / "tree[1]"
+    (tree / "data").mkdir(parents=True)
+    (tree / MARKER).write_text("mine")
+    program = tmp_path / "postgres"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "0.5"], cwd=tree / "data") as server, subprocess.Popen(["sleep", "60"], cwd=tree) as shell:
+        assert processes.working_in(NODE, str(tree), ["postgres"]) == [server.pid]
+        assert RemoveTree(path=str(tree)).play(Scene(NODE, "mine")) == f"removed {tree}"
+        assert server.wait() == 0, "it ended by itself"
+        assert shell.poll() is None
+        shell.kill()
+
+
 def test_an_empty_tree_without_marker_goes(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     assert RemoveTree(path=str(tmp_path / "tree")).play(Scene(NODE, "mine")) is not None

@@ -220,7 +220,7 @@ def _empty_groups() -> Iterator[Path]:
 def _orphaned_sockets() -> Iterator[Path]:
     """Socket directories whose journal nobody has open."""
     places = [Path("/run"), Path("/tmp"), *map(Path, filter(None, [os.environ.get("XDG_RUNTIME_DIR")]))]
-    found = [path for place in places for path in place.glob("pgherd-*") if _SOCKETS.fullmatch(path.name)]
+    found = [path for place in places for path in place.glob("pgherd-*") if _SOCKETS.match(path.name)]
     if not found:
         return
     held = set()

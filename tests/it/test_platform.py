@@ -79,17 +79,18 @@ def compared(pgherd, account: Path, name: str) -> None:
     for result in results:
         (phase,) = result.phases
         seen = phase.metrics[f"platform:{name}"]["cpu.usage"]
-        # Both are cut at instants up to a second apart: over 4 s that is well within a fifth.
+        # Both are cut at instants up to a second apart: over 3 s that is well within a fifth.
         assert seen == pytest.approx(own_account(account, phase.start, phase.end), rel=0.2)
     row = next(row for row in directory.record().analysis.tables["cpu"] if row["databases"] == 1)
     part = row[f"platform.{name}"]
     assert part.unit == "cores" and 0.02 < part.value < 0.6
-    assert part.value <= row["platform"].value * 1.2 or row["platform"].value is None
+    whole = row["platform"].value  # not seen where the runtime does not count its containers' CPU
+    assert whole is None or part.value <= whole * 1.2
 
 
 def test_a_process_by_its_name(pgherd, busy):
     process, account = busy
-    ended = pgherd.density("--points", "1", "--seconds", "4s", "--budget", "1s", "--platform", f"process={NAME}")
+    ended = pgherd.density("--points", "1", "--seconds", "3s", "--budget", "1s", "--platform", f"process={NAME}")
     assert ended.code in (0, 1), ended
     compared(pgherd, account, NAME)
     (trial, *_) = sorted(pgherd.run.glob("trials/*"))
@@ -101,9 +102,9 @@ def test_a_process_by_its_name(pgherd, busy):
 def test_a_control_group(pgherd, busy, group):
     _, account = busy
     ended = pgherd.density(
-        "--points", "1", "--seconds", "4s", "--budget", "1s", "--platform", f"cgroup={group}", "--platform", f"process={NAME}x"
+        "--points", "1", "--seconds", "3s", "--budget", "1s", "--platform", f"cgroup={group}", "--platform", f"process={NAME}x"
     )
-    assert ended.code == 2 and f"no process has this name now" in ended.message
-    ended = pgherd.density("--points", "1", "--seconds", "4s", "--budget", "1s", "--platform", f"cgroup={group}")
+    assert ended.code == 2 and "no process has this name now" in ended.message
+    ended = pgherd.density("--points", "1", "--seconds", "3s", "--budget", "1s", "--platform", f"cgroup={group}")
     assert ended.code in (0, 1), ended
     compared(pgherd, account, group.strip("/"))

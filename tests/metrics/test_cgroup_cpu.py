@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.metrics.cgroup_cpu import SAMPLER
 from pgherd.metrics.cpu import TICKS
-from pgherd.metrics.sampler import ContainerView, View
+from pgherd.metrics.sampler import ContainerView, GroupView, View
 
 A = "container:a"
 
@@ -36,3 +36,9 @@ def test_takes_v1_where_a_container_has_both() -> None:
     hybrid = ContainerView("a", {"cpu": "/c/a", "cpuacct": "/x/a", "memory": "/m/a", "v2": "/u/a"})
     found = SAMPLER.sources(View([hybrid, ContainerView("b", {"v2": "/u/b"}), ContainerView("c", pids=[1])]))
     assert [source.where for source in found] == ["/x/a/cpuacct.usage", "/x/a/cpuacct.stat", "/c/a/cpu.stat", "/u/b/cpu.stat"]
+
+
+def test_other_groups_are_read_for_their_usage_only() -> None:
+    groups = [GroupView("platform:a", {"cpuacct": "/x/a"}), GroupView("platform:b", {"v2": "/u/b"}), GroupView("platform:c", {})]
+    found = [(source.entity, source.where, source.tag) for source in SAMPLER.sources(View(groups=groups))]
+    assert found == [("platform:a", "/x/a/cpuacct.usage", "v1 usage"), ("platform:b", "/u/b/cpu.stat", "v2")]

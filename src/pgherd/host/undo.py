@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, field_validator
 
 from pgherd.host import processes, shared_memory
 from pgherd.model.base import Model
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Command, Node
 
 MARKER = ".pgherd"
 """Name of the file that says which journal made a directory."""
@@ -157,7 +157,8 @@ class RemoveTree(Model):
     """Remove a directory that this journal's run made.
 
     It, or a directory around it, must hold the marker file with the journal's identifier; an empty directory without
-    one may go too (the marker is written just after the directory).
+    one may go too (the marker is written just after the directory). Before anything in it is removed it gets a name that
+    says whose it is: a removal cut short could have taken the marker first.
     """
 
     rank: ClassVar[int] = 4
@@ -172,17 +173,21 @@ class RemoveTree(Model):
     def play(self, scene: Scene) -> str | None:
         """Refuses (OSError) what carries no marker of this journal."""
         node = scene.node
-        if not node.exists(self.path):
+        doomed = f"{self.path}.removed-{scene.journal}"
+        if not node.exists(self.path) and not node.exists(doomed):
             return None
-        if not self._marked(scene):
+        if node.exists(self.path) and not self._marked(scene):
             if node.listdir(self.path):
                 raise OSError(
                     f"{self.path} carries no {MARKER} file of this run, so it is left alone; remove it by hand if it is not needed"
                 )
             node.remove_dir(self.path)
-        else:
+        elif node.exists(self.path):
             end_in(node, self.path)
-            node.remove_tree(self.path)
+            moved = node.run(Command(("mv", "-T", "--", self.path, doomed)))
+            if moved.code:
+                raise OSError(f"{self.path} can't be moved out of the way: {moved.err.strip()}")
+        node.remove_tree(doomed)
         return f"removed {self.path}"
 
     def _marked(self, scene: Scene) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Analysis, Proposal
@@ -29,8 +29,3 @@ class Study(Protocol[Options]):
     def analyse(self, options: Options, results: Sequence[TrialResult]) -> Analysis:
         """Say what the results mean."""
         ...
-
-
-def dump(model: Model) -> dict[str, Any]:
-    """A model as plain JSON-able data, leaving out what is at its default."""
-    return model.model_dump(mode="json", exclude_defaults=True)

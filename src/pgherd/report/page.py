@@ -196,7 +196,7 @@ def timing(record: RunRecord) -> list[tuple[str, str]]:
     """(what, how long), and the share of the wall time that was spent measuring."""
     rows = [(wording.label(name), format_seconds(seconds)) for name, seconds in record.timing.items() if finite(seconds) is not None]
     measured, wall = finite(record.timing.get("measured")), finite(record.timing.get("wall"))
-    if measured is not None and wall:
+    if measured and wall:  # a study of probes has nothing under load
         rows.append(("share of the wall time spent measuring", wording.share(measured / wall)))
     return rows
 

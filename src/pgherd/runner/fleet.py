@@ -87,8 +87,8 @@ class Fleet:
             self._checkpoint(trial)
         except psycopg.Error as error:
             doubtful = next((key for key in self._undos if key not in self._up), None)
-            said = f"; {self._said(doubtful)}" if doubtful else ""
-            raise TrialError(f"server {'/'.join(doubtful or ())} could not be made ready: {str(error).strip()}{said}") from None
+            name, said = (f"server {'/'.join(doubtful)}", f"; {self._said(doubtful)}") if doubtful else ("a server", "")
+            raise TrialError(f"{name} could not be made ready: {str(error).strip()}{said}") from None
         named = platform.watch(self.node, self._session.platform)
         self.watched, self._groups = named.processes, named.groups
         return self, transition.summary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,13 +112,21 @@ def execute(
         if isinstance(error, KeyboardInterrupt) or interruption.asked():
             _closed(directory, record, "interrupted", "interrupted by the user")
             raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            text = f"the disk is full ({error.filename or directory.path}); free some space, then 'pgherd resume {directory.name}'"
+        if _disk_full(error):
+            place = (isinstance(error, OSError) and error.filename) or directory.path
+            text = f"the disk is full ({place}); free some space, then 'pgherd resume {directory.name}'"
             _closed(directory, record, "failed", text)
             raise PgherdError(text) from None
         _closed(directory, record, "failed", str(error))
         raise
     return _closed(directory, record, "finished", None)
+
+
+def _disk_full(error: BaseException) -> bool:
+    """As the operating system says it, or a library that only passes on its words."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return not isinstance(error, PgherdError) and os.strerror(errno.ENOSPC) in str(error)
 
 
 def _closed(directory: RunDirectory, record: RunRecord, state: str, error: str | None) -> RunRecord:

@@ -136,15 +136,15 @@ def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: 
     assert found.figures["models"]["best"] == "linear"
 
 
-def test_cpu_per_transaction_where_the_quota_hides_it(options: Build, simulate: Any) -> None:
-    """Throughput is straight by the quota, yet every transaction costs more CPU: only efficiency_cpu shows it."""
-    given = options()
+def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: Any) -> None:
+    """Throughput is straight by the rate, yet every transaction costs more CPU: only efficiency_cpu shows it."""
+    given = options(rate=3000)
     results, _ = simulate(given).until_stop()
     for result in results:
         n = result.trial.point["databases"]
         for entity, metrics in result.phases[0].metrics.items():
             if entity.startswith("container:"):
-                metrics["cpu.usage"] *= 1 + 0.02 * (n - 1)
+                metrics["cpu.usage"] *= 0.2 * (1 + 0.02 * (n - 1))
     found = STUDY.analyse(given, results)
     assert row(found, 6)["efficiency"].value == pytest.approx(1, abs=0.02)
     assert row(found, 6)["efficiency_cpu"].value == pytest.approx(1 / 1.1, abs=0.02)
@@ -278,8 +278,9 @@ def test_a_host_that_others_fill_is_not_full_of_databases(options: Build, simula
         host = result.phases[0].metrics["host"]
         host["cpu.user"], host["cpu.idle"] = host["cpu.user"] + host["cpu.idle"], 0.0
     few = [result for result in results if result.trial.point["databases"] <= 5]
-    assert "used outside the containers" in STUDY.analyse(given, few).answer
-    assert "used outside the containers" not in STUDY.analyse(given, simulate(given).until_stop()[0]).answer
+    assert "but 0.75 of its 2 cores are used outside the containers" in STUDY.analyse(given, few).answer
+    assert "CPU-bound" not in STUDY.analyse(given, few).answer
+    assert "the host is full from 8 databases on" in STUDY.analyse(given, results).answer
 
 
 def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:

@@ -38,6 +38,7 @@ def test_below_a_full_host_a_quota_bounds_nothing(options: Build, simulate: Any)
     assert "no bound" in found["overhead_inferred"].note
     assert "upper bound" not in found["overhead_inferred"].note
     assert "75 % of the cores" in found["overhead_direct"].note
+    assert "no bound: the rate" in evidence(options(rate=1000), simulate(options(rate=1000)))["overhead_inferred"].note
 
 
 def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: Any) -> None:

@@ -166,11 +166,14 @@ def _limit(line: Curve) -> str:
     """What limits it, as far as the points show."""
     largest = line.points[-1]
     quota = [point.databases for point in line.points if point.limited_by == "quota"]
-    full = [point.databases for point in line.points if point.limited_by == "host"]
-    others = _shared(largest, line.options.thresholds.foreign_cpu)
+    full = [point for point in line.points if point.limited_by == "host"]
+    own = [point.databases for point in full if not _outside(point, line.options.thresholds.foreign_cpu)]
+    outside = _outside(largest, line.options.thresholds.foreign_cpu)
     given = "CPU quota" if line.options.cpu_mode == "quota" else "own CPUs"
     clauses = {
-        "host": f"it is CPU-bound: the host is full from {plural(full[0] if full else largest.databases)} on{others}",
+        "host": f"the host is full, but {outside} cores are used outside the containers"
+        if outside
+        else f"it is CPU-bound: the host is full from {plural(own[0] if own else largest.databases)} on",
         "quota": f"each database is limited by its {given}, and the host is not yet full",
         "rate": "every database met its rate",
         "storage": "the limit is storage",
@@ -184,11 +187,11 @@ def _limit(line: Curve) -> str:
     return text
 
 
-def _shared(point: Point, limit: float) -> str:
-    """How much of a full host others had, where that is too much to call it full of databases."""
+def _outside(point: Point, limit: float) -> str:
+    """The cores that others used, where they are more than this share of the host: then databases alone did not fill it."""
     parts = [(o.cpu.platform, o.cpu.total) for o in point.used if o.cpu.platform is not None and o.cpu.total]
     outside, total = (sum(values) / len(parts) for values in zip(*parts, strict=True)) if parts else (0.0, 0.0)
-    return f", {outside:.2g} of its {total:.2g} cores used outside the containers" if outside > limit * total else ""
+    return f"{outside:.2g} of its {total:.2g}" if outside > limit * total else ""
 
 
 def _numbers(databases: Sequence[str]) -> str:

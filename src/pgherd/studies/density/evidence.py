@@ -40,9 +40,11 @@ def _overhead_inferred(line: Curve) -> dict[str, Finding]:
     """1 − measured / perfect at 80 % of saturation, as a share and in cores."""
     given = {"experiment": "E2", "published": published.OVERHEAD_INFERRED}
     bound = "an upper bound: boosting clocks of one database alone and contention between databases are in it"
-    if line.options.cpu_mode == "quota" and _point_at(line, OVERHEAD_AT).limited_by == "quota":
-        # What the platform takes comes out of cores that the quotas leave idle.
-        bound = "no bound: a CPU quota limits the databases there, so that nothing is missing however much the platform takes"
+    limit = _point_at(line, OVERHEAD_AT).limited_by
+    if limit == "rate" or (limit == "quota" and line.options.cpu_mode == "quota"):
+        # What the platform takes comes out of cores that the databases leave idle.
+        what = "the rate" if limit == "rate" else "a CPU quota"
+        bound = f"no bound: {what} limits the databases there, so that nothing is missing however much the platform takes"
     estimate, where = line.efficiency_at(OVERHEAD_AT, line.basis)
     if estimate is None:
         return {

@@ -1,0 +1,44 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from pgherd.cli.trial import readings, show_trial
+from pgherd.store.run_directory import RunDirectory
+from pgherd.studies.sizes import STUDY, SizesOptions
+
+
+def shown(result, path="/runs/r/trials/0001"):
+    out = io.StringIO()
+    show_trial(Console(file=out, width=200), result, path, "r")
+    return out.getvalue()
+
+
+@pytest.fixture
+def result(runs, name):
+    return RunDirectory(runs / name).results()[0]
+
+
+def test_targets_verdicts_and_files_are_shown(result):
+    text = shown(result)
+    for target in result.phases[0].targets:
+        assert target.target in text
+    for verdict in result.verdicts:
+        assert verdict.check in text
+    assert "Raw files: /runs/r/trials/0001" in text
+    assert f"pgherd show r {int(result.id)} --commands > repeat.sh; sh repeat.sh" in text
+
+
+def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):
+    text = shown(result.model_copy(update={"error": "a [server] died", "phases": [], "verdicts": []}))
+    assert "It could not be finished: a [server] died" in text and "--commands" not in text
+
+
+def test_a_probe_is_shown_by_its_readings(result):
+    (trial,) = STUDY.propose(SizesOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
+    text = shown(result.model_copy(update={"trial": trial, "phases": [], "verdicts": [], "probe": {"database_bytes": 157 * 2**20}}))
+    assert "Probe 'sizes': database 157 MB." in text
+
+
+def test_readings_are_written_in_their_unit():
+    assert readings({"database_bytes": 1536.0, "free_space_bytes": 2**30, "ratio": 2.13}) == "database 1.5 kB, free space 1 GB, ratio 2.13"

@@ -1,0 +1,211 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import interruption
+from pgherd.model.base import Model
+from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.finding import Analysis, Proposal
+from pgherd.model.result import PhaseResult
+from pgherd.model.run import RunRecord
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.trial import Trial
+from pgherd.node.local import LocalNode
+from pgherd.runner import loop
+from pgherd.runner.watcher import Watcher
+from pgherd.store.run_directory import RunDirectory
+
+
+def trial(repeat):
+    return Trial.model_validate(
+        {"point": {"databases": 1}, "repeat": repeat, "deployment": {"hosts": []}, "phases": [{"name": "p", "seconds": 1, "loads": {}}]}
+    )
+
+
+class Study:
+    """Wants ``count`` trials, ``batch`` at a time."""
+
+    name, options = "density", Model
+
+    def __init__(self, count=3, batch=2):
+        self.count, self.batch = count, batch
+
+    def propose(self, options, results):
+        done = len(results)
+        if done >= self.count:
+            return Proposal(stop="enough")
+        return Proposal(trials=tuple(trial(number) for number in range(done, min(done + self.batch, self.count))))
+
+    def analyse(self, options, results):
+        return Analysis(answer=f"{len(results)} trials", grade="A")
+
+
+class Bench:
+    """Does nothing; ``troubles`` maps a trial's repeat to what is raised when it is brought about."""
+
+    def __init__(self, scratch: Path, troubles=()):
+        self.node, self.facts, self.scratch, self.watched = LocalNode(), None, scratch, []
+        self.troubles = dict(troubles)
+        self.distrusted = 0
+
+    def apply(self, trial):
+        if trial.repeat in self.troubles:
+            raise self.troubles[trial.repeat]
+        return self, "1 kept"
+
+    def settings(self):
+        return {"work_mem": "8MB"}
+
+    def distrust(self):
+        self.distrusted += 1
+
+
+@pytest.fixture(autouse=True)
+def _played(monkeypatch):
+    """Phases take no time, and leave a file as a spool would."""
+
+    def play(node, trial, stage, directory, scratch, watcher, watched):
+        (directory / "raw").write_text(f"of repeat {trial.repeat}")
+        return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
+
+    monkeypatch.setattr(loop.phases, "play", play)
+    monkeypatch.setattr(loop.verdicts, "judge", lambda *_: [])
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = RunDirectory.create(tmp_path / "runs", "density")
+    directory.save(RunRecord(run=directory.name, study="density", options={}, started=1.0, pgherd="0"))
+    return directory
+
+
+def execute(run, tmp_path, study=None, troubles=(), bench=None):
+    bench = bench or Bench(tmp_path / "scratch", troubles)
+    return loop.execute(run, run.record(), study or Study(), Model(), bench, Thresholds(), Watcher())
+
+
+def test_all_proposals_are_run_and_logged(run, tmp_path):
+    record = execute(run, tmp_path)
+    assert record == run.record()
+    assert record.state == "finished" and record.error is None and record.analysis.answer == "3 trials"
+    assert [result.id for result in run.results()] == ["0001", "0002", "0003"]
+    assert [(entry.after, entry.trials, entry.stop) for entry in record.proposals] == [
+        (0, ["databases=1#0", "databases=1#1"], None),
+        (2, ["databases=1#2"], None),
+        (3, [], "enough"),
+    ]
+    assert record.timing["measured"] == 3.0 and record.settings == {"work_mem": "8MB"}
+    assert not list((tmp_path / "scratch").glob("*")), "what drivers wrote there has been moved or is not wanted"
+
+
+def _bytes(run):
+    return {path: path.read_bytes() for path in run.path.glob("trials/*/*")}
+
+
+def test_an_interrupted_run_goes_on_where_it_ended(run, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, tmp_path, troubles={2: KeyboardInterrupt()})
+    assert run.record().state == "interrupted" and run.record().error == "interrupted by the user"
+    assert not list(run.path.glob("trials/*.partial"))
+    before = _bytes(run)
+    assert len(before) == 4
+    record = execute(run, tmp_path)
+    assert record.state == "finished" and record.error is None
+    assert [result.trial.repeat for result in run.results()] == [0, 1, 2]
+    assert {path: data for path, data in _bytes(run).items() if path in before} == before
+    assert [entry.after for entry in record.proposals] == [0, 2, 2, 3]
+
+
+def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
+    bench = Bench(tmp_path / "scratch", {1: TrialError("the server died\nits last words")})
+    record = execute(run, tmp_path, bench=bench)
+    results = run.results()
+    assert record.state == "finished"
+    assert [result.error for result in results] == [None, "the server died\nits last words", None]
+    assert results[1].tainted and not results[1].phases
+    assert bench.distrusted == 1, "what is up is not to be taken for healthy"
+
+
+def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):
+    with pytest.raises(PgherdError, match="3 trials in a row could not be finished; the last said: no 2"):
+        execute(run, tmp_path, Study(9, 9), {number: TrialError(f"no {number}") for number in range(9)})
+    assert run.record().state == "failed" and "no 2" in run.record().error
+    assert len(run.results()) == 3
+
+
+def test_failures_among_successes_do_not_end_it(run, tmp_path):
+    failing = {number: TrialError("no") for number in range(9) if number % 3}
+    assert execute(run, tmp_path, Study(9, 9), failing).state == "finished"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/runs/spool.jsonl"),
+        OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
+        RuntimeError("IO Error: Could not write file: No space left on device"),
+    ],
+)
+def test_a_full_disk_ends_it_and_says_how_to_go_on(run, tmp_path, error):
+    with pytest.raises(PgherdError, match=rf"the disk is full \(.*\); free some space, then 'pgherd resume {run.name}'"):
+        execute(run, tmp_path, troubles={1: error})
+    assert run.record().state == "failed" and "the disk is full" in run.record().error
+    assert [result.id for result in run.results()] == ["0001"]
+    assert not list(run.path.glob("trials/*.partial"))
+
+
+def test_why_it_ended_is_told_even_where_it_cannot_be_written(run, tmp_path, monkeypatch):
+    bench = Bench(tmp_path / "scratch", {0: OSError(errno.ENOSPC, "No space left on device")})
+    saved = run.save
+
+    def save(record):
+        if record.state == "failed":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        saved(record)
+
+    monkeypatch.setattr(run, "save", save)
+    with pytest.raises(PgherdError, match="the disk is full"):
+        execute(run, tmp_path, bench=bench)
+    assert run.record().state == "running", "which 'pgherd runs' shows as killed, and resume goes on with"
+
+
+def test_a_defect_is_recorded_and_not_swallowed(run, tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        execute(run, tmp_path, troubles={1: ZeroDivisionError("of mine")})
+    assert run.record().state == "failed" and run.record().error == "of mine"
+
+
+def test_an_analysis_that_fails_does_not_leave_the_run_running(run, tmp_path):
+    study = Study()
+    study.analyse = lambda options, results: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        execute(run, tmp_path, study)
+    assert run.record().state == "failed" and len(run.results()) == 3
+
+
+def test_a_trial_that_failed_because_of_a_signal_is_no_failed_trial(run, tmp_path, monkeypatch):
+    """Such as a library's own error for an interrupted call."""
+    bench = Bench(tmp_path / "scratch", {1: TrialError("the query was cancelled")})
+    apply = bench.apply
+
+    def interrupted(trial):
+        monkeypatch.setattr(interruption, "_asked", trial.repeat == 1)
+        return apply(trial)
+
+    bench.apply = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, tmp_path, bench=bench)
+    assert run.record().state == "interrupted" and len(run.results()) == 1
+
+
+def test_numbers_go_on_beyond_those_that_are_there(run, tmp_path):
+    """A trial that cannot be read may have been removed by hand, as the message of 'show' says."""
+    execute(run, tmp_path)
+    for file in (run.path / "trials/0002").iterdir():
+        file.unlink()
+    (run.path / "trials/0002").rmdir()
+    study = Study(4, 1)
+    execute(run, tmp_path, study)
+    assert [result.id for result in run.results()] == ["0001", "0003", "0004", "0005"]

@@ -1,0 +1,94 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import reservation
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.run import Surroundings
+from pgherd.node.local import LocalNode
+from pgherd.runner.session import session
+from pgherd.runner.watcher import Watcher
+
+NODE = LocalNode()
+RUN = "20260101-000000-density-ab12"
+GB = 2**30
+
+
+class Noted(Watcher):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+def places(monkeypatch, tmp_path):
+    """State and cache of the test's own, in a directory that the servers' account can enter."""
+    for path in (tmp_path, *tmp_path.parents):
+        if path.is_relative_to("/tmp") and path != Path("/tmp") and path.stat().st_uid == os.geteuid():
+            monkeypatch.context()
+            path.chmod(path.stat().st_mode | 0o011)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def surroundings(**changes):
+    return Surroundings(**{"runtime": "process", "cores": gather(NODE).cores, "memory": GB} | changes)
+
+
+def left(places):
+    found = [path for pattern in ("cache/pgherd/work/*", "state/pgherd/*/*.json*") for path in places.glob(pattern)]
+    return found
+
+
+def test_what_a_run_holds_goes_with_it(places):
+    with session(NODE, RUN, surroundings(), Watcher()) as opened:
+        assert opened.runtime.name == "process"
+        assert opened.work.is_relative_to(places / "cache/pgherd/work") and opened.sockets.is_dir()
+        (opened.work / "data").mkdir()
+        (held,) = reservation.live(places / "state/pgherd")
+        assert held.run == RUN and held.memory == GB and held.cores is None, "all cores are the whole host"
+        sockets = opened.sockets
+    assert not left(places) and not sockets.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CapabilityError("no"), ZeroDivisionError])
+def test_whatever_ends_it(places, error):
+    with pytest.raises(error if isinstance(error, type) else type(error)), session(NODE, RUN, surroundings(), Watcher()) as opened:
+        sockets = opened.sockets
+        raise error
+    assert not left(places) and not sockets.exists()
+
+
+def test_a_budget_that_does_not_fit_is_refused_before_anything_is_made(places):
+    facts = gather(NODE)
+    with session(NODE, RUN, surroundings(memory=GB), Watcher()):
+        with (
+            pytest.raises(CapabilityError, match=f"do not fit beside what is running: run {RUN} .pid {os.getpid()}. holds all cores and 1 GB"),
+            session(NODE, "20260101-000001-density-cd34", surroundings(memory=facts.memory // 2), Watcher()),
+        ):
+            raise AssertionError
+        assert len(left(places)) == 3, "work directory, journal and reservation of the first"
+    assert not left(places)
+
+
+def test_an_account_that_is_not_there(places):
+    with pytest.raises(UsageError, match="no account 'nobody-of-that-name'"), session(NODE, RUN, surroundings(run_as="nobody-of-that-name"), Watcher()):
+        raise AssertionError
+    assert not left(places)
+
+
+def test_what_cannot_be_taken_back_is_said_and_stays_in_the_journal(places, monkeypatch):
+    watcher = Noted()
+    with session(NODE, RUN, surroundings(), watcher) as opened:
+        (opened.work / ".pgherd").write_text("of another journal")
+    assert any(note.startswith("warning: not undone: ") and "'pgherd clean' tries again" in note for note in watcher.notes)
+    (journal,) = places.glob("state/pgherd/journal/*.jsonl")
+    (work,) = places.glob("cache/pgherd/work/*")
+    (work / ".pgherd").write_text(Journal.open(NODE, places / "other", "x").id)
+    assert journal.exists()
