@@ -56,32 +56,27 @@ def main() -> None:
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
     asked, prepared = deployed.complete(node, points=(databases,), scale=scale, seed=1)
-    with deployed.watcher() as progress:
-        with deployed.opened(node, asked, prepared, progress) as (_, live):
-            server = next(deployment(asked).servers())[2]
-            installation = runnable(node, asked.pg_bin, asked.pg_version, live)
-            sockets = live.sockets / "g"
-            node.make_dir(str(sockets), mode=0o700, user=live.account)
-            contents = fillings(node, server.databases)
-            copy = golden.ensure(
-                node, installation, contents, account=live.account, cache_dir=str(live.cache), socket_dir=str(sockets), say=progress.setup
-            )
-        bin_ = installation.bin
-        sides = {"plain": lambda: bare(node, asked, bin_, copy), "pgherd": lambda: by_pgherd(node, asked, prepared, progress, copy)}
+    with deployed.opened(node, asked, prepared, Watcher()) as (_, live):
+        server = next(deployment(asked).servers())[2]
+        installation = runnable(node, asked.pg_bin, asked.pg_version, live)
+        sockets = str(live.sockets / "g")
+        node.make_dir(sockets, mode=0o700, user=live.account)
+        contents = fillings(node, server.databases)
+        copy = golden.ensure(node, installation, contents, account=live.account, cache_dir=str(live.cache), socket_dir=sockets)
+    sides = {"plain": lambda: bare(node, asked, installation.bin, copy), "pgherd": lambda: by_pgherd(node, asked, prepared, copy)}
+    sides["plain"]()  # not counted: a virtual machine is slow on memory that it touches for the first time
 
-        sides["plain"]()  # not counted: a virtual machine is slow on memory that it touches for the first time
+    def said(number: int, pair: dict[str, dict[str, float]]) -> bool:
+        raw.append(pair)
+        ours, plain = pair["pgherd"], pair["plain"]
+        steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in ours.items() if name != "ready")
+        outcome.say(
+            f"pair {number}: bare {plain['ready']:.2f} s (copies {plain['copies']:.1f}, starts {plain['starts']:.1f}), "
+            f"pgherd {ours['ready']:.2f} s ({steps}), ratio {ours['ready'] / plain['ready']:.2f}"
+        )
+        return False
 
-        def said(number: int, pair: dict[str, dict[str, float]]) -> bool:
-            raw.append(pair)
-            ours, plain = pair["pgherd"], pair["plain"]
-            steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in ours.items() if name != "ready")
-            outcome.say(
-                f"pair {number}: bare {plain['ready']:.2f} s (copies {plain['copies']:.1f}, starts {plain['starts']:.1f}), "
-                f"pgherd {ours['ready']:.2f} s ({steps}), ratio {ours['ready'] / plain['ready']:.2f}"
-            )
-            return False
-
-        paired.run_pairs(pairs, random.Random(seed), sides, said)
+    paired.run_pairs(pairs, random.Random(seed), sides, said)
     settings = {
         "databases": databases,
         "scale": scale,

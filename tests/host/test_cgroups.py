@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_base
-from pgherd.host.cgroups import HostGroup, Limits, quota_us
+from pgherd.host.cgroups import HostGroup, Limits, oom_kills, quota_us
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError
 
@@ -146,3 +146,18 @@ def test_quota(cores: float, quota: int) -> None:
 def test_a_quota_below_what_the_kernel_takes() -> None:
     with pytest.raises(CapabilityError, match=r"0\.005.*0\.01"):
         quota_us(0.005)
+
+
+@pytest.mark.parametrize(
+    ("controller", "file", "text", "kills"),
+    [
+        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", 3),
+        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0),  # before Linux 4.13
+        ("v2", "memory.events", "low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n", 2),
+        ("v2", "other", "", 0),
+    ],
+)
+def test_processes_killed_for_memory_are_counted(tmp_path: Path, fake, controller: str, file: str, text: str, kills: int) -> None:
+    node = fake.FakeNode(tmp_path, {f"/g/{file}": text})
+    assert oom_kills(node, {controller: "/g"}) == kills
+    assert oom_kills(node, {}) == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,10 +79,8 @@ def test_an_interrupt_that_a_library_turned_into_its_own_error_is_one_again() ->
 
 def test_an_interrupt_that_got_lost_is_insisted_upon() -> None:
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             send(signal.SIGINT)
-        except KeyboardInterrupt:
-            pass
         interruption.insist()
 
 

@@ -53,10 +53,12 @@ def test_kill_9_then_clean_leaves_nothing(tmp_path: Path) -> None:
         said = clean(NODE, tmp_path / "state")
         assert said == [f"left run doomed alone: it is running (pid {process.pid})"]
         assert (tmp_path / "work/data").is_dir()
+        assert journals.running(NODE, tmp_path / "state") == ["doomed"]
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    assert journals.running(NODE, tmp_path / "state") == []
     said = clean(NODE, tmp_path / "state")
     assert said == [
         f"ended process {child} (run doomed)",
@@ -206,3 +208,37 @@ def test_an_unwritable_state_directory(tmp_path: Path) -> None:
 
 def test_nothing_to_clean_without_a_state_directory(tmp_path: Path) -> None:
     assert clean(NODE, tmp_path / "missing") == []
+
+
+def test_ctrl_c_waits_until_all_is_taken_back(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from pgherd.host import interruption
+from pgherd.host.journal import Journal
+from pgherd.host.undo import RemoveTree
+from pgherd.node.local import LocalNode
+base = Path(sys.argv[1])
+play = RemoveTree.play
+def interrupted(self, scene):
+    os.kill(os.getpid(), signal.SIGINT)
+    return play(self, scene)
+RemoveTree.play = interrupted
+with interruption.ended_by_signals():
+    journal = Journal.open(LocalNode(), base / "state", "run")
+    journal.make_tree(str(base / "one"))
+    journal.make_tree(str(base / "two"))
+    try:
+        journal.close()
+        print("not ended")
+    except KeyboardInterrupt:
+        print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.stdout == "ended\n", done.stderr
+    assert not list(tmp_path.glob("[ot][nw]*")) and not list((tmp_path / "state/journal").glob("*.jsonl"))

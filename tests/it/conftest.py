@@ -63,7 +63,11 @@ class Program:
     def start(self, *words: str, through: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start it; its output is read by ``end``. ``through``: a command that starts it in its turn."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
-        environment |= {"XDG_STATE_HOME": str(self.root / "state"), "XDG_CACHE_HOME": str(self.root / "cache"), "PGHERD_RUNS": str(self.runs)}
+        environment |= {
+            "XDG_STATE_HOME": str(self.root / "state"),
+            "XDG_CACHE_HOME": str(self.root / "cache"),
+            "PGHERD_RUNS": str(self.runs),
+        }
         environment |= {"HOME": str(self.root), "COLUMNS": "300"}
         process = subprocess.Popen(
             [*through, *self.prefix, sys.executable, "-P", "-m", "pgherd", *words],
@@ -143,7 +147,9 @@ class Program:
 
     def programs(self, name: str) -> list[int]:
         """Pids of this program's servers (the postmasters only) or drivers."""
-        return [pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1]
+        return [
+            pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1
+        ]
 
     def nothing_left(self) -> None:
         """Fail when the host holds more of ours than before this test; what is just ending is given a moment."""

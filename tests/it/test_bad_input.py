@@ -58,7 +58,9 @@ def _refused(pgherd, ended, code, *said):
 def test_a_script_with_an_sql_error(pgherd, files):
     script = files / "bad.sql"
     script.write_text("\\set id random(1, 10)\nSELECT 1;\nSELEC :id;\n")
-    _refused(pgherd, pgherd.density("--script", str(script)), BAD_USAGE, 'syntax error at or near "SELEC"', str(script), "correct the script")
+    _refused(
+        pgherd, pgherd.density("--script", str(script)), BAD_USAGE, 'syntax error at or near "SELEC"', str(script), "correct the script"
+    )
 
 
 def test_sql_that_fills_the_database_with_an_error(pgherd, files):

@@ -81,7 +81,9 @@ class SmallDisk:
         self.path = path
         path.mkdir()
         script = f"mount -t tmpfs -o size=8g,mode=755 none {path} && echo mounted && exec sleep infinity"
-        self.holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.holder = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.through = ("nsenter", "--mount", "--target", str(self.holder.pid), "--")
         self.seen = Path(f"/proc/{self.holder.pid}/root{path}")
 

@@ -11,6 +11,7 @@ import random
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -109,7 +110,8 @@ def test_ended_by_a_signal_at_a_random_moment(pgherd, seed, number, nth):
 def _handles(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal."""
     try:
-        status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        status = dict(line.split(":", 1) for line in lines if ":" in line)
         return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
     except (OSError, KeyError):
         return False

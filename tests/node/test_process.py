@@ -122,3 +122,15 @@ def test_output_is_not_translated_and_standard_input_is_closed_again(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     assert LocalNode().run(Command(["cat"], stdin=str(file))).out == "a\r\nb\ufffd\n"
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_command_that_wants_to_clean_up_is_told_to_end_first(tmp_path):
+    """It interrupts us itself, once it is able to clean up."""
+    script = f"trap 'echo cleaned > {tmp_path}/said; exit 1' TERM; kill -USR1 $PPID; while :; do sleep 0.05; done"
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            LocalNode().run(Command(["/bin/sh", "-c", script], death_signal="TERM"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (tmp_path / "said").read_text() == "cleaned\n"

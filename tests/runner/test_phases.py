@@ -89,7 +89,10 @@ def trial(*scripts, seconds=0.3, ramp=0.0):
     """One phase for each script, which all targets run."""
     played = [
         Phase.model_construct(
-            name=f"p{number}", ramp=ramp, seconds=seconds, loads={target: Load(driver="shell", options={"script": script}) for target in TARGETS}
+            name=f"p{number}",
+            ramp=ramp,
+            seconds=seconds,
+            loads={target: Load(driver="shell", options={"script": script}) for target in TARGETS},
         )
         for number, script in enumerate(scripts)
     ]

@@ -111,3 +111,30 @@ def test_the_worst_phase_decides():
 
 def test_reads_of_somebody_else_do_not_spoil_a_cached_database():
     assert verdicts(changed("disk:sda", reads=5000.0))["cached"].result == "pass"
+
+
+def test_a_budget_smaller_than_the_host_is_full_when_it_is_used_up():
+    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+    container = Container(name="c1", runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,))
+    half = Deployment(hosts=(Host(cores=0.5, containers=(container,)),))
+    one = trial(("cpu-bound",)).model_copy(update={"deployment": half})
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    metrics = changed("container:c1", cpu__usage=0.5)
+    phase = PhaseResult(phase="a", start=0, end=1, overlap=1, targets=[target], metrics=metrics)
+    assert judge(one, [phase], FACTS, Thresholds(), 0)[0].result == "pass"
+
+
+def test_a_driver_inside_a_small_quota_can_be_the_limit():
+    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+    container = Container(name="c1", runtime="cgroup", vcpus=0.25, cpu_mode="quota", servers=(server,))
+    one = trial(("not-client-bound",))
+    one = one.model_copy(update={"deployment": Deployment(hosts=(Host(cores=4, containers=(container,)),))})
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    phase = PhaseResult(phase="a", start=0, end=1, overlap=1, targets=[target], metrics=changed(f"driver:{TARGET}", cpu__usage=0.24))
+    assert judge(one, [phase], FACTS, Thresholds(), 0)[0].result == "fail"
+
+
+def test_a_device_made_of_others_is_not_counted_again():
+    metrics = GOOD | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
+    verdict = verdicts(metrics, intents=("io-bound",))["io-bound"]
+    assert verdict.result == "fail" and verdict.observed == "0.03 device reads per transaction"

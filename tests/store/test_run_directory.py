@@ -1,10 +1,12 @@
 import json
+import os
+import shutil
 
 import pytest
 
 from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
-from pgherd.model.run import RunRecord
+from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.trial import Trial
 from pgherd.store.run_directory import RunDirectory
 
@@ -109,3 +111,48 @@ def test_saving_replaces_the_record_whole(run):
     run.save(record(run.name).model_copy(update={"state": "finished"}))
     assert json.loads((run.path / "run.json").read_text()) == before | {"state": "finished"}
     assert [path.name for path in run.path.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_a_root_that_cannot_hold_runs_is_said_before_anything_is_made(tmp_path):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file/runs", tmp_path / "file"):
+        with pytest.raises(UsageError, match="file is not a directory; choose another with --runs DIR"):
+            RunDirectory.check_root(root)
+    RunDirectory.check_root(tmp_path / "not/yet/there")
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_run_that_never_began_is_discarded_and_one_that_did_is_not(run):
+    assert not run.begun()
+    proposal = LoggedProposal(at=1.0, after=0, trials=["databases=1#0"])
+    run.save(run.record().model_copy(update={"proposals": [proposal]}))
+    run.discard_unless_begun()
+    assert run.begun() and run.path.exists()
+    run.save(record(run.name))
+    run.begin_trial("0001")
+    run.finish_trial(result(1))
+    run.discard_unless_begun()
+    assert run.path.exists(), "it has a finished trial"
+    shutil.rmtree(run.path / "trials/0001")
+    run.discard_unless_begun()
+    assert not run.path.exists()
+
+
+def test_runs_killed_before_their_record_was_written_are_dropped(run, tmp_path):
+    abandoned = RunDirectory.create(tmp_path, "density")
+    assert RunDirectory.drop_abandoned(tmp_path) == [], "its process may be about to write it"
+    os.utime(abandoned.path, (1, 1))
+    os.utime(run.path, (1, 1))
+    assert RunDirectory.drop_abandoned(tmp_path) == [abandoned.name]
+    assert not abandoned.path.exists() and run.path.exists()
+    assert RunDirectory.drop_abandoned(tmp_path / "missing") == []
+
+
+def test_trials_are_numbered_beyond_those_that_are_there(run):
+    assert run.next_trial() == "0001"
+    run.begin_trial("0001")
+    assert run.next_trial() == "0001", "an unfinished one does not count"
+    run.finish_trial(result(1))
+    run.begin_trial("0003")
+    run.finish_trial(result(3))
+    assert run.next_trial() == "0004"

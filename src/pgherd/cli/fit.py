@@ -111,7 +111,8 @@ def _answer(selection: Selection, findings: dict[str, Finding], largest: float) 
             text += f"throughput grows in proportion up to {largest:g}, and no knee shows in the data"
         case "hinge":
             second = findings["knee_second_slope"]
-            beyond = "falls" if (second.high or 0) < 0 else "rises more slowly" if (second.low or 0) > 0 else "levels off"
+            surely = "falls" if (second.high or 0) < 0 else "rises more slowly"
+            beyond = surely if (second.low or 0) > 0 or (second.high or 0) < 0 else "rises more slowly or not at all"
             text += f"throughput grows in proportion up to a knee at {_with_interval(findings['knee'])} and {beyond} beyond it"
         case _:
             peak = findings["usl_peak"]

@@ -16,12 +16,10 @@ class Thresholds(Model):
     hit_ratio: float = Field(default=0.99, gt=0, le=1, description="least buffer hit ratio of a cached database (share)")
     device_reads: float = Field(default=0.01, ge=0, description="most device reads per transaction of a cached database (reads/tx)")
     client_cpu: float = Field(
-        default=0.90, gt=0, le=1, description="a driver is the limit from this share of its threads' cores on (share)"
+        default=0.90, gt=0, le=1, description="a driver is the limit from this share of the CPU its threads can get (share)"
     )
     rate_met: float = Field(default=0.98, gt=0, le=1, description="least share of the wanted rate that was reached (share)")
-    io_bound: float = Field(
-        default=0.05, ge=0, description="least device reads or block reads per transaction of an I/O-bound load (reads/tx)"
-    )
+    io_bound: float = Field(default=0.05, ge=0, description="least device reads per transaction of an I/O-bound load (reads/tx)")
     steal: float = Field(default=0.02, ge=0, description="most CPU time the hypervisor withheld (share of the host's cores)")
     foreign_cpu: float = Field(default=0.05, ge=0, description="most CPU used outside the experiment (share of the host's cores)")
     clock_jump: float = Field(default=0.05, ge=0, description="most the wall clock may move against the monotonic clock (s)")

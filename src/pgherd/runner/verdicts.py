@@ -13,7 +13,8 @@ from pgherd.model.result import PhaseResult
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Intent, Trial
 
-_BUSY = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
+# Devices that pass on to others what they are asked: counting them too would count a read twice.
+_STACKED = ("disk:dm-", "disk:md", "disk:loop", "disk:zram")
 
 
 def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Verdict]:
@@ -71,15 +72,20 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
 
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
-    busy = _host(phase, *_BUSY)
+    busy = phase.busy_cores()
     cores = facts.logical_cpus or facts.cores
     steal = _host(phase, "cpu.steal") or 0.0
     full = None if busy is None else (busy + steal) / cores
     shares: dict[str, float] = {}
+    loaded = 0.0
     for name, vcpus in _loaded_containers(trial, number):
         used = phase.metrics.get(f"container:{name}", {}).get("cpu.usage")
+        loaded += used or 0.0
         if used is not None and vcpus is not None:
             shares[name] = used / vcpus
+    budget = _budget(trial, facts)
+    if budget < cores:  # a part of the host was given: it is full when the containers have used that up
+        full = max(full or 0.0, loaded / budget)
     seen = f"host at {full:.1%}" if full is not None else "host CPU not seen"
     if shares:
         lowest = min(shares, key=lambda name: shares[name])
@@ -102,8 +108,10 @@ def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[st
 
 
 def _device_reads(phase: PhaseResult) -> float | None:
-    disks = [metrics["reads"] for entity, metrics in phase.metrics.items() if entity.startswith("disk:") and "reads" in metrics]
-    return sum(disks) if disks else None
+    """Reads per second of all devices that are not made of others; of all, where there are no others (a container)."""
+    disks = {entity: metrics["reads"] for entity, metrics in phase.metrics.items() if entity.startswith("disk:") and "reads" in metrics}
+    plain = [reads for entity, reads in disks.items() if not entity.startswith(_STACKED)]
+    return sum(plain or disks.values()) if disks else None
 
 
 def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
@@ -135,13 +143,16 @@ def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
 
 
 def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"every driver below {limits.client_cpu:.0%} of its threads' cores"
+    wanted = f"every driver below {limits.client_cpu:.0%} of what its threads can get"
     loads = trial.phases[number].loads
+    given = dict(_loaded_containers(trial, number))
     shares = {}
     for target in phase.targets:
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
+        load = loads[target.target]
+        vcpus = given.get(target.target.split("/")[1]) if load.place == "inside" and "/" in target.target else None
         if used is not None:
-            shares[target.target] = used / loads[target.target].threads
+            shares[target.target] = used / min(load.threads, vcpus or load.threads)
     if len(shares) < len(phase.targets) or not shares:
         return _verdict("not-client-bound", None, "drivers' CPU not seen", wanted, "it could not be read", intent=True)
     highest = max(shares, key=lambda name: shares[name])
@@ -187,7 +198,7 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
 
 def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
-    busy = _host(phase, *_BUSY)
+    busy = phase.busy_cores()
     ours = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
     if busy is None or not ours:
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
