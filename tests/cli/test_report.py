@@ -39,7 +39,7 @@ def test_a_run_without_trials_has_no_report(tmp_path, runs, name, capsys):
 
 def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, capsys):
     directory = RunDirectory(runs / name)
-    record = directory.record()
+    record = directory.record().model_copy(update={"pgherd": "99.0"})
     directory.save(record.model_copy(update={"options": {"from": "the future"}}))
     assert run(["report", name, "--runs", str(runs)]) == 0
     assert directory.record().analysis == record.analysis

@@ -17,7 +17,7 @@ from pgherd.runner.watcher import Watcher
 # A trial costs this much beside its ramps and periods until we have seen better (start, stop, parse, store; seconds).
 _OVERHEAD_GUESS = 0.7
 # Redrawing is work on the host that is being measured.
-_REDRAWS_PER_SECOND = 2
+_REDRAWS_PER_SECOND = 1
 
 
 class TerminalProgress(Watcher):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
+from pgherd import __version__
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
@@ -52,7 +53,13 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
 
 
 def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
-    """The record with its results analysed anew; the analysis that it has, where its options are of another version."""
+    """The record with its results analysed anew.
+
+    It keeps the analysis that it has where this version made that of all its results, and where its options are of
+    another version.
+    """
+    if record.analysis is not None and record.state == "finished" and record.pgherd == __version__:
+        return record
     study = study_of(record.study)
     try:
         options = study.options.model_validate(record.options)
