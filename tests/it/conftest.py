@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ class Ended:
         lines = self.err.splitlines()
         told = [index for index, line in enumerate(lines) if line.startswith("pgherd: ")]
         assert len(told) == 1, self.err
-        return "\n".join(lines[told[0] :]).removeprefix("pgherd: ")
+        return "\n".join(lines[told[0] :]).removeprefix("pgherd: ").strip()
 
     def __repr__(self) -> str:
         return f"exit code {self.code}\n{self.out}\n{self.err}"
@@ -54,8 +55,8 @@ class Ended:
 class Program:
     """pgherd with a state directory, a cache and runs of its own, as the account that runs the tests or as another one."""
 
-    def __init__(self, root: Path, runs: Path, prefix: tuple[str, ...] = ()) -> None:
-        self.root, self.runs, self.prefix = root, runs, prefix
+    def __init__(self, root: Path, runs: Path, watch: Watch, prefix: tuple[str, ...] = ()) -> None:
+        self.root, self.runs, self.watch, self.prefix = root, runs, watch, prefix
         self.state, self.cache = root / "state/pgherd", root / "cache/pgherd"
         self.before = Leftovers(self)
         self._running: list[subprocess.Popen[str]] = []
@@ -155,8 +156,44 @@ class Program:
         """Fail when the host holds more of ours than before this test; what is just ending is given a moment."""
         deadline = time.monotonic() + _SETTLING
         while left := self.before.compared_with(Leftovers(self)):
-            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left)
+            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left) + f"\n{self.watch.places}"
             time.sleep(0.1)
+
+
+class Watch(threading.Thread):
+    """Notes whose each piece of PostgreSQL's shared memory is while its server lives: its working directory is the data directory.
+
+    Afterwards nobody can tell, and other servers may come and go on the host meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="watch", daemon=True)
+        self.places: dict[str, str] = {}
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        while not self._done.wait(0.03):
+            self.look()
+
+    def look(self) -> None:
+        for segment in parse_segments(Path("/proc/sysvipc/shm").read_text()):
+            if f"segment {segment.id}" not in self.places:
+                with contextlib.suppress(OSError):
+                    self.places[f"segment {segment.id}"] = os.readlink(f"/proc/{segment.creator}/cwd")
+        new = [path for path in map(str, Path("/dev/shm").glob("PostgreSQL.*")) if path not in self.places]
+        for process in Path("/proc").glob("[0-9]*") if new else ():
+            with contextlib.suppress(OSError):
+                if (process / "comm").read_text() == "postgres\n":
+                    maps = (process / "maps").read_text()
+                    self.places |= {path: os.readlink(process / "cwd") for path in new if path in maps}
+
+    def others(self, name: str, root: str) -> bool:
+        """Whether it is known to belong to somebody else."""
+        return name in self.places and not self.places[name].startswith(f"{root}/")
+
+    def end(self) -> None:
+        self._done.set()
+        self.join()
 
 
 class Leftovers:
@@ -173,8 +210,8 @@ class Leftovers:
         self.found |= {f"control group {path}" for path in _empty_groups()}
         self.found |= {f"sockets {path}" for path in _orphaned_sockets()}
         segments = parse_segments(Path("/proc/sysvipc/shm").read_text())
-        self.found |= {f"shared memory segment {segment.id}" for segment in segments if segment.attached == 0}
-        self.found |= {f"shared memory {path}" for path in _unmapped()}
+        shared = {f"segment {segment.id}" for segment in segments if segment.attached == 0} | {str(path) for path in _unmapped()}
+        self.found |= {f"shared memory {name}" for name in shared if not program.watch.others(name, root)}
         self.found |= {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if root in line}
         patterns = ("cache/pgherd/work/*", "cache/pgherd/golden/.unfinished-*", "cache/pgherd/*.unfinished-*")
         patterns += ("state/pgherd/journal/*.jsonl", "state/pgherd/reservations/*.json")
@@ -263,21 +300,30 @@ def _place() -> Iterator[Path]:
     shutil.rmtree(root)
 
 
+@pytest.fixture(scope="session")
+def _watch() -> Iterator[Watch]:
+    watch = Watch()
+    watch.look()
+    watch.start()
+    yield watch
+    watch.end()
+
+
 @pytest.fixture
-def pgherd(_place: Path, tmp_path: Path) -> Iterator[Program]:
+def pgherd(_place: Path, _watch: Watch) -> Iterator[Program]:
     """The program; after the test nothing of it may be left."""
-    program = Program(_place, _runs(_place))
+    program = Program(_place, _runs(_place), _watch)
     yield program
     program.kill_all()
     program.nothing_left()
 
 
 @pytest.fixture
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def elsewhere(_watch: Watch) -> Iterator[Program]:
     """The program with a cache that holds no golden copy yet."""
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     root.chmod(0o755)
-    program = Program(root, root / "runs")
+    program = Program(root, root / "runs", _watch)
     yield program
     program.kill_all()
     program.nothing_left()
@@ -285,10 +331,10 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 @pytest.fixture
-def ordinary(_place: Path) -> Iterator[Program]:
+def ordinary(_place: Path, _watch: Watch) -> Iterator[Program]:
     """The program as an ordinary user."""
     if os.geteuid() != 0:
-        program = Program(_place, _runs(_place))
+        program = Program(_place, _runs(_place), _watch)
         yield program
         program.kill_all()
         program.nothing_left()
@@ -301,7 +347,7 @@ def ordinary(_place: Path) -> Iterator[Program]:
         pytest.skip(f"an ordinary user cannot run {sys.executable}")
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     shutil.chown(root, "nobody")
-    program = Program(root, root / "runs", prefix)
+    program = Program(root, root / "runs", _watch, prefix)
     yield program
     program.kill_all()
     program.nothing_left()

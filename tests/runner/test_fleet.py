@@ -248,6 +248,11 @@ def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(fle
         with pytest.raises(TrialError, match=words):
             fleet.apply(trial("a"))
     assert fleet.apply(trial("a"))[1] == "1 restored", "a server that is not warm is not kept"
+    with monkeypatch.context() as patch:
+        patch.setattr(Fleet, "_warm", lost)
+        with pytest.raises(TrialError, match=words):
+            fleet.apply(trial("a", state="restarted"))
+    assert fleet.apply(trial("a"))[1] == "1 restored", "nor one that has been up before"
 
 
 def test_targets_are_reached_over_their_sockets(fleet, session):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PATIENCE = b"\npgherd: ending already; everything is being taken back\n"
+_PATIENCE = b"\nEnding already; everything is being taken back.\n"
 
 # Signals belong to the process, and so do these.
 _asked = False
