@@ -156,7 +156,7 @@ class Program:
         """Fail when the host holds more of ours than before this test; what is just ending is given a moment."""
         deadline = time.monotonic() + _SETTLING
         while left := self.before.compared_with(Leftovers(self)):
-            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left) + f"\n{self.watch.places}"
+            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left)
             time.sleep(0.1)
 
 
@@ -207,7 +207,7 @@ class Leftovers:
         ours = {os.getpid(), os.getppid()}
         self.found: set[str] = set()
         self.found |= {f"process {pid}: {' '.join(words)}" for pid, words in _commands() if pid not in ours and _belongs(pid, words, root)}
-        self.found |= {f"control group {path}" for path in _empty_groups()}
+        self.found |= {f"control group {path}" for path in _orphaned_groups()}
         self.found |= {f"sockets {path}" for path in _orphaned_sockets()}
         segments = parse_segments(Path("/proc/sysvipc/shm").read_text())
         shared = {f"segment {segment.id}" for segment in segments if segment.attached == 0} | {str(path) for path in _unmapped()}
@@ -250,30 +250,40 @@ def _belongs(pid: int, words: list[str], root: str) -> bool:
     return False
 
 
-def _empty_groups() -> Iterator[Path]:
+def _journals() -> set[str]:
+    """Names of the journals that somebody alive has open: RUN-PID-ID.jsonl."""
+    held = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            held |= {Path(os.readlink(file)).name for file in (process / "fd").iterdir()}
+    return {name for name in held if name.endswith(".jsonl")}
+
+
+def _orphaned_groups() -> Iterator[Path]:
+    """Control groups without a process, whose run or prober does not live."""
     layout = read_layout(LocalNode())
     hierarchies = [*layout.v1.values(), *([layout.v2] if layout.v2 else [])]
-    for place in {Path(path) for one in hierarchies for path in (one.mount, one.own_dir)}:
-        for group in place.glob("pgherd-*"):
-            with contextlib.suppress(OSError):
-                if not any(file.read_text().strip() for file in group.rglob("cgroup.procs")):
-                    yield group
+    found = [
+        group for place in {Path(path) for one in hierarchies for path in (one.mount, one.own_dir)} for group in place.glob("pgherd-*")
+    ]
+    held = _journals() if found else set()
+    for group in found:
+        kind, _, suffix = group.name.removeprefix("pgherd-").rpartition("-")
+        alive = Path(f"/proc/{suffix}").exists() if kind == "probe" else any(f"-{suffix}-" in name for name in held)
+        with contextlib.suppress(OSError):
+            if not alive and not any(file.read_text().strip() for file in group.rglob("cgroup.procs")):
+                yield group
 
 
 def _orphaned_sockets() -> Iterator[Path]:
     """Socket directories whose journal nobody has open."""
     places = [Path("/run"), Path("/tmp"), *map(Path, filter(None, [os.environ.get("XDG_RUNTIME_DIR")]))]
     found = [path for place in places for path in place.glob("pgherd-*") if _SOCKETS.match(path.name)]
-    if not found:
-        return
-    held = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            held |= {os.readlink(file) for file in (process / "fd").iterdir()}
+    held = _journals() if found else set()
     for path in found:
         with contextlib.suppress(OSError):
             journal = (path / ".pgherd").read_text().strip() if (path / ".pgherd").exists() else "?"
-            if not any(file.endswith(f"-{journal[:8]}.jsonl") for file in held):
+            if not any(name.endswith(f"-{journal[:8]}.jsonl") for name in held):
                 yield path
 
 
@@ -352,6 +362,18 @@ def ordinary(_place: Path, _watch: Watch) -> Iterator[Program]:
     program.kill_all()
     program.nothing_left()
     shutil.rmtree(root)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test at a random moment (one that uses ``chance``) is run once in every check and twenty times in the long one."""
+    if "nth" in metafunc.fixturenames:
+        metafunc.parametrize("nth", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 20))])
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest, seed: int, nth: int) -> random.Random:
+    """Random choices of one test; PGHERD_TEST_SEED, which pytest prints, repeats them."""
+    return random.Random(f"{seed} {request.node.name}")
 
 
 def _runs(root: Path) -> Path:

@@ -1,13 +1,12 @@
 """Interrupted, ended and killed at any moment: what is finished stays, all else goes, and the run can be gone on with.
 
-Moments are random; PGHERD_TEST_SEED, which pytest prints, repeats them.
+Moments are random: see ``chance`` in conftest.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import time
@@ -28,15 +27,6 @@ THREE_TRIALS = ("--points", "1", "--budget", "6s")
 FOREVER = ("--points", "1", "--seconds", "300s", "--budget", "1h")
 LONGEST = 9.0
 """Seconds within which a run of a few short trials is killed; it takes about eight."""
-
-
-def often(count: int = 20):
-    """The first of many random moments in every check, the rest in the long one."""
-    return pytest.mark.parametrize("nth", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, count))])
-
-
-def _moment(*words: object) -> float:
-    return random.Random(" ".join(map(str, words))).uniform(0.1, LONGEST)
 
 
 def _end_at(pgherd, process, number: int, seconds: float):
@@ -66,10 +56,9 @@ def _key(trial) -> str:
 
 
 @pytest.mark.parametrize("clean_first", [True, False], ids=["clean", "resume at once"])
-@often()
-def test_killed_at_a_random_moment(pgherd, seed, nth, clean_first):
+def test_killed_at_a_random_moment(pgherd, chance, clean_first):
     process = pgherd.start_density(*FOUR_TRIALS)
-    ended = _end_at(pgherd, process, signal.SIGKILL, _moment(seed, "kill", clean_first, nth))
+    ended = _end_at(pgherd, process, signal.SIGKILL, chance.uniform(0.1, LONGEST))
     kept = pgherd.digests()
     if clean_first:
         cleaned = pgherd("clean")
@@ -87,12 +76,11 @@ def test_killed_at_a_random_moment(pgherd, seed, nth, clean_first):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
-@often(10)
-def test_ended_by_a_signal_at_a_random_moment(pgherd, seed, number, nth):
+def test_ended_by_a_signal_at_a_random_moment(pgherd, chance, number):
     process = pgherd.start_density(*THREE_TRIALS)
     # Before it has begun to handle signals there is nothing to take back.
-    pgherd.wait_until(lambda: process.poll() is not None or _handles(process.pid, number))
-    ended = _end_at(pgherd, process, number, _moment(seed, number, nth))
+    pgherd.wait_until(lambda: process.poll() is not None or _handles(process.pid, signal.SIGTERM))
+    ended = _end_at(pgherd, process, number, chance.uniform(0, LONGEST))
     pgherd.nothing_left()
     if ended.code in FINE:
         return  # it was over sooner
@@ -208,11 +196,11 @@ def test_resuming_with_another_postgresql_is_refused(pgherd):
     assert refused.code == 2 and f"{bin_dir} does not hold postgres" in refused.message
 
 
-def test_as_an_ordinary_user(ordinary, seed):
+def test_as_an_ordinary_user(ordinary, chance):
     """Without root and without control groups all of it holds too."""
     process = ordinary.start_density(*THREE_TRIALS, "--runtime", "process")
     ordinary.wait_until(lambda: ordinary.in_trial(1) or process.poll() is not None)
-    ended = _end_at(ordinary, process, signal.SIGKILL, _moment(seed, "ordinary") / 4)
+    ended = _end_at(ordinary, process, signal.SIGKILL, chance.uniform(0, 2))
     kept = ordinary.digests()
     assert ordinary("clean").code == 0, ended
     ordinary.nothing_left()
