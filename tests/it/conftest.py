@@ -319,13 +319,19 @@ def _watch() -> Iterator[Watch]:
     watch.end()
 
 
+def _used(program: Program) -> Iterator[Program]:
+    """The program for one test, after which nothing of it may be left."""
+    try:
+        yield program
+    finally:
+        program.kill_all()
+    program.nothing_left()
+
+
 @pytest.fixture
 def pgherd(_place: Path, _watch: Watch) -> Iterator[Program]:
     """The program; after the test nothing of it may be left."""
-    program = Program(_place, _runs(_place), _watch)
-    yield program
-    program.kill_all()
-    program.nothing_left()
+    yield from _used(Program(_place, _runs(_place), _watch))
 
 
 @pytest.fixture
@@ -333,21 +339,17 @@ def elsewhere(_watch: Watch) -> Iterator[Program]:
     """The program with a cache that holds no golden copy yet."""
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     root.chmod(0o755)
-    program = Program(root, root / "runs", _watch)
-    yield program
-    program.kill_all()
-    program.nothing_left()
-    shutil.rmtree(root)
+    try:
+        yield from _used(Program(root, root / "runs", _watch))
+    finally:
+        shutil.rmtree(root)
 
 
 @pytest.fixture
 def ordinary(_place: Path, _watch: Watch) -> Iterator[Program]:
     """The program as an ordinary user."""
     if os.geteuid() != 0:
-        program = Program(_place, _runs(_place), _watch)
-        yield program
-        program.kill_all()
-        program.nothing_left()
+        yield from _used(Program(_place, _runs(_place), _watch))
         return
     setpriv = shutil.which("setpriv")
     if setpriv is None:
@@ -357,11 +359,10 @@ def ordinary(_place: Path, _watch: Watch) -> Iterator[Program]:
         pytest.skip(f"an ordinary user cannot run {sys.executable}")
     root = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/tmp"))
     shutil.chown(root, "nobody")
-    program = Program(root, root / "runs", _watch, prefix)
-    yield program
-    program.kill_all()
-    program.nothing_left()
-    shutil.rmtree(root)
+    try:
+        yield from _used(Program(root, root / "runs", _watch, prefix))
+    finally:
+        shutil.rmtree(root)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
