@@ -19,7 +19,7 @@ from typing import Any
 import pgherd
 from pgherd.analysis.intervals import Estimate
 from pgherd.host.facts import gather
-from pgherd.model.errors import PgherdError
+from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
 
 HOME = Path(__file__).parent
@@ -103,6 +103,22 @@ def noise_since(before: dict[str, float]) -> dict[str, float]:
     after = cpu_seconds()
     passed = max(after["all"] - before["all"], 1e-9)
     return {"busy share": (after["busy"] - before["busy"]) / passed, "steal share": (after["steal"] - before["steal"]) / passed}
+
+
+def blocks_before(benchmark: str, options: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the last result measured one by one, so that quiet hours add up.
+
+    Raises:
+        UsageError: there is none, or it was measured with other settings.
+    """
+    file = options.out or RESULTS / f"{benchmark}.json"
+    if not file.is_file():
+        raise UsageError(f"--more: there is no {file} to add to; leave --more out")
+    document = json.loads(file.read_text())
+    if document["settings"] != settings:
+        raise UsageError(f"--more: {file} was measured with {document['settings']}, not with {settings}; leave --more out")
+    found: list[dict[str, Any]] = document["raw"]
+    return found
 
 
 def conclude(outcome: Outcome, options: argparse.Namespace) -> None:

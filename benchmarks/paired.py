@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pgherd.analysis.intervals import Estimate, mean_interval
@@ -15,17 +15,18 @@ FEW = 10
 T = TypeVar("T")
 
 
-def orders(pairs: int, rng: random.Random) -> Iterator[tuple[str, str]]:
-    """The order of the two sides in each pair, in blocks of ABBA or BAAB: what drifts evenly through a block cancels."""
-    while pairs > 0:
-        first = rng.choice((("plain", "pgherd"), ("pgherd", "plain")))
-        yield from (first, (first[1], first[0]))[:pairs]
-        pairs -= 2
+def orders(blocks: int, sides: Sequence[str], rng: random.Random) -> Iterator[tuple[str, ...]]:
+    """The order of the sides in each block: a random one, then its reverse (of two sides, ABBA or BAAB), so that what
+    drifts evenly through two blocks cancels."""
+    while blocks > 0:
+        first = tuple(rng.sample(sides, len(sides)))
+        yield from (first, first[::-1])[:blocks]
+        blocks -= 2
 
 
-def run_pairs(pairs: int, rng: random.Random, sides: dict[str, Callable[[], T]], said: Callable[[int, dict[str, T]], bool]) -> None:
-    """Run both sides of each pair one after the other; ``said(number, results by side)`` gets each pair, and ends it by True."""
-    for number, order in enumerate(orders(pairs, rng), 1):
+def run_blocks(blocks: int, rng: random.Random, sides: Mapping[str, Callable[[], T]], said: Callable[[int, dict[str, T]], bool]) -> None:
+    """Run all sides of each block one after the other; ``said(number, results by side)`` gets each block, and ends it by True."""
+    for number, order in enumerate(orders(blocks, list(sides), rng), 1):
         if said(number, {side: sides[side]() for side in order}):
             return
 

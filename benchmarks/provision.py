@@ -76,7 +76,7 @@ def main() -> None:
         )
         return False
 
-    paired.run_pairs(pairs, random.Random(seed), sides, said)
+    paired.run_blocks(pairs, random.Random(seed), sides, said)
     settings = {
         "databases": databases,
         "scale": scale,

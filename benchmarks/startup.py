@@ -41,7 +41,7 @@ def main() -> None:
         raw.append(pair)
         return False
 
-    paired.run_pairs(
+    paired.run_blocks(
         pairs, random.Random(seed), {side: lambda command=command: cpu_of(command) for side, command in commands.items()}, said
     )
     found = paired.ratio([pair["pgherd"] for pair in raw], [pair["plain"] for pair in raw])

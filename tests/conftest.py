@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def seed() -> int:
     """The seed for a test's random choices; ``PGHERD_TEST_SEED=N`` in the environment sets it."""
     return int(os.environ["PGHERD_TEST_SEED"])
+
+
+@pytest.fixture
+def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """State and cache directories of the test's own, which the servers' account can enter."""
+    root = tmp_path_factory.mktemp("own")
+    for path in (root, *root.parents):
+        if str(path).startswith("/tmp/") and path.owner() == "root" and os.geteuid() == 0:
+            path.chmod(0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+    return root

@@ -53,7 +53,7 @@ def test_few_pairs_have_a_t_interval_or_none(modules):
 
 @pytest.mark.parametrize("pairs", [1, 2, 7, 40])
 def test_orders_are_balanced(modules, pairs, seed):
-    orders = list(modules[0].orders(pairs, random.Random(seed)))
+    orders = list(modules[0].orders(pairs, ["plain", "pgherd"], random.Random(seed)))
     assert len(orders) == pairs
     assert all(set(order) == {"plain", "pgherd"} for order in orders)
     assert all(a == b[::-1] for a, b in zip(orders[::2], orders[1::2], strict=False))
@@ -64,7 +64,7 @@ def test_orders_are_balanced(modules, pairs, seed):
 def test_pairs_end_when_told(modules):
     seen = []
     sides = {"plain": lambda: 1, "pgherd": lambda: 2}
-    modules[0].run_pairs(10, random.Random(1), sides, lambda number, pair: seen.append(pair) or number == 3)
+    modules[0].run_blocks(10, random.Random(1), sides, lambda number, pair: seen.append(pair) or number == 3)
     assert seen == [{"plain": 1, "pgherd": 2}] * 3
 
 

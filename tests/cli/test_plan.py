@@ -4,16 +4,7 @@ import pytest
 
 from pgherd.cli.main import run
 
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path_factory, monkeypatch):
-    root = tmp_path_factory.mktemp("plan")
-    for path in (root, *root.parents):
-        if str(path).startswith("/tmp/") and path.owner() == "root":
-            path.chmod(0o755)
-    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
-    return root
+pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 WORDS = ["density", "--dry-run", "--points", "1,2", "--seed", "5", "--vcpus", "1", "--scale", "3"]

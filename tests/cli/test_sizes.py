@@ -5,15 +5,7 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path_factory, monkeypatch):
-    root = tmp_path_factory.mktemp("sizes")
-    for path in (root, *root.parents):
-        if str(path).startswith("/tmp/") and path.owner() == "root":
-            path.chmod(0o755)
-    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def test_a_dry_run_shows_the_scales_and_loads_nothing(tmp_path, capsys):

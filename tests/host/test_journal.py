@@ -214,7 +214,7 @@ def test_ctrl_c_waits_until_all_is_taken_back(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from pathlib import Path
-from pgherd.host import interruption
+from pgherd.node import interruption
 from pgherd.host.journal import Journal
 from pgherd.host.undo import RemoveTree
 from pgherd.node.local import LocalNode

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.node.process import wrap
 from pgherd.node.protocol import Command
@@ -124,13 +125,28 @@ def test_output_is_not_translated_and_standard_input_is_closed_again(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.usefixtures("signals")
 def test_a_command_that_wants_to_clean_up_is_told_to_end_first(tmp_path):
     """It interrupts us itself, once it is able to clean up."""
-    script = f"trap 'echo cleaned > {tmp_path}/said; exit 1' TERM; kill -USR1 $PPID; while :; do sleep 0.05; done"
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            LocalNode().run(Command(["/bin/sh", "-c", script], death_signal="TERM"))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    script = f"trap 'echo cleaned > {tmp_path}/said; exit 1' TERM; kill -HUP $PPID; while :; do sleep 0.05; done"
+    with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
+        LocalNode().run(Command(["/bin/sh", "-c", script], death_signal="TERM"))
     assert (tmp_path / "said").read_text() == "cleaned\n"
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("start", ["run", "spawn"])
+def test_a_signal_while_a_command_starts_leaves_no_command(tmp_path, monkeypatch, start):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.05)  # the handler runs here
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
+        getattr(LocalNode(), start)(Command(["sleep", "60"]))
+    assert len(started) == 1 and not os.path.exists(f"/proc/{started[0]}")

@@ -51,10 +51,13 @@ def test_a_process_tree_has_a_line_for_each_child_and_ends_with_it(tmp_path):
     parent = subprocess.Popen(["sh", "-c", "sleep 60 & echo ready; wait"], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     parent.stdout.readline()
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    while not all(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in children.read_text().split()):
+        time.sleep(0.01)  # forked, but still the shell
     try:
         lines = _sampled(tmp_path, [Source("p", "driver:x", "tree", str(parent.pid))])
     finally:
-        for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
+        for pid in children.read_text().split():
             subprocess.run(["kill", pid], check=True)
         parent.wait()
         parent.stdout.close()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import interruption
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Analysis, Proposal
@@ -12,6 +11,7 @@ from pgherd.model.result import PhaseResult
 from pgherd.model.run import RunRecord
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
 from pgherd.runner.watcher import Watcher

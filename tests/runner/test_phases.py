@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pgherd.drivers.driver import Span
-from pgherd.host import interruption
 from pgherd.metrics.sampler import View
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
 from pgherd.model.trial import Trial
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import phases
 from pgherd.runner.stage import Reach

@@ -1,4 +1,3 @@
-import os
 import shutil
 
 import pytest
@@ -8,16 +7,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runner.prepare_density import prepare_density
 from pgherd.studies.density.request import DensityRequest
 
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path_factory, monkeypatch):
-    """State and cache of its own, where the servers' account can reach them."""
-    root = tmp_path_factory.mktemp("prepare")
-    for path in (root, *root.parents):
-        if path.owner() == "root" and path != path.parent and str(path).startswith("/tmp/"):
-            os.chmod(path, 0o755)
-    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def prepared(**asked):

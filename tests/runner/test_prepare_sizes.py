@@ -1,5 +1,3 @@
-import os
-
 import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
@@ -7,16 +5,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runner.prepare_sizes import prepare_sizes
 from pgherd.studies.sizes.request import SizesRequest
 
-
-@pytest.fixture(autouse=True)
-def own_directories(tmp_path_factory, monkeypatch):
-    root = tmp_path_factory.mktemp("prepare")
-    for path in (root, *root.parents):
-        if path.owner() == "root" and path != path.parent and str(path).startswith("/tmp/"):
-            os.chmod(path, 0o755)
-    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
-    return root
+pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def prepared(**asked):

@@ -13,11 +13,12 @@ from pgherd.cli import plan
 from pgherd.cli.output import answer_console, print_document, progress_console
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
-from pgherd.host import interruption, paths
+from pgherd.host import paths
 from pgherd.host.journal import clean
 from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.run import RunRecord, Surroundings
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner.catalogue import prepare, study_of
 from pgherd.runner.fleet import Fleet
@@ -92,7 +93,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
             started=time.time(),
             pgherd=__version__,
             hosts={"local": prepared.facts},
-            postgres={prepared.installation.bin: prepared.installation.version},
+            postgres=_installations(study, kept) or {prepared.installation.bin: prepared.installation.version},
             tools={"pgbench": prepared.installation.version, "python": sys.version.split()[0]},
             choices=list(prepared.choices),
         )
@@ -101,6 +102,12 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     except BaseException:
         directory.discard_unless_begun()
         raise
+
+
+def _installations(study: str, options: Model) -> dict[str, str]:
+    """Bin directory → version of every server that the study deploys: its first proposal names them all."""
+    trials = study_of(study).propose(options, []).trials
+    return {server.bin: server.version for trial in trials for _, _, server in trial.deployment.servers()}
 
 
 def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:

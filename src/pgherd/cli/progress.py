@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from pgherd.cli.trial import readings
+from pgherd.cli.trial import point_words, readings
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
@@ -69,7 +69,7 @@ class TerminalProgress(Watcher):
     def trial(self, trial: Trial, number: int) -> None:
         """Show which trial runs."""
         self._begun = time.monotonic()
-        point = _point(trial)
+        point = point_words(trial)
         self._describe(f"trial {number}: {point}" + ("" if trial.reason == "planned" else f" ({trial.reason})"))
 
     def finished(self, result: TrialResult) -> None:
@@ -78,7 +78,7 @@ class TerminalProgress(Watcher):
         self._overheads.append(max(took - result.trial.seconds(), 0.0))
         if self._pending:
             self._pending.pop()
-        point = _point(result.trial)
+        point = point_words(result.trial)
         failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
         said = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
@@ -102,14 +102,6 @@ class TerminalProgress(Watcher):
         done = len(self._overheads)
         total = done + len(self._pending)
         self._progress.update(self._task, description=text, left=left, completed=done, total=total or None)
-
-
-def _point(trial: Trial) -> str:
-    """``1 database``, ``8 databases``; what is not counted: ``scale 10``."""
-    return ", ".join(
-        (f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}")
-        for name, value in trial.point.items()
-    )
 
 
 def _numbers(result: TrialResult) -> str:

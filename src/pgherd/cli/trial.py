@@ -9,16 +9,26 @@ from rich.console import Console
 from rich.table import Table
 
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 
 _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 
 
+def point_words(trial: Trial) -> str:
+    """``1 database``, ``8 databases``; what is not counted: ``scale 10``."""
+    return ", ".join(
+        (f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}")
+        for name, value in trial.point.items()
+    )
+
+
 def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> None:
     """Targets, verdicts, and where the raw files are."""
     trial = result.trial
-    point = ", ".join(f"{value} {name}" for name, value in trial.point.items())
-    console.print(f"Trial {result.id} of {run}: {point}, repeat {trial.repeat} ({trial.reason}); servers {trial.state}", markup=False)
+    console.print(
+        f"Trial {result.id} of {run}: {point_words(trial)}, repeat {trial.repeat} ({trial.reason}); servers {trial.state}", markup=False
+    )
     if result.transition:
         console.print(f"Servers: {result.transition}.", markup=False)
     if result.error:

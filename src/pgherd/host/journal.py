@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pgherd.host import interruption, processes
+from pgherd.host import processes
 from pgherd.host.cgroup_base import sweep
 from pgherd.host.undo import MARKER, UNDO, RemoveTree, Scene, Undo
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
+from pgherd.node import interruption
 from pgherd.node.protocol import Node
 
 SCHEMA: Literal["pgherd/journal/1"] = "pgherd/journal/1"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgherd.node import interruption
 from pgherd.node.protocol import Command, Completed
 
 # The shell writes itself into each group named before '--', then becomes the command. All words are positional
@@ -68,16 +69,7 @@ class LocalProcess:
             stdout = subprocess.DEVNULL if command.stdout is None else _opened(files, command.stdout, append)
             same = command.stderr is not None and command.stderr == command.stdout
             stderr = stdout if same else subprocess.DEVNULL if command.stderr is None else _opened(files, command.stderr, append)
-            # start_new_session: a Ctrl-C in the terminal is for us alone; we end our children in order.
-            self._popen = subprocess.Popen(
-                wrap(command),
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=command.cwd or "/",
-                env=environment(command.env),
-                start_new_session=True,
-            )
+            self._popen = _popen(command, stdin, stdout, stderr)
         finally:
             for number in files:
                 os.close(number)
@@ -130,16 +122,8 @@ def run(command: Command, timeout: float) -> Completed:
     """Run to the end with captured output; raises TimeoutError after killing it."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
-        stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb"))
-        process = subprocess.Popen(
-            wrap(command),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=command.cwd or "/",
-            env=environment(command.env),
-            start_new_session=True,
-        )
+        stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb")).fileno()
+        process = _popen(command, stdin, subprocess.PIPE, subprocess.PIPE)
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -151,6 +135,31 @@ def run(command: Command, timeout: float) -> Completed:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Completed(code=process.returncode, out=out.decode(errors="replace"), err=err.decode(errors="replace"), cpu=cpu)
+
+
+def _popen(command: Command, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own: a Ctrl-C in the terminal is for us alone, and we end our children in order.
+
+    A signal that comes while it starts waits until it can be ended: nobody would know of it otherwise.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with interruption.undisturbed():
+            process = subprocess.Popen(
+                wrap(command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=command.cwd or "/",
+                env=environment(command.env),
+                start_new_session=True,
+            )
+    except KeyboardInterrupt:
+        if process is not None:
+            _end(process, command)
+        raise
+    assert process is not None
+    return process
 
 
 def _end(process: subprocess.Popen[bytes], command: Command) -> None:

@@ -15,10 +15,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
 
 from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node.filling import Filling
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk import check_space, insist_enterable, used_bytes
 from pgherd.postgres.initdb import checksums_default, initdb
@@ -55,29 +55,6 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')"""
 
 
-class Content(Protocol):
-    """What fills one database. Equal ``identity`` means equal contents."""
-
-    @property
-    def database(self) -> str:
-        """Name of the database."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """Names the contents: workload, scale, and the hash of whatever else decides them."""
-        ...
-
-    @property
-    def size_estimate(self) -> int | None:
-        """Expected size in bytes, or None if nobody knows."""
-        ...
-
-    def load(self, target: Instance) -> None:
-        """Fill the database, which exists and is empty; raises UsageError or TrialError."""
-        ...
-
-
 @dataclass(frozen=True)
 class Golden:
     """A finished golden copy.
@@ -105,7 +82,7 @@ class Golden:
         return os.path.join(self.path, "data")
 
 
-def key_of(installation: Installation, contents: Sequence[Content], checksums: bool) -> str:
+def key_of(installation: Installation, contents: Sequence[Filling], checksums: bool) -> str:
     """The directory name: readable, and different whenever build, databases, contents or checksums differ."""
     decisive = json.dumps([SCHEMA, installation.build, checksums, [(one.database, one.identity) for one in contents]])
     readable = "+".join(dict.fromkeys(one.identity for one in contents)) or "empty"
@@ -113,13 +90,13 @@ def key_of(installation: Installation, contents: Sequence[Content], checksums: b
     return f"pg{installation.version}-{readable}-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
 
 
-def needed_bytes(contents: Sequence[Content]) -> int:
+def needed_bytes(contents: Sequence[Filling]) -> int:
     """Disk that building takes, in bytes, as far as sizes are known beforehand."""
     return _EMPTY_CLUSTER + int(1.1 * sum(one.size_estimate or 0 for one in contents))
 
 
 def find(
-    node: Node, installation: Installation, contents: Sequence[Content], cache_dir: str, checksums: bool | None = None
+    node: Node, installation: Installation, contents: Sequence[Filling], cache_dir: str, checksums: bool | None = None
 ) -> Golden | None:
     """The golden copy, if it has been made."""
     return _read(node, os.path.join(cache_dir, "golden", key_of(installation, contents, _resolve(installation, checksums))))
@@ -128,7 +105,7 @@ def find(
 def ensure(
     node: Node,
     installation: Installation,
-    contents: Sequence[Content],
+    contents: Sequence[Filling],
     *,
     account: str | None,
     cache_dir: str,
@@ -236,7 +213,7 @@ def _discard(node: Node, parent: str, key: str) -> None:
 def _build(
     node: Node,
     installation: Installation,
-    contents: Sequence[Content],
+    contents: Sequence[Filling],
     unfinished: str,
     home: str,
     key: str,
@@ -287,7 +264,7 @@ def _build(
     return golden
 
 
-def _fill(server: Instance, contents: Sequence[Content]) -> None:
+def _fill(server: Instance, contents: Sequence[Filling]) -> None:
     from psycopg import sql
 
     existing = {str(name) for (name,) in server.sql("SELECT datname FROM pg_database")}

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from pgherd.host import interruption
 from pgherd.metrics.sampler import ProcessView
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
@@ -19,6 +18,7 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import Study
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
+from pgherd.node import interruption
 from pgherd.node.protocol import Node
 from pgherd.runner import phases, verdicts
 from pgherd.runner.stage import Stage

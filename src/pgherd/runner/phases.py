@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pgherd.drivers import registry as drivers
 from pgherd.drivers.driver import Driver, Endpoint, Window
-from pgherd.host import interruption
 from pgherd.metrics import aggregate
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, ProcessView, View
@@ -23,6 +22,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
+from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node, Process, Sampling, Source
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
+from pgherd.node.filling import LoadTarget
 from pgherd.node.protocol import Command, Node
-from pgherd.workloads.workload import LoadTarget, client_options
+from pgherd.workloads.workload import client_options
 
 # Per unit of scale: 100,000 accounts, 61 to a page of 8 kB (1,640 pages), and their primary key (≈275 pages), with
 # free space and visibility maps. Measured after VACUUM on PostgreSQL 15 and 18 alike: scale 1 23.5 MB, 10 164.6 MB,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
+from pgherd.node.filling import Filling
 from pgherd.node.protocol import Node
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
 from pgherd.workloads.script import ScriptWorkload
-from pgherd.workloads.workload import Filling, Workload
+from pgherd.workloads.workload import Workload
 
 _BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH)
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
+from pgherd.node.filling import Filling, LoadTarget
 from pgherd.node.protocol import Command, Node
 from pgherd.workloads import pgbench
 from pgherd.workloads.statements import command_lines
-from pgherd.workloads.workload import Filling, LoadTarget, client_options
+from pgherd.workloads.workload import client_options
 
 _BUILTIN = "builtin:"
 

@@ -7,64 +7,8 @@ from typing import Protocol
 
 from pgherd.model.deployment import Database
 from pgherd.model.load import Script
+from pgherd.node.filling import Filling, LoadTarget
 from pgherd.node.protocol import Node
-
-
-class LoadTarget(Protocol):
-    """A running server as far as a loader needs to know it (pgherd.postgres.instance.Instance is one)."""
-
-    @property
-    def node(self) -> Node:
-        """Where it runs."""
-        ...
-
-    @property
-    def bin(self) -> str:
-        """Directory of psql and pgbench."""
-        ...
-
-    @property
-    def socket_dir(self) -> str:
-        """Directory of its socket."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """Port, which is part of the socket's name."""
-        ...
-
-    @property
-    def user(self) -> str:
-        """Database user."""
-        ...
-
-    @property
-    def account(self) -> str | None:
-        """Account under which client programs run."""
-        ...
-
-
-class Filling(Protocol):
-    """What fills one database; equal ``identity`` means equal contents. Golden copies are made of these."""
-
-    @property
-    def database(self) -> str:
-        """Name of the database."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """Names the contents: workload, scale, and the hash of whatever else decides them."""
-        ...
-
-    @property
-    def size_estimate(self) -> int | None:
-        """Expected size in bytes, or None if only loading will tell."""
-        ...
-
-    def load(self, target: LoadTarget) -> None:
-        """Fill the database, which exists and is empty; raises UsageError or TrialError."""
-        ...
 
 
 class Workload(Protocol):

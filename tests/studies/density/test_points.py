@@ -7,7 +7,8 @@ from typing import Any
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.studies.density import DensityOptions, planned
-from pgherd.studies.density.points import as_finding, group, mean_of
+from pgherd.studies.density.points import group, mean_of
+from pgherd.studies.findings import as_finding
 
 Build = Callable[..., DensityOptions]
 

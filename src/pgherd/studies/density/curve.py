@@ -15,7 +15,8 @@ from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
 from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.model.finding import Finding
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import Point, as_finding, missing, plural
+from pgherd.studies.density.points import Point, plural
+from pgherd.studies.findings import as_finding, missing
 
 DIFFER = 0.05
 """From this relative difference on, one database alone and the linear region's slope are said to differ."""

@@ -7,66 +7,24 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from pgherd.model.base import Model
-from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server
-from pgherd.model.load import ClientPlace, Protocol, Script
-from pgherd.model.thresholds import Thresholds
-from pgherd.model.trial import State
+from pgherd.model.deployment import Deployment
+from pgherd.studies.databases import DatabaseOptions
 
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Fractions of the cores at which E1 was measured, after its first point of one database."""
 
 
-class DensityOptions(Model):
-    """Everything that a density run depends on; what depends on the host has been filled in by the caller.
+class DensityOptions(DatabaseOptions):
+    """Everything that a density run depends on.
 
-    Sizes are bytes, times seconds, CPU in cores. ``workload``, ``scale`` and ``init`` describe each database (see
-    pgherd.workloads), ``scripts`` what loads it. ``rate`` is per database. ``repeats`` are trials per point,
-    ``repeats_one`` those of one database, on which "perfect" rests. ``budget_seconds`` bounds the time of all trials,
-    though every point gets at least one; None: no bound, and no repeats beyond the planned ones and reruns.
-    ``max_reruns`` bounds the reruns of tainted trials in the whole run. ``precision`` is the relative standard error of
-    a point's mean at which it gets no further repeats.
+    ``clients`` are those of each database. ``repeats_one`` are the trials of one database, on which "perfect" rests.
     """
 
-    # What is deployed
-    cores: float = Field(gt=0, description="the host's budget")
-    memory: int = Field(gt=0, description="the host's budget")
-    vcpus: float = Field(gt=0, description="given to each database")
-    container_memory: int | None = Field(None, gt=0)
-    runtime: RuntimeName = "process"
-    cpu_mode: CpuMode = "none"
-    labels: dict[str, str] = Field(default_factory=dict)
-    pg_bin: str
-    pg_version: str
-    settings: dict[str, str] = Field(default_factory=dict)
-    workload: str = "pgbench"
-    scale: int = Field(10, ge=1)
-    init: str | None = None
-
-    # What loads it
-    scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
-    read_only: bool = Field(True, description="the scripts write nothing")
     clients: int = Field(2, ge=1)
-    threads: int = Field(1, ge=1)
-    rate: float | None = Field(None, gt=0)
-    protocol: Protocol = "prepared"
-    client_place: ClientPlace = "inside"
-    sampling: float = Field(0.05, gt=0, le=1)
-
-    # How it is measured
     points: tuple[int, ...] = Field(min_length=1, description="numbers of databases")
-    repeats: int = Field(3, ge=1)
     repeats_one: int = Field(5, ge=1)
-    seconds: float = Field(8.0, gt=0)
-    ramp: float = Field(1.0, ge=0)
-    budget_seconds: float | None = Field(None, gt=0)
-    max_reruns: int = Field(6, ge=0)
-    precision: float = Field(0.01, gt=0)
-    state: State = "warm"
-    seed: int = 1
     at: float = Field(0.85, gt=0, le=1)
     intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(60.0, gt=0, description="length of a soak's phases; drift is judged over them")
 
@@ -121,18 +79,4 @@ def names(options: DensityOptions) -> list[str]:
 def deployment(options: DensityOptions) -> Deployment:
     """All containers of the largest point, each of one server with one database. All stay up in every trial, and those
     that are not loaded idle: so no trial pays for starting them, and memory is given out alike everywhere."""
-    database = Database(name="bench", workload=options.workload, scale=options.scale, init=options.init)
-    server = Server(name="pg", bin=options.pg_bin, version=options.pg_version, settings=options.settings, databases=(database,))
-    containers = tuple(
-        Container(
-            name=name,
-            runtime=options.runtime,
-            vcpus=options.vcpus,
-            cpu_mode=options.cpu_mode,
-            memory=options.container_memory,
-            servers=(server,),
-        )
-        for name in names(options)
-    )
-    host = Host(name="local", cores=options.cores, memory=options.memory, labels=options.labels, containers=containers)
-    return Deployment(hosts=(host,))
+    return options.deploy(names(options))

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.density.observe import Observation, observe
 from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.observe import Observation, observe
 
 
 @dataclass(frozen=True)
@@ -81,29 +82,6 @@ def group(options: DensityOptions, results: Sequence[TrialResult]) -> list[Point
 def plural(databases: float) -> str:
     """``1 database``, ``8 databases``."""
     return f"{databases:g} database{'' if databases == 1 else 's'}"
-
-
-def as_finding(
-    estimate: Estimate, unit: str, note: str = "", *, method: str = "", experiment: str | None = None, published: str | None = None
-) -> Finding:
-    """An estimate as a finding; its own note comes after the given one."""
-    return Finding(
-        value=estimate.value,
-        unit=unit,
-        low=estimate.low,
-        high=estimate.high,
-        confidence=estimate.confidence,
-        n=estimate.n,
-        method=method or estimate.method,
-        note="; ".join(text for text in (note, estimate.note) if text),
-        experiment=experiment,
-        published=published,
-    )
-
-
-def missing(unit: str, note: str, *, method: str = "", experiment: str | None = None, published: str | None = None) -> Finding:
-    """A finding without a number, and why."""
-    return Finding(value=None, unit=unit, n=0, method=method, note=note, experiment=experiment, published=published)
 
 
 def mean_of(point: Point, take: Callable[[Observation], float | None], unit: str, absent: str, note: str = "") -> Finding:

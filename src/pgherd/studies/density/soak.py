@@ -9,8 +9,8 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import as_finding, missing
 from pgherd.studies.density.tables import Row
+from pgherd.studies.findings import as_finding, missing
 
 STEADY_DRIFT = 0.02
 """Drift per hour below which a soak counts as steady."""

@@ -8,8 +8,9 @@ from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.model.finding import Finding
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
-from pgherd.studies.density.observe import Observation, Window
-from pgherd.studies.density.points import Point, as_finding, mean_of, missing
+from pgherd.studies.density.points import Point, mean_of
+from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.observe import Observation, Window
 
 Row = dict[str, Finding | str | int | float | None]
 

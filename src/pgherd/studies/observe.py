@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pgherd.analysis.fairness import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.databases import DatabaseOptions
 
 WAITING = 0.10
 """Share of CPU time spent waiting for storage from which on storage counts as the limit, if CPU is not."""
@@ -56,7 +56,7 @@ class Observation:
     limited_by: str
 
 
-def observe(options: DensityOptions, result: TrialResult) -> Observation | None:
+def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None:
     """The numbers of a trial; None when it has none (it failed, or nothing ran)."""
     seconds = sum(phase.seconds for phase in result.phases)
     if result.error is not None or seconds <= 0 or not any(phase.targets for phase in result.phases):
@@ -164,7 +164,7 @@ def _average(windows: Sequence[Window], weights: Sequence[float]) -> Window:
     )
 
 
-def _limit(options: DensityOptions, result: TrialResult, databases: int, throughput: float, cpu: Window, given: float | None) -> str:
+def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: Window, given: float | None) -> str:
     """What kept the throughput from being higher, as far as it can be seen."""
     if options.rate is not None:
         # The verdict looks at every database; their sum alone could hide one that starves.

@@ -9,7 +9,7 @@ import pytest
 
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import DensityOptions, planned
-from pgherd.studies.density.observe import observe
+from pgherd.studies.observe import observe
 
 Build = Callable[..., DensityOptions]
 

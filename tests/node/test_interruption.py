@@ -5,21 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from pgherd.host import interruption
+from pgherd.node import interruption
 
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    """What pytest itself does at a signal is put back."""
-    before = {number: signal.getsignal(number) for number in interruption.SIGNALS}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals")
 
 
 def send(number: int) -> None:
@@ -92,7 +83,7 @@ def test_other_errors_pass() -> None:
 def test_what_was_ignored_at_the_start_stays_ignored() -> None:
     """nohup ignores SIGHUP before it starts us."""
     script = (
-        "import os, signal; from pgherd.host import interruption\n"
+        "import os, signal; from pgherd.node import interruption\n"
         "with interruption.ended_by_signals():\n"
         "    os.kill(os.getpid(), signal.SIGHUP); print('still here')"
     )

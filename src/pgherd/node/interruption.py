@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -59,8 +60,14 @@ def ended_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a signal wait for the end of the block: for taking things back, which no signal may leave half done."""
+    """Let a signal wait for the end of the block: for what no signal may leave half done, such as taking things back.
+
+    Signals raise in the main thread alone, so in any other this does nothing.
+    """
     global _undisturbed
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     asked_before = _asked
     _undisturbed += 1
     try:

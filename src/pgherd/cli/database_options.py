@@ -1,0 +1,86 @@
+"""The options that all studies of databases share, as one decorator: which databases, how they are loaded and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pgherd.cli.output import json_option, runs_option
+
+WORKLOADS = ("select-only", "tpcb-like", "simple-update")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEPLOYED = (
+    click.option("--vcpus", type=float, help="Cores given to each database.  [default: {vcpus}]"),
+    click.option("--memory", metavar="SIZE", help="Memory of each database's container.  [default: {memory}]"),
+    click.option("--runtime", type=click.Choice(["process", "cgroup"]), help="What isolates them.  [default: the best here]"),
+    click.option("--cpu-mode", type=click.Choice(["quota", "cpuset", "none"]), help="How vCPUs are enforced.  [default: quota]"),
+    click.option("--cores", type=float, help="Cores of this host that the run may use.  [default: all]"),
+    click.option("--host-memory", metavar="SIZE", help="Memory of this host that the run may use.  [default: 80 % of what is free]"),
+    click.option("--pg-bin", metavar="DIR", help="Directory of postgres, initdb and pgbench."),
+    click.option("--pg-version", metavar="MAJOR", help="A PostgreSQL by its major version: this machine's, else the embedded 18."),
+    click.option("--set", "set", multiple=True, metavar="NAME=VALUE", help="A PostgreSQL setting; may be given several times."),
+    click.option("--like", metavar="FILE|DSN", help="Take settings from a postgresql.conf or from a running server."),
+    click.option("--run-as", metavar="ACCOUNT", help="As root: the account that servers run as."),
+)
+_LOADED = (
+    click.option("--workload", type=click.Choice(WORKLOADS), help="pgbench's builtin script.  [default: select-only]"),
+    click.option("--script", multiple=True, metavar="FILE[@WEIGHT]", help="Your own pgbench script; may be given several times."),
+    click.option("--init", metavar="FILE", help="SQL that fills the database for --script.  [default: pgbench's tables]"),
+    click.option("--scale", type=int, help="pgbench scale factor, about 15 MB each.  [default: 10]"),
+    click.option("--threads", type=int, help="pgbench threads of each database.  [default: one per vCPU]"),
+    click.option("--rate", type=float, metavar="TPS", help="Open loop: transactions per second of each database."),
+    click.option("--protocol", type=click.Choice(["simple", "extended", "prepared"]), help="[default: prepared]"),
+    click.option("--client-place", type=click.Choice(["inside", "outside"]), help="pgbench in the container or not.  [default: inside]"),
+)
+_MEASURED = (
+    click.option("--repeats", type=int, help="{repeats}"),
+    click.option("--seconds", metavar="TIME", help="Measured period of a trial.  [default: {seconds}]"),
+    click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: {ramp}]"),
+    click.option("--budget", metavar="TIME", help="Time for all trials, reruns included.  [default: {budget}]"),
+    click.option("--state", type=click.Choice(["fresh", "restarted", "warm"]), help="Servers at a trial's start.  [default: warm]"),
+    click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]"),
+    click.option("--platform", multiple=True, metavar="process=NAME|cgroup=PATH", help="Account for a part of the platform by name."),
+    click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them)."),
+)
+_RUN = (
+    click.option("--dry-run", is_flag=True, help="Show deployments, trials, order, time, disk and host changes; do nothing."),
+    click.option(
+        "--write-scenario", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write this command as a scenario."
+    ),
+    click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later)."),
+    runs_option,
+    json_option,
+)
+
+
+def database_options(own: tuple[Callable[[Any], Any], ...], *, without: frozenset[str] = frozenset(), **defaults: str) -> Callable[[F], F]:
+    """A decorator that gives a verb the shared options, its ``own`` among the first, and those of every run.
+
+    ``defaults`` are the words for what differs between studies: ``vcpus``, ``memory``, ``repeats`` (the whole help), ``seconds``,
+    ``ramp``, ``budget``. Options named in ``without`` are left out.
+    """
+
+    def decorate(function: F) -> F:
+        for option in reversed((*own, *_DEPLOYED, *_LOADED, *_MEASURED, *_RUN)):
+            function = option(function)
+        kept = []
+        for parameter in getattr(function, "__click_params__", []):
+            if parameter.name in without:
+                continue
+            if parameter.help and "{" in parameter.help:
+                parameter.help = parameter.help.format(**defaults)
+            kept.append(parameter)
+        function.__click_params__ = kept  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def given_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What the user has said: options that were not given are left to the request's own defaults."""
+    return {name: value for name, value in given.items() if value not in (None, ())}

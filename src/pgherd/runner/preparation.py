@@ -1,0 +1,304 @@
+"""Completing what a request says of databases, for this host: budget, installation, runtime, scripts, size, settings, disk.
+
+Studies differ in how many databases they deploy and how they load them; all that does not depend on it is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgherd.host import paths
+from pgherd.host.account import server_account
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import CpuMode, Database, RuntimeName
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.model.run import Surroundings
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.postgres import clones, configuration, golden, installations, settings, validation
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.like import Like, like
+from pgherd.postgres.settings import Choice
+from pgherd.runner import platform
+from pgherd.runner.prepared import Prepared, thresholds
+from pgherd.runtimes.choice import choose
+from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
+from pgherd.workloads import script as user_scripts
+from pgherd.workloads.registry import fillings, find
+
+# Data directory beyond the databases: catalogs, the first WAL segments.
+EMPTY_CLUSTER = 64 * 2**20
+DISK_RESERVE = 512 * 2**20
+UNKNOWN_SIZE = 256 * 2**20
+UNCACHED_BUFFERS = 128 * 2**20
+"""Shared buffers of databases that are meant not to fit into them: PostgreSQL's default."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """CPU of each database's container."""
+
+    vcpus: float
+    cpu_mode: CpuMode
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a request stands on: this host, the installation, the runtime, the load's scripts.
+
+    ``memory`` is the host's budget, bytes. ``choices`` are sentences on what was chosen; the methods add theirs.
+    """
+
+    node: Node
+    asked: DatabaseRequest
+    dry: bool
+    facts: HostFacts
+    account: str | None
+    installation: Installation
+    usable: Installation
+    runtime: RuntimeName
+    cores: float
+    memory: int
+    thresholds: Thresholds
+    scripts: tuple[Script, ...]
+    read_only: bool
+    scale: int
+    choices: list[str]
+    journal: Journal
+    work: Path
+    cache: Path
+
+    def limits(self, vcpus: float) -> Limits:
+        """CPU of each container: what was asked for, else ``vcpus``; by quota where the runtime has one.
+
+        Raises:
+            UsageError: it cannot be given so.
+            CapabilityError: it needs another runtime.
+        """
+        asked = self.asked
+        vcpus = asked.vcpus or vcpus
+        if self.runtime == "cgroup":
+            mode: CpuMode = asked.cpu_mode or "quota"
+        else:
+            if asked.vcpus is None:
+                vcpus = max(1.0, float(round(vcpus)))
+            mode = asked.cpu_mode or ("cpuset" if vcpus == int(vcpus) else "none")
+            if mode == "quota":
+                raise CapabilityError("--cpu-mode quota needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
+        if mode == "cpuset" and vcpus != int(vcpus):
+            raise UsageError(f"--cpu-mode cpuset gives whole CPUs, but --vcpus is {vcpus:g}; give a whole number, or use --cpu-mode quota")
+        if vcpus > self.cores:
+            raise UsageError(f"--vcpus {vcpus:g} is more than the {self.cores:g} cores of the host's budget")
+        return Limits(vcpus, mode)
+
+    def container_memory(self) -> int | None:
+        """The memory that was asked for each container; raises CapabilityError where the runtime cannot limit it."""
+        if self.asked.memory is None:
+            return None
+        if self.runtime != "cgroup":
+            raise CapabilityError("--memory needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
+        return parse_bytes(self.asked.memory)
+
+    def database_bytes(self) -> int:
+        """Size of one database. A user's own database is loaded, and each script tried on a copy of it, so that an error
+        shows before anything is measured."""
+        database = Database(workload=self._workload, scale=self.scale, init=self.asked.init)
+        size = find(database.workload).size_estimate(self.scale)
+        if size is not None and not self.asked.script:
+            return size
+        known = self._loaded(database)
+        size = known or size or UNKNOWN_SIZE
+        if known is None:
+            self.choices.append(f"Warning: the database's size is known only once it is loaded; {format_bytes(size)} is assumed.")
+        return size
+
+    def memory_needed(self, database_bytes: int, clients: int, *, cached: bool = True) -> int:
+        """Bytes of memory that one server needs, with the database in its shared buffers where it is to be cached."""
+        buffers = settings.buffers_for(database_bytes, not self.read_only) if cached else UNCACHED_BUFFERS
+        return settings.memory_needed(buffers, clients)
+
+    def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
+        """The server's settings: what was asked for over --like over what the study needs.
+
+        Raises:
+            UsageError: PostgreSQL refuses one, or they contradict what is to be run.
+        """
+        own = Like({})
+        if self.asked.like:
+            own = like(self.node, self.asked.like, self.usable, self.account, str(self.work))
+        self.choices.extend(f"Left out of --like: {dropped.name} ({dropped.why})." for dropped in own.dropped)
+        self.choices.extend(f"Warning: {warning}." for warning in own.warnings)
+        selected = settings.choose_settings(
+            major=self.installation.major,
+            database_bytes=database_bytes,
+            clients=clients,
+            memory=memory,
+            writes=not self.read_only,
+            cached=cached,
+            like=own.settings,
+            asked=configuration.parse_set(self.asked.set),
+        )
+        self.choices.extend(f"Warning: {warning}." for warning in selected.warnings)
+        validation.validate(self.node, self.usable, selected.settings, self.account, str(self.work))
+        return selected
+
+    def disk(self, databases: int, database_bytes: int, lower: str = "--scale") -> int:
+        """Bytes of disk that so many databases and a golden copy need; raises UsageError, with what to ``lower``, when there is less."""
+        each = database_bytes + EMPTY_CLUSTER + (0 if self.read_only else 2**30)
+        need = each * (databases + 1)
+        existing = next(path for path in (self.cache, *self.cache.parents) if path.exists())
+        free = shutil.disk_usage(existing).free
+        if need + DISK_RESERVE > free:
+            many = "1 database" if databases == 1 else f"{databases} databases"
+            raise UsageError(
+                f"{many} of about {format_bytes(each)} and a golden copy need {format_bytes(need)} below {self.cache}, which has "
+                f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
+            )
+        return need
+
+    def options(self, limits: Limits, selected: Choice, memory: int | None) -> dict[str, Any]:
+        """The fields of DatabaseOptions but for times and repeats. ``memory`` is each container's, bytes."""
+        asked = self.asked
+        return {
+            "cores": self.cores,
+            "memory": self.memory,
+            "vcpus": limits.vcpus,
+            "container_memory": memory,
+            "runtime": self.runtime,
+            "cpu_mode": limits.cpu_mode,
+            "pg_bin": self.installation.bin,
+            "pg_version": self.installation.version,
+            "settings": selected.settings,
+            "workload": self._workload,
+            "scale": self.scale,
+            "init": asked.init and str(Path(asked.init).resolve()),
+            "scripts": self.scripts,
+            "read_only": self.read_only,
+            "rate": asked.rate,
+            "protocol": asked.protocol,
+            "client_place": asked.client_place,
+            "sampling": _sampling(asked, self.read_only),
+            "budget_seconds": parse_seconds(asked.budget) if asked.budget else None,
+            "state": asked.state,
+            "seed": asked.seed if asked.seed is not None else random.randrange(2**31),
+            "thresholds": self.thresholds,
+        }
+
+    def prepared(self, study: str, options: DatabaseOptions, selected: Choice, *, disk: int, memory: int) -> Prepared:
+        """The outcome; ``memory`` is that of all servers, bytes."""
+        changes = [f"servers' data in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
+        if self.runtime == "cgroup":
+            changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
+        if self.facts.core_note:
+            self.choices.append(f"What a core is here: {self.facts.core_note}")
+        return Prepared(
+            study=study,
+            options=options,
+            surroundings=Surroundings(
+                runtime=self.runtime, run_as=self.account, cores=self.cores, memory=self.memory, platform=self.asked.platform
+            ),
+            thresholds=self.thresholds,
+            facts=self.facts,
+            installation=self.installation,
+            choices=tuple(self.choices),
+            settings=selected.rows,
+            host_changes=tuple(changes),
+            disk=disk,
+            memory=memory,
+        )
+
+    @property
+    def _workload(self) -> str:
+        return "script" if self.asked.init else "pgbench"
+
+    def _loaded(self, database: Database) -> int | None:
+        """Load the user's database and try the scripts; its size in bytes, or None on a dry run if nothing was loaded before."""
+        node, contents = self.node, fillings(self.node, [database])
+        copy = golden.find(node, self.usable, contents, str(self.cache))
+        if copy is None and self.dry:
+            return None
+        sockets = str(Path(paths.socket_root(node, self.journal)) / "s")
+        node.make_dir(sockets, mode=0o700, user=self.account)
+        if copy is None:
+            copy = golden.ensure(node, self.usable, contents, account=self.account, cache_dir=str(self.cache), socket_dir=sockets)
+        if not self.dry:
+            directory = str(self.work)
+            with clones.rehearsal(node, copy, self.usable, account=self.account, directory=directory, socket_dir=sockets) as server:
+                user_scripts.dry_run(server, database.name, self.scripts, scale=database.scale, protocol=self.asked.protocol)
+        return sum(copy.databases.values())
+
+
+@contextlib.contextmanager
+def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Preparation]:
+    """Look at this host and the request; what is made for it goes at the end. ``dry``: load nothing.
+
+    Raises:
+        UsageError: it asks for something wrong, or for more than there is.
+        CapabilityError: this host cannot do it.
+    """
+    limits = thresholds(asked.threshold)
+    facts = gather(node)
+    account = server_account(asked.run_as)
+    installation = installations.choose(node, asked.pg_bin, asked.pg_version)
+    choices = [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
+    cores = asked.cores if asked.cores is not None else facts.cores
+    if cores > facts.cores:
+        raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
+    memory = parse_bytes(asked.host_memory) if asked.host_memory else int(facts.memory_available * 0.8)
+    if memory > facts.memory:
+        raise UsageError(f"--host-memory {format_bytes(memory)} is more than this host has ({format_bytes(facts.memory)})")
+    cache = paths.cache_dir()
+    journal = Journal.open(node, paths.state_dir(), "prepare")
+    try:
+        runtime, sentence = choose(node, journal, facts, asked.runtime, "prep")
+        choices.append(sentence)
+        platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
+        scripts, read_only, words = _scripts(asked)
+        yield Preparation(
+            node=node,
+            asked=asked,
+            dry=dry,
+            facts=facts,
+            account=account,
+            installation=installation,
+            usable=installations.reachable_copy(node, installation, account, str(cache)),
+            runtime="cgroup" if runtime.name == "cgroup" else "process",
+            cores=cores,
+            memory=memory,
+            thresholds=limits,
+            scripts=scripts,
+            read_only=read_only,
+            scale=asked.scale or 10,
+            choices=[*choices, *words],
+            journal=journal,
+            work=paths.work_tree(node, journal, "prepare", account),
+            cache=cache,
+        )
+    finally:
+        journal.close()
+
+
+def _scripts(asked: DatabaseRequest) -> tuple[tuple[Script, ...], bool, list[str]]:
+    if not asked.script:
+        if asked.init:
+            raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
+        return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
+    found = tuple(user_scripts.parse_script(word) for word in asked.script)
+    return found, False, ["Your scripts are taken to write: nobody has told pgherd that they do not."]
+
+
+def _sampling(asked: DatabaseRequest, read_only: bool) -> float:
+    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction."""
+    if asked.rate is not None:
+        return min(1.0, 500 / asked.rate)
+    return 0.05 if read_only else 0.2

@@ -1,0 +1,138 @@
+"""What studies of one kind of database share: what a user may ask of it, the complete options, the server and its load."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server
+from pgherd.model.load import ClientPlace, Load, Protocol, Script
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.trial import State
+
+BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update"]
+
+
+class DatabaseRequest(Model):
+    """Options that say which databases to deploy, how to load them and how to measure, as given on the command line or
+    in a scenario. None: pgherd chooses, and says what.
+
+    Sizes and durations are texts with units (``512MB``, ``10m``). Paths are relative to where pgherd is called.
+    """
+
+    # What is deployed
+    vcpus: float | None = Field(None, gt=0, description="cores given to each database's container (0.25 is a quarter)")
+    memory: str | None = Field(None, description="memory of each database's container")
+    runtime: Literal["process", "cgroup"] | None = Field(None, description="what isolates the databases")
+    cpu_mode: CpuMode | None = Field(None, description="how vcpus are enforced: a CFS quota, whole CPUs, or not")
+    cores: float | None = Field(None, gt=0, description="cores of this host that the run may use")
+    host_memory: str | None = Field(None, description="memory of this host that the run may use")
+    pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
+    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17")
+    set: tuple[str, ...] = Field((), description="a setting, NAME=VALUE")
+    like: str | None = Field(None, description="take settings from a postgresql.conf or from a server (DSN)")
+    run_as: str | None = Field(None, description="the account that servers run as (root only)")
+
+    # What loads it
+    workload: BuiltinWorkload = Field("select-only", description="pgbench's builtin script")
+    script: tuple[str, ...] = Field((), description="your own pgbench script, FILE or FILE@WEIGHT")
+    init: str | None = Field(None, description="an SQL file that fills the database for --script")
+    scale: int | None = Field(None, ge=1, description="pgbench scale factor (about 15 MB each)")
+    threads: int | None = Field(None, ge=1, description="pgbench threads of each database")
+    rate: float | None = Field(None, gt=0, description="open loop: transactions per second of each database")
+    protocol: Protocol = Field("prepared", description="how queries are sent")
+    client_place: ClientPlace = Field("inside", description="whether pgbench runs inside the database's container")
+
+    # How it is measured
+    repeats: int | None = Field(None, ge=1, description="trials per point")
+    seconds: str | None = Field(None, description="measured period of each trial")
+    ramp: str | None = Field(None, description="ramp-up before it, not counted")
+    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
+    state: State = Field("warm", description="state of the servers at the start of each trial")
+    seed: int | None = Field(None, ge=0, description="seed of the order of trials")
+    platform: tuple[str, ...] = Field((), description="account for a part of the platform: process=NAME or cgroup=PATH")
+    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")
+
+
+class DatabaseOptions(Model):
+    """The same, complete; what depends on the host has been filled in by the caller.
+
+    Sizes are bytes, times seconds, CPU in cores. ``workload``, ``scale`` and ``init`` describe each database (see
+    pgherd.workloads), ``scripts`` what loads it. ``rate`` is per database. ``repeats`` are trials per point.
+    ``budget_seconds`` bounds the time of all trials, though every point gets at least one; None: no bound, and no repeats
+    beyond the planned ones and reruns. ``max_reruns`` bounds the reruns of tainted trials in the whole run. ``precision``
+    is the relative standard error of a point's mean at which it gets no further repeats.
+    """
+
+    # What is deployed
+    cores: float = Field(gt=0, description="the host's budget")
+    memory: int = Field(gt=0, description="the host's budget")
+    vcpus: float = Field(gt=0, description="given to each database")
+    container_memory: int | None = Field(None, gt=0)
+    runtime: RuntimeName = "process"
+    cpu_mode: CpuMode = "none"
+    labels: dict[str, str] = Field(default_factory=dict)
+    pg_bin: str
+    pg_version: str
+    settings: dict[str, str] = Field(default_factory=dict)
+    workload: str = "pgbench"
+    scale: int = Field(10, ge=1)
+    init: str | None = None
+
+    # What loads it
+    scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
+    read_only: bool = Field(True, description="the scripts write nothing")
+    threads: int = Field(1, ge=1)
+    rate: float | None = Field(None, gt=0)
+    protocol: Protocol = "prepared"
+    client_place: ClientPlace = "inside"
+    sampling: float = Field(0.05, gt=0, le=1)
+
+    # How it is measured
+    repeats: int = Field(3, ge=1)
+    seconds: float = Field(8.0, gt=0)
+    ramp: float = Field(1.0, ge=0)
+    budget_seconds: float | None = Field(None, gt=0)
+    max_reruns: int = Field(6, ge=0)
+    precision: float = Field(0.01, gt=0)
+    state: State = "warm"
+    seed: int = 1
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+
+    def container(self, name: str) -> Container:
+        """A container of one server with one database, ``bench``."""
+        database = Database(name="bench", workload=self.workload, scale=self.scale, init=self.init)
+        server = Server(name="pg", bin=self.pg_bin, version=self.pg_version, settings=self.settings, databases=(database,))
+        return Container(
+            name=name,
+            runtime=self.runtime,
+            vcpus=self.vcpus,
+            cpu_mode=self.cpu_mode,
+            memory=self.container_memory,
+            servers=(server,),
+        )
+
+    def deploy(self, names: tuple[str, ...] | list[str]) -> Deployment:
+        """One container of each name on this host, within the budget."""
+        containers = tuple(self.container(name) for name in names)
+        return Deployment(hosts=(Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers),))
+
+    def load(self, clients: int) -> Load:
+        """The load of one database by so many clients."""
+        return Load(
+            driver="pgbench",
+            clients=clients,
+            threads=min(self.threads, clients),
+            rate=self.rate,
+            scripts=self.scripts,
+            protocol=self.protocol,
+            place=self.client_place,
+            sampling=self.sampling,
+        )
+
+
+def target(name: str) -> str:
+    """The address of the database of the container of this name."""
+    return f"local/{name}/pg/bench"

@@ -1,0 +1,28 @@
+import inspect
+
+import pytest
+
+from pgherd.model.deployment import Database
+from pgherd.node.filling import Filling, LoadTarget
+from pgherd.node.local import LocalNode
+from pgherd.postgres.instance import Instance
+from pgherd.workloads.registry import fillings
+
+
+def _names(protocol: type) -> set[str]:
+    return {name for name in vars(protocol) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("workload", ["pgbench", "script"])
+def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
+    init = tmp_path / "init.sql"
+    init.write_text("create table t (i int);")
+    asked = Database(workload=workload, init=str(init) if workload == "script" else None)
+    (made,) = fillings(LocalNode(), [asked])
+    assert _names(Filling) == {"database", "identity", "size_estimate", "load"}
+    assert all(hasattr(made, name) for name in _names(Filling))
+
+
+def test_an_instance_is_what_loaders_need_to_know():
+    fields = {name for name, _ in inspect.getmembers(Instance)} | set(inspect.signature(Instance).parameters)
+    assert _names(LoadTarget) <= fields
