@@ -62,7 +62,8 @@ def main() -> None:
         sockets = str(live.sockets / "g")
         node.make_dir(sockets, mode=0o700, user=live.account)
         contents = fillings(node, server.databases)
-        copy = golden.ensure(node, installation, contents, account=live.account, cache_dir=str(live.cache), socket_dir=sockets)
+        places = {"cache_dir": str(live.cache), "socket_dir": sockets}
+        copy = golden.ensure(node, installation, contents, account=live.account, checksums=server.checksums, **places)
     sides = {"plain": lambda: bare(node, asked, installation.bin, copy), "pgherd": lambda: by_pgherd(node, asked, prepared, copy)}
     sides["plain"]()  # not counted: a virtual machine is slow on memory that it touches for the first time
 

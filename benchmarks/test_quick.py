@@ -57,6 +57,12 @@ def test_provision(tmp_path):
             assert sum(side[name] for name in ("containers", "copies", "starts") if name in side) == pytest.approx(side["ready"], abs=1e-3)
 
 
+def test_orders(tmp_path):
+    document = quick("orders", tmp_path)
+    assert {row["what"] for row in document["raw"]} == {"loading", "new orders", "the whole mix"}
+    assert all(side["server"] > 0 for row in document["raw"] for side in row.values() if isinstance(side, dict))
+
+
 def test_startup(tmp_path):
     assert len(quick("startup", tmp_path)["raw"]) == 10
 
@@ -72,3 +78,11 @@ def test_report(tmp_path):
     document = quick("report", tmp_path)
     assert document["settings"]["databases in the largest trial"] >= 40
     assert next(figure["met"] for figure in document["figures"] if figure["name"] == "report.html")
+
+
+def test_false_positives(tmp_path):
+    document = quick("false_positives", tmp_path)
+    assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others"}
+    assert all(row["false"] <= row["studies"] for row in document["raw"] if row["part"] == "equal")
+    # A few hundred studies prove nothing about a bound, but they show a rule that is badly wrong.
+    assert not any(figure["met"] is False for figure in document["figures"])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.analysis.sequential import decide
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -91,6 +93,29 @@ def test_readme_names_every_benchmark(modules):
     for name in modules[1].ORDER:
         assert (BENCHMARKS / f"{name}.py").is_file()
         assert f"python benchmarks/{name}.py" in readme
+
+
+def test_statistics_page_shows_the_committed_result(modules):
+    page = importlib.import_module("statistics_page")
+    text = page.PAGE.read_text()
+    assert page.with_results(text, json.loads((BENCHMARKS / "results" / "false_positives.json").read_text())) == text
+
+
+def test_simulated_studies_end_as_the_package_ends_them(modules, seed):
+    simulated = importlib.import_module("studies_simulated")
+    numpy = importlib.import_module("numpy")
+    rng, codes = numpy.random.default_rng(seed), {"higher": 1, "lower": -1, "equivalent": 2, "cannot tell": 0}
+    logs = simulated.log_ratios(simulated.everything(rng, 60, 60), rng) * 0.02 + 0.015
+    budgets = rng.integers(6, 21, 60)
+    ended = simulated.end_by_budget(logs, 20, budgets)
+    for study, budget in enumerate(budgets.tolist()):
+        for blocks in range(1, budget + 1):
+            values, baseline = numpy.exp(logs[study, :blocks]).tolist(), [1.0] * blocks
+            decision = decide(values, baseline, most=20, last=blocks == budget)
+            if decision.stop:
+                break
+        assert (codes[decision.verdict], blocks) == (ended.verdict[study], ended.blocks[study])
+        assert decision.estimate.low == pytest.approx(numpy.exp(ended.low[study]))
 
 
 @pytest.mark.parametrize("file", sorted((BENCHMARKS / "results").glob("*.json")), ids=lambda file: file.stem)

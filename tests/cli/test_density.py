@@ -7,7 +7,7 @@ from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.studies.density.request import DensityRequest
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
 
 
 def test_the_command_line_and_the_scenario_know_the_same_options():

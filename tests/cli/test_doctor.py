@@ -60,13 +60,30 @@ def test_what_can_not_be_seen_is_said() -> None:
 
 
 def test_a_host_that_can_do_everything() -> None:
-    assert {x.study: (x.able, x.more) for x in doctor.abilities(FACTS, POSTGRES, "")} == {"density": ("yes", ""), "sizes": ("yes", "")}
+    as_root = FACTS.model_copy(update={"root": True})
+    found = {x.study: (x.able, x.more) for x in doctor.abilities(as_root, POSTGRES, "")}
+    assert {"density", "compare", "sizes"} <= set(found) and set(found.values()) == {("yes", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
-    density = doctor.abilities(NO_CGROUPS, POSTGRES, "")[0]
-    assert (density.able, density.more) == ("partly", "start it with systemd-run")
-    assert "without quota" in density.what
+    found = {x.study: x for x in doctor.abilities(NO_CGROUPS, POSTGRES, "")}
+    for study in ("density", "compare"):
+        assert (found[study].able, found[study].more) == ("partly", "start it with systemd-run")
+    assert "without quota" in found["density"].what and "limits" not in found["compare"].what
+
+
+@pytest.mark.parametrize(
+    ("changes", "able", "more"),
+    [
+        ({"root": True}, "yes", ""),
+        ({}, "partly", "run pgherd as root"),
+        ({"huge_pages": {"2 MB": 0, "1 GB": 0}}, "no", "run pgherd as root"),
+        ({"huge_pages": {}, "transparent_huge_pages": None, "root": True}, "no", "a kernel with huge pages"),
+    ],
+)
+def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str, more: str) -> None:
+    found = {x.study: x for x in doctor.abilities(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
+    assert found.able == able and more in found.more
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,13 @@
-import pytest
+import contextlib
+from types import SimpleNamespace
 
+import click
+import pytest
+from click.testing import CliRunner
+
+from pgherd.cli import launch as module
 from pgherd.cli.launch import launch, resume
+from pgherd.cli.output import yes_option
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.store.run_directory import RunDirectory
@@ -27,3 +34,41 @@ def test_a_run_that_is_alive_is_not_resumed(runs, name, monkeypatch):
     directory.save(directory.record().model_copy(update={"surroundings": surroundings, "state": "running", "options": options}))
     with directory.locked(), pytest.raises(PgherdError, match="being executed by another"):
         resume(RunDirectory(directory.path), report=False, as_json=False)
+
+
+class Paused:
+    """Progress that is written nowhere."""
+
+    def __init__(self):
+        self.notes, self.asleep = [], False
+
+    def note(self, text):
+        self.notes.append(text)
+
+    @contextlib.contextmanager
+    def paused(self):
+        self.asleep = True
+        yield
+        self.asleep = False
+
+
+def test_what_changes_the_host_is_asked_for_on_a_terminal_only(monkeypatch):
+    watcher, asked = Paused(), []
+    module._confirm((), watcher)
+    with pytest.raises(UsageError, match="this changes the host: 99 pages; a word.* give --yes"):
+        module._confirm(("99 pages", "a word"), watcher)
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(module.sys, stream, SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(module.click, "confirm", lambda question, abort, err: asked.append((question, abort, err, watcher.asleep)))
+    module._confirm(("99 pages",), watcher)
+    assert asked == [("Go on?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
+
+
+def test_yes_agrees_beforehand():
+    @click.command()
+    @yes_option
+    def verb():
+        module._confirm(("99 pages",), Paused())
+
+    assert CliRunner().invoke(verb, ["--yes"]).exit_code == 0
+    assert isinstance(CliRunner().invoke(verb, []).exception, UsageError)

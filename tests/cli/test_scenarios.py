@@ -10,10 +10,10 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.name)
-def test_every_scenario_of_ours_is_valid_and_names_its_experiment(path):
+def test_every_scenario_of_ours_is_valid_and_named_after_its_experiment_or_its_study(path):
     scenario = read_scenario(path)
     assert scenario.title and scenario.note
-    assert scenario.experiment is not None and path.name.startswith(f"e{int(scenario.experiment[1:]):02d}-")
+    assert path.name.startswith(f"e{int(scenario.experiment[1:]):02d}-" if scenario.experiment else f"{scenario.study}-")
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -27,7 +27,7 @@ def test_what_is_written_is_read_back(tmp_path):
     [
         ("study: density\noptions: {vcpu: 4}", "'vcpu' is not an option; check its spelling"),
         ("study: density\noptions: {vcpus: -1}", "'vcpus': input should be greater than 0, but it is -1"),
-        ("study: dnsity", "there is no study 'dnsity'; there are density"),
+        ("study: dnsity", "there is no study 'dnsity'; there are compare, density"),
         ("options: {}", "'study' is missing"),
         ("study: [", "line 1: this is not YAML"),
         ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),
@@ -42,6 +42,16 @@ def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
     with pytest.raises(UsageError) as caught:
         read_scenario(path)
     assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_no_password_is_written_or_told(tmp_path):
+    options = {"server": "postgresql://me:s3cret@h/app", "variant": ('b:server="host=h password=s3cret"',), "clients": 2}
+    write_scenario(tmp_path / "s.yaml", "compare", options)
+    text = (tmp_path / "s.yaml").read_text()
+    assert "s3cret" not in text and "postgresql://me:***@h/app" in text and "password=***" in text
+    with pytest.raises(UsageError) as caught:
+        request("density", {"server": ["postgresql://me:s3cret@h/app"]})
+    assert "'server'" in str(caught.value) and "s3cret" not in str(caught.value)
 
 
 def test_binary_and_missing_files_are_usage_errors(tmp_path):

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pgherd.cli.trial import readings, show_trial
+from pgherd.cli.trial import point_words, readings, show_trial
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.sizes import STUDY, SizesOptions
 
@@ -42,3 +42,16 @@ def test_a_probe_is_shown_by_its_readings(result):
 
 def test_readings_are_written_in_their_unit():
     assert readings({"database_bytes": 1536.0, "free_space_bytes": 2**30, "ratio": 2.13}) == "database 1.5 kB, free space 1 GB, ratio 2.13"
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"databases": 1}, "1 database"),
+        ({"databases": 8}, "8 databases"),
+        ({"scale": 10}, "scale 10"),
+        ({"variant": "base again", "databases": 2}, "base again, 2 databases"),
+    ],
+)
+def test_a_point_is_in_words(result, point, words):
+    assert point_words(result.trial.model_copy(update={"point": point})) == words

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.drivers.driver import Endpoint, Window
-from pgherd.drivers.pgbench import DRIVER, curves, percentile
-from pgherd.drivers.pgbench_output import Progress, Report, read_logs, read_report
+from pgherd.drivers.pgbench import DRIVER, by_script, curves, percentile
+from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Script
 
@@ -207,3 +207,39 @@ def test_any_text_is_a_result_or_a_value_error(files: dict[str, str]) -> None:
         DRIVER.result(Load(rate=5), files, 0.0, Window(1.0, 2.0, 3.0), "x")
     except ValueError as error:
         assert str(error)
+
+
+def named(load: Load, *names: str | None, sampling: float) -> Load:
+    scripts = [script.model_copy(update={"name": name}) for script, name in zip(load.scripts, names, strict=True)]
+    return load.model_copy(update={"scripts": tuple(scripts), "sampling": sampling})
+
+
+def test_transactions_by_script_of_a_full_log(capture) -> None:
+    run = capture("scripts")  # read.sql@3 and builtin:select-only@1
+    load = named(run.load, "new-order", "other", sampling=1.0)
+    window = run.window(0.5, 2.0)
+    found = DRIVER.result(load, run.files, run.started, window, "x")
+    numbers = [x.script for x in read_logs(run.files, False) if window.start < x.at <= window.end]
+    assert found.scripts == {"new-order": numbers.count(0), "other": numbers.count(1)}
+    assert numbers.count(0) > 2 * numbers.count(1) > 0
+    assert found.new_orders_per_minute == pytest.approx(60 * numbers.count(0) / 1.5)
+
+
+def test_of_a_sample_they_are_shares_of_all(capture) -> None:
+    run = capture("scripts")
+    found = DRIVER.result(named(run.load, "read", None, sampling=0.01), run.files, run.started, run.window(0.5, 2.0), "x")
+    assert list(found.scripts) == ["read"]
+    assert 0.6 < found.scripts["read"] / found.transactions < 0.9
+    assert found.new_orders_per_minute is None
+
+
+def test_scripts_without_names_are_not_told_apart(capture) -> None:
+    run = capture("scripts")
+    assert DRIVER.result(run.load, run.files, run.started, run.window(0.5, 2.0), "x").scripts == {}
+
+
+@given(st.lists(st.integers(0, 2)))
+def test_by_script_loses_nothing(numbers: list[int]) -> None:
+    load = Load(scripts=tuple(Script(source=name, name=name) for name in ("a", "b", "a2")), sampling=1.0)
+    counts = by_script(load, [Logged(1.0, 1.0, script=number) for number in numbers], 1e9)
+    assert counts == {"a": numbers.count(0), "b": numbers.count(1), "a2": numbers.count(2)}

@@ -11,10 +11,19 @@ import pytest
 @pytest.fixture(scope="session")
 def fake() -> ModuleType:
     """The module fake_node.py: a node below a directory, with a simulated cgroup v2 tree."""
-    path = Path(__file__).parents[1] / "host/fake_node.py"
-    spec = importlib.util.spec_from_file_location("fake_node", path)
+    return _loaded("fake_node")
+
+
+@pytest.fixture(scope="session")
+def fake_pools() -> ModuleType:
+    """The module fake_pools.py: a node with simulated pools of huge pages."""
+    return _loaded("fake_pools")
+
+
+def _loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["fake_node"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -13,6 +13,7 @@ def test_reads_v1(parsed) -> None:
         "memory.swap": 0,
         "memory.refault_file": 54,
         "memory.refault_anon": 0,
+        "memory.fault": 472,
         "memory.majfault": 6,
     }
 
@@ -25,6 +26,7 @@ def test_reads_v2(parsed) -> None:
         "memory.shmem": 545259520,
         "memory.refault_file": 4242,
         "memory.refault_anon": 17,
+        "memory.fault": 1234567,
         "memory.majfault": 321,
     }
 

@@ -26,6 +26,12 @@ def test_two_databases_with_one_address_are_refused():
         deployment(Container(name="c1", servers=(server(), server())))
 
 
+def test_a_server_lies_on_volumes_of_the_deployment():
+    apart = server().model_copy(update={"volumes": {"wal": "fast"}})
+    with pytest.raises(ValidationError, match="server c1/pg lies on fast, which the deployment does not have"):
+        deployment(Container(name="c1", servers=(apart,)))
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "A", "x" * 41])
 def test_names_are_plain_since_they_become_paths(name):
     with pytest.raises(ValidationError):

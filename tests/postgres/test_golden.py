@@ -27,7 +27,7 @@ class Known:
     identity: str = "pgbench-10"
     size_estimate: int | None = 10**8
 
-    def load(self, target: object) -> None:
+    def load(self, target: object, say: object = None) -> None:
         raise AssertionError("nothing is to be loaded")
 
 

@@ -9,20 +9,25 @@ import pytest
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "report"
 
 
-def _synthetic() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("report_synthetic", FIXTURES / "synthetic.py")
+def _fixture(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(f"report_{name}", FIXTURES / f"{name}.py")
     assert specification and specification.loader
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
 
 
-SYNTHETIC = _synthetic()
+SYNTHETIC, COMPARISON = _fixture("synthetic"), _fixture("comparison")
 
 
 @pytest.fixture(scope="session")
 def synthetic() -> ModuleType:
     return SYNTHETIC
+
+
+@pytest.fixture(scope="session")
+def comparison() -> ModuleType:
+    return COMPARISON
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from pgherd.report.commands import script
 
 HOSTILE = '/o p\'t/"$(touch pwned)"`touch pwned`;&\\\n*'
 STEPS = ("create", "settings", "start", "ready", "client", "quietly", "settle", "loaded", "copy", "warm", "run", "report", "take", "size")
-STEPS += ("on_disk", "find_groups", "told", "group")
+STEPS += ("on_disk", "find_groups", "told", "group", "wal", "reserve", "transparent")
 
 # Each step notes its words, and what comes in by standard input, instead of doing anything.
 STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" >>calls; printf "\\036\\0" >>calls; }}' for name in STEPS)
@@ -111,6 +111,18 @@ def test_servers_get_the_same_settings_and_initdb_the_same_arguments(tmp_path):
     assert configuration.read(text).settings == settings | private | {"cluster_name": "db01/pg"}
     loaded = configuration.read(named(found, "settings", "loaded1")[0][0]).settings
     assert loaded == dict(LOADING) | private | {"cluster_name": "loaded1"}
+
+
+def test_the_log_goes_where_it_was(tmp_path):
+    place = HOSTILE.replace("\n", " ")
+    apart = container(servers=(server(volumes={"wal": "fast"}), server(name="beside")))
+    text = script(result(apart, volumes=(Volume(name="fast", path=place),)), record())
+    found = steps(text, tmp_path)
+    assert named(found, "wal") == [["db01.pg", place, ""]]
+    names = [call[0] for call in found]
+    assert names.index("copy") < names.index("wal") < names.index("on_disk"), "it is moved while the server is down"
+    assert "WAL_DIR, another one" in text and "each_elsewhere()" in text
+    assert "each_elsewhere()" not in script(result(), record())
 
 
 def test_what_is_loaded_and_in_which_order(tmp_path):
@@ -208,11 +220,29 @@ def test_names_cannot_break_out_of_comments(tmp_path):
     steps(text, tmp_path)
 
 
+PAGES = (
+    container(servers=(server(settings={"huge_pages": "on", "huge_page_size": "1GB"}),)),
+    container("db02", servers=(server(settings={"huge_pages": "on"}),)),
+    container("db03", servers=(server(settings={"huge_pages": "off"}, transparent_huge_pages=True),)),
+)
+
+
+def test_huge_pages_are_reserved_before_their_servers_start_and_given_back(tmp_path):
+    text = script(result(*PAGES), record())
+    found = steps(text, tmp_path)
+    assert [call[:-1] for call in named(found, "reserve")] == [["db01.pg", "1048576"], ["db02.pg", "default"]]
+    assert [call[:-1] for call in named(found, "transparent")] == [["always"]]
+    names = [call[0] for call in found]
+    assert max(names.index("reserve"), names.index("transparent")) < len(names) - names[::-1].index("start") - 1
+    assert "give_back()" in text and "give_back()" not in script(result(), record())
+
+
 def variants():
     process = container(runtime="process", cpu_mode="none", memory=None)
     yield "cgroup", result()
     yield "process", result(process)
     yield "sizes", result(process, phases=(), probe="sizes")
+    yield "pages", result(*PAGES)
     yield "hostile", result(container(servers=(server(bin=HOSTILE, settings={"search_path": HOSTILE}),)))
 
 
@@ -233,7 +263,20 @@ def test_the_shell_and_shellcheck_have_nothing_to_object(tmp_path, name, found):
     [
         (lambda: result(container(runtime="vm")), "it needs the runtime vm"),
         (lambda: result(container(servers=()), phases=()), "it has no server"),
-        (lambda: result(container(servers=(server(volumes={"wal": "fast"}),)), volumes=(Volume(name="fast"),)), "it needs volumes"),
+        (
+            lambda: result(
+                Container(name="db01", runtime="external", servers=(server(dsn="host=theirs"),)),
+            ),
+            r"its server \(host=theirs\) is somebody else's",
+        ),
+        (
+            lambda: result(container(servers=(server(volumes={"wal": "fast"}),)), volumes=(Volume(name="fast"),)),
+            "volume fast is not a directory",
+        ),
+        (
+            lambda: result(container(servers=(server(volumes={"data": "big"}),)), volumes=(Volume(name="big", path="/big"),)),
+            "its servers keep data on volumes",
+        ),
         (lambda: result(container(), container("db02", servers=(server(bin="/other"),))), "its servers are not all of one PostgreSQL"),
         (lambda: result(phases=(Phase(loads={"local": Load(driver="fio")}),)), "it needs the driver fio"),
         (lambda: result(phases=(), probe="compression"), "it is the probe 'compression'"),
@@ -251,6 +294,15 @@ def test_the_users_files_are_found_where_the_run_lies_now(tmp_path):
     loads = {"local/db01/pg/bench": Load(scripts=(Script(source="/gone/run/inputs/0-x.sql"), Script(source="/gone/run/inputs/1-y.sql")))}
     found = steps(script(result(phases=(Phase(loads=loads),)), record(), tmp_path / "inputs"), tmp_path)
     assert [call[0] for call in named(found, "take")] == [str(tmp_path / "inputs/0-x.sql"), "/gone/run/inputs/1-y.sql"]
+
+
+def test_the_files_of_a_comparisons_arms_lie_in_directories_of_their_own(tmp_path):
+    for arm in ("a", "b"):
+        (tmp_path / "inputs" / arm).mkdir(parents=True)
+        (tmp_path / "inputs" / arm / "0-x.sql").touch()
+    loads = {"local/db01/pg/bench": Load(scripts=(Script(source="/gone/run/inputs/b/0-x.sql"),))}
+    found = steps(script(result(phases=(Phase(loads=loads),)), record(), tmp_path / "inputs"), tmp_path)
+    assert [call[0] for call in named(found, "take")] == [str(tmp_path / "inputs/b/0-x.sql")]
 
 
 # ---- Control groups, on directories that only look like them

@@ -17,20 +17,6 @@ def words(svg: str) -> str:
     return " ".join(text for text in ElementTree.fromstring(svg).itertext())
 
 
-def test_the_stack_adds_up_to_the_host_and_counts_named_parts_once(run8):
-    record = run8[0]
-    rows = record.analysis.tables["cpu"]
-    order = density_cost_figures._stack_order(rows, 2.0)
-    assert [column for column, *_ in order] == [
-        *("databases_cpu", "clients", "platform.controller", "platform", "pgherd", "iowait", "steal", "idle"),
-    ]
-    for row in rows:
-        segments = density_cost_figures._segments(row, order, 2.0)
-        assert segments[-1][2] == pytest.approx(2.0, rel=0.05)
-        held = {name: high - low for _, low, high, name, _ in segments}
-        assert held["platform, the rest"] + held["platform: controller"] == pytest.approx(row["platform"].value)
-
-
 def test_cpu_is_titled_with_what_the_platform_takes(drawn8):
     assert drawn8[0]["cpu"].figure.title == "At 8 databases, 1.88 of 2 cores serve databases and clients; the platform takes 0.08"
     assert drawn8[0]["cpu"].figure.sources == ("trials/*/samples/*.parquet",)

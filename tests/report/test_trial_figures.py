@@ -47,7 +47,7 @@ def test_the_drift_of_mixed_points_is_found_again(slope, order, level):
     """Points of any level that drift alike: taking a point's mean away must not flatten the slope."""
     trials = [(name, float(i), level * ord(name) + slope * i) for i, (name, _) in enumerate(order, 1)]
     means = {name: sum(y for n, _, y in trials if n == name) / sum(n == name for n, *_ in trials) for name, *_ in trials}
-    found = trial_figures._drift([(name, x, y - means[name]) for name, x, y in trials], len(trials))
+    found = trial_figures.drift([(name, x, y - means[name]) for name, x, y in trials], len(trials))
     if found is not None:
         assert found[0] == pytest.approx(slope * (len(trials) - 1), abs=1e-6)
         assert found[1] == pytest.approx(0, abs=1e-6)
@@ -55,9 +55,9 @@ def test_the_drift_of_mixed_points_is_found_again(slope, order, level):
 
 def test_a_few_clean_trials_in_the_middle_tell_no_drift():
     middle = [("2", float(place), place * 10.0) for place in range(8, 12)]
-    assert trial_figures._drift(middle, 14) is None
-    assert trial_figures._drift([("2", float(place), 0.0) for place in range(1, 6)], 5) is None
-    assert trial_figures._drift([("2", float(place), 0.0) for place in range(1, 8)], 20) is None
+    assert trial_figures.drift(middle, 14) is None
+    assert trial_figures.drift([("2", float(place), 0.0) for place in range(1, 6)], 5) is None
+    assert trial_figures.drift([("2", float(place), 0.0) for place in range(1, 8)], 20) is None
 
 
 def test_points_without_repeats_cannot_show_drift(synthetic):
@@ -105,3 +105,10 @@ def test_nothing_measured_nothing_drawn(run8):
     for builder in (trial_figures.order, trial_figures.fairness, trial_figures.seconds):
         with pytest.raises(NotDrawn, match="no trial has a throughput"):
             builder(inputs(run8, run8[1][-1:]))
+
+
+def test_a_point_of_words_is_named_after_what_it_is(run8):
+    first = run8[1][0]
+    named = [first.model_copy(update={"trial": first.trial.model_copy(update={"point": {"variant": "big"}}), "verdicts": []})]
+    assert trial_figures._where("big", named) == "variant big"
+    assert trial_figures._where("8", [first]) == "8 databases"

@@ -41,5 +41,10 @@ def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
     assert len(lines) == 3
 
 
+def test_what_failed_in_every_trial_does_not_list_them(run8):
+    lines = verdicts.exceptions(trials(run8, *[[verdict("steal", "fail")]] * 12))
+    assert lines == ["steal failed in all 12 trials: steal was seen in trial 0000; wanted: less."]
+
+
 def test_no_trial_no_exception():
     assert verdicts.exceptions([]) == [] and verdicts.matrix([]).rows == ()

@@ -80,14 +80,14 @@ def stop_all(instances, mode):
 class Rooms:
     """A runtime that has containers in name only, and refuses to make one twice as control groups do."""
 
-    name = "cgroup"
-
-    def __init__(self):
+    def __init__(self, name="process"):
+        self.name = name
         self.made = set()
         self.groups = {}
 
     def create(self, container):
         assert container.name not in self.made, "it stands there already"
+        assert container.runtime == self.name
         self.made.add(container.name)
         return Room(container.name, groups=self.groups)
 
@@ -95,12 +95,22 @@ class Rooms:
         self.made.discard(name)
 
 
+class Pretense:
+    """The runtimes of a run, open as soon as they are asked for."""
+
+    def __init__(self):
+        self.open = {}
+
+    def get(self, name):
+        return self.open.setdefault(name, Rooms(name))
+
+
 @pytest.fixture
 def session(tmp_path):
     journal = Journal.open(NODE, tmp_path / "state", "run")
     for name in ("work", "sockets", "cache"):
         (tmp_path / name).mkdir()
-    yield Session(NODE, gather(NODE), journal, Rooms(), None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
+    yield Session(NODE, gather(NODE), journal, Pretense(), None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
     journal.close()
 
 
@@ -123,9 +133,10 @@ def fleet(session, monkeypatch):
     return Fleet(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Watcher())
 
 
-def trial(*names, vcpus=None, settings=None, state="warm", load=None):
+def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="process"):
     server = Server(bin="/pg", version="18.1", settings=settings or {}, databases=(Database(),))
-    deployment = Deployment(hosts=(Host(containers=tuple(Container(name=name, vcpus=vcpus, servers=(server,)) for name in names)),))
+    containers = tuple(Container(name=name, runtime=runtime, vcpus=vcpus, servers=(server,)) for name in names)
+    deployment = Deployment(hosts=(Host(containers=containers),))
     loads = {f"local/{names[0]}/pg/bench": load or Load()}
     return Trial(point={"databases": 1}, deployment=deployment, state=state, phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),))
 
@@ -147,6 +158,16 @@ def test_servers_are_cloned_started_and_warmed_and_then_kept(fleet):
     fleet.close()
     assert done(fleet) == [("stop immediate", "b/pg")]
     assert fleet.settings() == {}, "no server answers any more"
+
+
+def test_each_container_is_made_by_the_runtime_that_it_names(fleet, session):
+    """One after the other under one name, as variants are compared; a runtime that no container names is never opened."""
+    fleet.apply(trial("a", "b"))
+    assert list(session.runtimes.open) == ["process"] and session.runtime("process").made == {"a", "b"}
+    assert fleet.apply(trial("a", runtime="cgroup"))[1] == "1 restarted, 1 removed"
+    assert session.runtime("cgroup").made == {"a"} and not session.runtime("process").made
+    assert fleet.apply(trial("a"))[1] == "1 restarted"
+    assert session.runtime("process").made == {"a"} and not session.runtime("cgroup").made
 
 
 def test_a_load_that_writes_begins_after_a_checkpoint(fleet):
@@ -196,7 +217,7 @@ def test_a_server_that_died_is_named_with_its_last_words_and_restored(fleet, mon
 
 
 def test_what_the_kernel_killed_for_memory_is_said_once(fleet, session, tmp_path):
-    session.runtime.groups["memory"] = str(tmp_path)
+    session.runtime("process").groups["memory"] = str(tmp_path)
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
     fleet.apply(trial("a"))
     assert fleet.said("local/a/pg/bench") == "the server's log ends with:\nLOG:  fine"
@@ -214,7 +235,7 @@ def test_a_transition_that_fails_is_begun_anew(fleet, session):
     for _ in range(2):
         with pytest.raises(TrialError, match="server b/pg ended with exit code 1 while starting"):
             fleet.apply(trial("a", "b"))
-    assert session.runtime.made == {"a", "b"}
+    assert session.runtime("process").made == {"a", "b"}
     Pretended.broken.clear()
     assert fleet.apply(trial("a", "b"))[1] == "1 kept, 1 restored"
     assert len(list(session.work.glob("*-b-pg"))) == 1

@@ -58,6 +58,9 @@ class Bench:
     def settings(self):
         return {"work_mem": "8MB"}
 
+    def readings(self):
+        return {"server:a/pg": {"pages.size": 4096.0}}
+
     def distrust(self):
         self.distrusted += 1
 
@@ -209,3 +212,37 @@ def test_numbers_go_on_beyond_those_that_are_there(run, tmp_path):
     study = Study(4, 1)
     execute(run, tmp_path, study)
     assert [result.id for result in run.results()] == ["0001", "0003", "0004", "0005"]
+
+
+class Verifying(Bench):
+    """Finds the database of repeat 1 inconsistent."""
+
+    verified = ()
+
+    def readings(self):
+        return {}
+
+    def verify(self, trial):
+        self.verified = (*self.verified, trial.repeat)
+        if trial.repeat == 1:
+            raise TrialError("condition 4 does not hold")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_an_inconsistent_database_fails_the_trial_where_it_is_checked(run, tmp_path, asked):
+    database = {"workload": "orders", "verify": asked}
+    container = {"name": "a", "servers": [{"bin": "/b", "version": "18.6", "databases": [database]}]}
+
+    class Shop(Study):
+        def propose(self, options, results):
+            proposal = super().propose(options, results)
+            deployment = trial(0).deployment.model_validate({"hosts": [{"containers": [container]}]})
+            return proposal.model_copy(
+                update={"trials": tuple(one.model_copy(update={"deployment": deployment}) for one in proposal.trials)}
+            )
+
+    bench = Verifying(tmp_path / "scratch")
+    execute(run, tmp_path, Shop(), bench=bench)
+    assert bench.verified == ((0, 1, 2) if asked else ())
+    assert [result.error for result in run.results()] == [None, "condition 4 does not hold" if asked else None, None]
+    assert bench.distrusted == int(asked)

@@ -9,7 +9,9 @@ from pgherd.host import paths
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runner.preparation import preparation
+from pgherd.runner.prepare_density import prepare_density
 from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
+from pgherd.studies.density.request import DensityRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -57,6 +59,23 @@ def test_what_cannot_be_is_refused(asked, error, message):
         ground.settings(ground.database_bytes(), 2, None)
 
 
+def test_the_wal_lies_where_it_is_asked_for(tmp_path):
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.owner() == "root" and str(directory).startswith("/tmp/"):
+            directory.chmod(0o755)
+    with _ground(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as ground:
+        apart = ground.disk(2, 2**20)
+        options = DatabaseOptions(**ground.options(ground.limits(1.0), ground.settings(2**20, 2, None), None))
+        assert not list(tmp_path.iterdir()), "it was only looked at"
+    with _ground(runtime="process", workload="tpcb-like") as ground:
+        assert ground.disk(2, 2**20) > apart, "what is written is not counted with the data"
+    assert options.wal_dir == str(tmp_path)
+    prepared = prepare_density(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), points=(1,), scale=1), True)
+    assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
+    with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_dir=str(tmp_path / "no")) as ground:
+        ground.disk(1, 1)
+
+
 def test_a_disk_too_small_is_refused(monkeypatch):
     usage = namedtuple("usage", "total used free")
     with _ground() as ground:
@@ -75,3 +94,42 @@ def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
         assert ground.database_bytes() > 10**8
         assert any("known only once it is loaded" in choice for choice in ground.choices)
         assert not ground.read_only
+
+
+def _own(**asked):
+    with _ground(runtime="process", vcpus=1, **asked) as ground:
+        selected = ground.settings(ground.database_bytes(), 2, None)
+        return DatabaseOptions(**ground.options(ground.limits(1.0), selected, None)), list(ground.choices)
+
+
+def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
+    options, choices = _own(workload="orders", check_consistency=True)
+    assert (options.workload, options.scale, options.state, options.sampling) == ("orders", 1, "fresh", 1.0)
+    assert not options.read_only and options.variables == {"base": "0"}
+    assert options.load(3).options == {"define:base": "0"}
+    assert [script.name for script in options.scripts][:2] == ["new-order", "new-order-rolled-back"]
+    assert options.container("db01").servers[0].databases[0].verify
+    assert any("not comparable with published TPC results" in choice for choice in choices)
+
+
+def test_what_the_user_says_goes_before_the_workloads_own():
+    options, _ = _own(workload="orders", state="warm", scale=2, think=0.5)
+    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
+    options, choices = _own(workload="random-block", updates=0, zipf=1.2)
+    assert (options.workload, options.scale, options.state, options.read_only) == ("random-block", 256, "warm", True)
+    assert options.variables == {"zipf": "1.2"} and not options.check_consistency
+    assert not any("TPC" in choice for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"check_consistency": True}, "--check-consistency is for --workload orders only"),
+        ({"think": 1.0}, "--think is for --workload orders only"),
+        ({"workload": "orders", "updates": 5}, "--updates is for --workload random-block only"),
+        ({"workload": "orders", "server": "host=/nowhere"}, "--workload orders fills databases of its own"),
+    ],
+)
+def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
+    with pytest.raises(UsageError, match=message), _ground(**asked):
+        pass

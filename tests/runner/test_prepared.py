@@ -1,10 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.node.local import LocalNode
-from pgherd.runner.prepared import thresholds, with_inputs
+from pgherd.runner.prepared import most_pages, thresholds, with_inputs
 from pgherd.studies.density import DensityOptions
 
 
@@ -49,3 +51,8 @@ def test_the_users_files_become_part_of_the_run(tmp_path):
         assert file.read() == "SELECT 1;\n"
     with open(kept.init) as file:
         assert file.read() == "CREATE TABLE t (a int);\n"
+
+
+def test_preparations_that_never_run_at_once_need_the_most_of_each_size():
+    made = [SimpleNamespace(huge_pages=found) for found in ({}, {2: 5, 4: 1}, {2: 3, 8: 7})]
+    assert most_pages(made) == {2: 5, 4: 1, 8: 7}

@@ -7,6 +7,7 @@ import pytest
 
 from pgherd.host import reservation
 from pgherd.host.facts import gather
+from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
@@ -47,7 +48,8 @@ def left(places):
 
 def test_what_a_run_holds_goes_with_it(places):
     with session(NODE, RUN, surroundings(), Watcher()) as opened:
-        assert opened.runtime.name == "process"
+        assert opened.runtime("process").name == "process"
+        assert opened.runtime("process") is opened.runtime("process"), "opened once"
         assert opened.work.is_relative_to(places / "cache/pgherd/work") and opened.sockets.is_dir()
         (opened.work / "data").mkdir()
         (held,) = reservation.live(places / "state/pgherd")
@@ -75,6 +77,24 @@ def test_a_budget_that_does_not_fit_is_refused_before_anything_is_made(places):
         ):
             raise AssertionError
         assert len(left(places)) == 3, "work directory, journal and reservation of the first"
+    assert not left(places)
+
+
+def test_the_budget_is_checked_with_the_first_runtime_before_anything_is_deployed(places):
+    cores = gather(NODE).cores
+    if cores < 2:
+        pytest.skip("a fraction of one core cannot be told from all of it")
+    with pytest.raises(CapabilityError, match="whole CPUs only"), session(NODE, RUN, surroundings(cores=cores - 0.5), Watcher()):
+        raise AssertionError
+    assert not left(places)
+
+
+def test_a_runtime_that_is_needed_later_is_opened_then(places):
+    with session(NODE, RUN, surroundings(), Watcher()) as opened:
+        room = opened.runtime("external").create(Container(name="theirs", runtime="external"))
+        assert not room.groups and room.cpus is None
+        with pytest.raises(UsageError, match="no runtime 'docker'"):
+            opened.runtime("docker")
     assert not left(places)
 
 

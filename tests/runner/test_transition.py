@@ -1,11 +1,11 @@
 import pytest
 
-from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.runner.transition import Up, plan
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
+from pgherd.runner.transition import Up, plan, volumes_of
 
 
-def server(settings=None, scale=10, version="15.1"):
-    return Server(bin="/pg/bin", version=version, settings=settings or {}, databases=(Database(scale=scale),))
+def server(settings=None, scale=10, version="15.1", **more):
+    return Server(bin="/pg/bin", version=version, settings=settings or {}, databases=(Database(scale=scale),), **more)
 
 
 def container(name="c1", vcpus=None, **of_server):
@@ -44,6 +44,7 @@ def test_what_is_up_already_is_kept():
         (container(vcpus=2), "warm", "restart"),
         (container(scale=20), "warm", "restore"),
         (container(version="16.1"), "warm", "restore"),
+        (container(transparent_huge_pages=True), "warm", "restart"),
     ],
 )
 def test_the_least_that_does(wanted, state, step):
@@ -66,3 +67,35 @@ def test_what_is_not_wanted_is_removed_and_what_is_missing_made():
 def test_a_container_with_other_limits_is_made_anew():
     found = plan(up(container()), deployed(container(vcpus=2)), "warm", how)
     assert found.remove_containers == ("c1",) and found.make_containers == ("c1",)
+
+
+def on_volumes(**path_of):
+    volumes = tuple(Volume(name=name, path=path) for name, path in path_of.items())
+    one = server().model_copy(update={"volumes": {"wal": "wal"}})
+    return Deployment(hosts=(Host(containers=(Container(name="c1", servers=(one,)),)),), volumes=volumes)
+
+
+def test_a_server_whose_volume_is_another_one_now_is_restored():
+    there = on_volumes(wal="/fast", other="/a")
+    ((_, c, s),) = there.servers()
+    state = {KEY: Up(c, s, volumes=volumes_of(s, there))}
+    assert plan(state, on_volumes(wal="/fast", other="/b"), "warm", how).steps == {KEY: "keep"}, "it does not lie on the other one"
+    assert plan(state, on_volumes(wal="/slow"), "warm", how).steps == {KEY: "restore"}, "the volume's name says nothing of where it is"
+    assert plan(state, deployed(container()), "warm", how).steps == {KEY: "restore"}
+
+
+def theirs(dsn="host=h", name="c1"):
+    one = Server(bin="/pg/bin", version="17.1", dsn=dsn)
+    return Container(name=name, runtime="external", servers=(one,))
+
+
+@pytest.mark.parametrize("state", ["fresh", "restarted", "warm"])
+def test_no_state_is_brought_about_on_somebody_elses_server(state):
+    assert plan({}, deployed(theirs()), state, how).steps == {KEY: "attach"}
+    assert plan(up(theirs()), deployed(theirs()), state, how).steps == {KEY: "keep"}
+    assert plan(up(theirs(), healthy=False), deployed(theirs()), state, how).steps == {KEY: "attach"}
+    assert plan(up(theirs()), deployed(theirs("host=other")), state, how).steps == {KEY: "attach"}
+    changed = plan(up(container()), deployed(theirs()), state, how)
+    assert changed.steps == {KEY: "attach"} and changed.remove_containers == ("c1",) == changed.make_containers
+    assert plan(up(theirs()), deployed(container()), state, how).steps == {KEY: "restore"}
+    assert changed.summary() == "1 attached"

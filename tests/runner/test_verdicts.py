@@ -12,9 +12,11 @@ FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**3
 TARGET = "local/c1/pg/bench"
 
 
-def trial(intents=(), load=None):
-    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+def trial(intents=(), load=None, dsn=None):
+    server = Server(bin="/pg/bin", version="18.1", dsn=dsn, databases=(Database(),))
     container = Container(name="c1", runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,))
+    if dsn is not None:
+        container = Container(name="c1", runtime="external", servers=(server,))
     phase = Phase(loads={TARGET: load or Load(threads=1)})
     return Trial(point={}, deployment=Deployment(hosts=(Host(cores=4, containers=(container,)),)), phases=(phase,), intents=intents)
 
@@ -30,12 +32,12 @@ GOOD = {
 INTENTS = ("cpu-bound", "cached", "not-client-bound")
 
 
-def verdicts(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0):
+def verdicts(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None):
     target = TargetResult(
         target=TARGET, driver="pgbench", transactions=throughput * 10, throughput=throughput, failed=failed, first=0, last=11
     )
     phase = PhaseResult(phase="steady", start=1, end=11, overlap=overlap, targets=[target], metrics=metrics)
-    return {v.check: v for v in judge(trial(intents, load), [phase], FACTS, Thresholds(), jump)}
+    return {v.check: v for v in judge(trial(intents, load, dsn), [phase], FACTS, Thresholds(), jump)}
 
 
 def changed(entity, **values):
@@ -73,6 +75,40 @@ def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more)
 def test_a_full_host_is_cpu_bound_though_no_container_is():
     metrics = changed("container:c1", cpu__usage=0.5) | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
     assert verdicts(metrics)["cpu-bound"].result == "pass"
+
+
+def pages_verdict(settings, transparent, mapped, huge):
+    server = Server(bin="/pg/bin", version="18.1", settings=settings, transparent_huge_pages=transparent, databases=(Database(),))
+    container = Container(name="c1", servers=(server,))
+    wanted = Trial(point={}, deployment=Deployment(hosts=(Host(containers=(container,)),)), phases=(Phase(loads={TARGET: Load()}),))
+    seen = {} if mapped is None else {"server:c1/pg": {"pages.size": 4096.0, "pages.mapped": mapped, "pages.huge": huge}}
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    phase = PhaseResult(phase="steady", start=1, end=2, overlap=1, targets=[target], metrics=seen)
+    return {v.check: v for v in judge(wanted, [phase], FACTS, Thresholds(), 0.0)}.get("huge-pages")
+
+
+@pytest.mark.parametrize(
+    ("settings", "transparent", "mapped", "huge", "result"),
+    [
+        ({"huge_pages": "on"}, None, 100.0, 100.0, "pass"),
+        ({"huge_pages": "on"}, None, 100.0, 0.0, "fail"),
+        ({"huge_pages": "off"}, True, 100.0, 95.0, "pass"),
+        ({"huge_pages": "off"}, True, 100.0, 50.0, "fail"),
+        ({"huge_pages": "off"}, False, 100.0, 0.0, "pass"),
+        ({"huge_pages": "off"}, False, 100.0, 80.0, "fail"),
+        ({"huge_pages": "on"}, None, None, None, "unknown"),
+        ({"huge_pages": "off"}, False, 0.0, 0.0, "unknown"),
+    ],
+)
+def test_servers_must_lie_on_the_pages_that_were_asked_for(settings, transparent, mapped, huge, result):
+    verdict = pages_verdict(settings, transparent, mapped, huge)
+    assert verdict.result == result and verdict.kind == "intent" and verdict.severity == "taint"
+    assert bool(verdict.why) == (result != "pass") and verdict.observed and verdict.wanted
+
+
+@pytest.mark.parametrize("settings", [{}, {"huge_pages": "try"}, {"huge_pages": "off"}])
+def test_where_nothing_was_asked_for_no_pages_are_judged(settings):
+    assert pages_verdict(settings, None, 100.0, 100.0) is None
 
 
 @pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "foreign-cpu", "checkpoints", "vacuums"])
@@ -138,3 +174,31 @@ def test_a_device_made_of_others_is_not_counted_again():
     metrics = GOOD | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
     verdict = verdicts(metrics, intents=("io-bound",))["io-bound"]
     assert verdict.result == "fail" and verdict.observed == "0.03 device reads per transaction"
+
+
+THEIRS = {name: value for name, value in GOOD.items() if name != "container:c1"}
+
+
+def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
+    """Though this host is busy and its disks are read: that says nothing of the server's."""
+    busy = THEIRS | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}, "disk:sda": {"reads": 5000.0}}
+    found = verdicts(busy, intents=("cpu-bound", "cached", "io-bound", "not-client-bound"), dsn="host=h")
+    results = {name: verdict.result for name, verdict in found.items()}
+    unseen = ("cpu-bound", "io-bound", "steal", "foreign-cpu")
+    assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
+    assert all("somebody else's" in found[name].why or "cannot account" in found[name].why for name in unseen)
+    assert results["cached"] == results["not-client-bound"] == results["errors"] == results["checkpoints"] == "pass"
+
+
+def test_what_is_seen_of_it_can_fail():
+    assert verdicts(THEIRS | {"host": {**GOOD["host"], "cpu.steal": 0.5}}, dsn="host=h")["steal"].result == "fail", (
+        "it held the clients back"
+    )
+    few_hits = {**GOOD["server:c1/pg"], "db.blks_read": 2000.0}
+    assert verdicts(THEIRS | {"server:c1/pg": few_hits}, dsn="host=h")["cached"].result == "fail"
+    many_misses = {**GOOD["server:c1/pg"], "db.blks_hit": 99000.0, "db.blks_read": 600.0}
+    assert verdicts(THEIRS | {"server:c1/pg": many_misses}, dsn="host=h")["cached"].result == "unknown", (
+        "they may have come from its page cache"
+    )
+    unheard = {name: value for name, value in THEIRS.items() if name != "server:c1/pg"}
+    assert {verdicts(unheard, dsn="host=h")[name].result for name in ("cached", "checkpoints", "vacuums")} == {"unknown"}

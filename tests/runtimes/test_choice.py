@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from pgherd.host.journal import Journal
+from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.runtimes.choice import choose
+from pgherd.runtimes import choice
+from pgherd.runtimes.choice import Runtimes, choose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=1 << 34)
 
@@ -48,3 +50,75 @@ def test_asked_but_unavailable(chosen) -> None:
 def test_unknown(chosen) -> None:
     with pytest.raises(UsageError, match="no runtime 'docker'.*cgroup, process"):
         chosen("docker", able=True)
+
+
+def test_somebody_elses_server_is_never_chosen_by_itself(chosen) -> None:
+    runtime, sentence = chosen("external", able=True)
+    assert runtime.name == "external" and "as asked" in sentence
+
+
+def test_unless_it_is_named_it_does_not_exist(chosen) -> None:
+    with pytest.raises(UsageError, match="choose one of cgroup, process$"):
+        chosen("docker", able=False)
+
+
+class Told:
+    """A runtime that remembers what it was told."""
+
+    able = True
+    refuses = False
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def open(self, host: Host) -> None:
+        self.log.append(f"open {self.name} {host.cores} {host.memory}")
+        if self.refuses:
+            raise CapabilityError("it is too small")
+
+    def close(self) -> None:
+        self.log.append(f"close {self.name}")
+
+
+@pytest.fixture
+def told(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch):
+    log: list[str] = []
+    monkeypatch.setattr(choice, "choose", lambda node, journal, facts, name, suffix, cpus: (Told(name, log), ""))
+    node = fake.FakeNode(tmp_path / "root", {})
+    return Runtimes(node, Journal.open(node, tmp_path / "state", "run"), FACTS, Host(cores=2, memory=5), "ab12"), log
+
+
+def test_each_is_opened_when_it_is_needed_and_closed_in_the_end(told) -> None:
+    runtimes, log = told
+    assert runtimes.get("process") is runtimes.get("process")
+    runtimes.get("cgroup")
+    assert log == ["open process 2.0 None", "open cgroup 2.0 5"], "only control groups can hold a memory budget"
+    runtimes.close()
+    assert log[2:] == ["close cgroup", "close process"]
+    runtimes.close()
+    assert len(log) == 4
+
+
+def test_one_that_cannot_be_opened_leaves_nothing(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtimes, log = told
+    monkeypatch.setattr(Told, "refuses", True)
+    with pytest.raises(CapabilityError, match="too small"):
+        runtimes.get("cgroup")
+    assert log[-1] == "close cgroup"
+    monkeypatch.setattr(Told, "refuses", False)
+    assert runtimes.get("cgroup").name == "cgroup"
+
+
+def test_all_are_closed_even_if_one_fails(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtimes, log = told
+    runtimes.get("process")
+    runtimes.get("cgroup")
+
+    def failing(self: Told) -> None:
+        log.append(f"close {self.name}")
+        raise OSError(f"{self.name} is busy")
+
+    monkeypatch.setattr(Told, "close", failing)
+    with pytest.raises(OSError, match="cgroup is busy; process is busy"):
+        runtimes.close()
+    assert log[2:] == ["close cgroup", "close process"]

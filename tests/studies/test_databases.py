@@ -20,6 +20,21 @@ def test_a_deployment_has_one_container_of_each_name_within_the_budget():
         assert server.databases[0].scale == 3
 
 
+def test_the_wal_of_all_servers_lies_on_a_volume_where_one_is_named():
+    deployment = _options(wal_dir="/fast").deploy(["a", "b"])
+    (volume,) = deployment.volumes
+    assert (volume.kind, volume.path) == ("directory", "/fast")
+    assert all(server.volumes == {"wal": volume.name} for _, _, server in deployment.servers())
+    plain = _options().deploy(["a"])
+    assert not plain.volumes and not next(plain.servers())[2].volumes
+
+
+def test_reserved_pages_are_counted_once_a_containers_limit_is_what_is_left():
+    (host,) = _options(container_memory=2**30, huge_page_bytes=2**28, transparent_huge_pages=True).deploy(["a"]).hosts
+    assert host.containers[0].memory == 2**30 - 2**28 and host.containers[0].servers[0].transparent_huge_pages is True
+    assert _options(huge_page_bytes=2**28).container("a").memory is None
+
+
 def test_targets_name_databases_of_the_deployment():
     places = [str(place) for place, *_ in _options().deploy(["a", "b"]).databases()]
     assert places == [target("a"), target("b")]

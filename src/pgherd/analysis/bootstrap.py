@@ -57,15 +57,14 @@ def bootstrap_fit(
     return replace(fitted, intervals=intervals)
 
 
-def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed: int = 1) -> Array | None:
-    """Draw plausible true means of several points, shape (resamples, points).
+def relative_spreads(repeats: Sequence[Sequence[float]]) -> list[tuple[float, int]] | None:
+    """Relative variance of each point's repeats, with the degrees of freedom behind it.
 
-    Each mean is moved by its standard error times a draw of Student's t. The relative spread is the point's own from
-    five repeats on, else pooled over all points with fewer (which assumes that they are about equally noisy in relative
-    terms). None where there is no spread to be known: fewer than three degrees of freedom.
+    A point's own from five repeats on, else pooled over all points with fewer (which assumes that they are about equally
+    noisy in relative terms). None where there is no spread to be known: fewer than three degrees of freedom.
     """
-    means = np.array([math.fsum(values) / len(values) for values in repeats])
-    own = [np.var(np.asarray(v) / m, ddof=1) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
+    means = [math.fsum(values) / len(values) for values in repeats]
+    own = [float(np.var(np.asarray(v) / m, ddof=1)) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
     small = [i for i, v in enumerate(repeats) if len(v) < OWN]
     degrees = sum(len(repeats[i]) - 1 for i in small)
     if small and degrees < 3:
@@ -73,9 +72,21 @@ def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed
         if degrees < 3:
             return None
     pooled = sum(own[i] * (len(repeats[i]) - 1) for i in small) / degrees if small else 0.0
+    return [(pooled, degrees) if i in small else (own[i], len(values) - 1) for i, values in enumerate(repeats)]
+
+
+def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed: int = 1) -> Array | None:
+    """Draw plausible true means of several points, shape (resamples, points).
+
+    Each mean is moved by its standard error times a draw of Student's t, the spread being that of ``relative_spreads``;
+    None where that is.
+    """
+    spreads = relative_spreads(repeats)
+    if spreads is None:
+        return None
+    means = np.array([math.fsum(values) / len(values) for values in repeats])
     rng = np.random.default_rng(seed)
     draws = np.empty((resamples, len(means)))
-    for i, values in enumerate(repeats):
-        variance, free = (pooled, degrees) if i in small else (own[i], len(values) - 1)
+    for i, (values, (variance, free)) in enumerate(zip(repeats, spreads, strict=True)):
         draws[:, i] = means[i] * (1 + math.sqrt(variance / len(values)) * rng.standard_t(free, resamples))
     return np.maximum(draws, means * 1e-3)

@@ -11,6 +11,7 @@ Pure, and without a scientific library: it runs between the trials of a study.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import statistics
@@ -116,19 +117,12 @@ def walsh_rank(tail: float, n: int) -> int:
 
     The largest k with P(W ≤ k − 1) ≤ tail, where W is the signed rank statistic under the null.
     """
-    if n < 1 or tail < 2.0**-n:
+    if n < 1 or tail <= 0:
         return 0
     if n > EXACT:
         middle, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(0, math.floor(middle + spread * statistics.NormalDist().inv_cdf(tail) + 0.5))
-    cumulated, wanted, least, most = _signed_rank_counts(n), tail * (1 + 1e-12) * 2.0**n, 0, len(_signed_rank_counts(n))
-    while least < most:  # the number of entries ≤ wanted
-        middle_index = (least + most) // 2
-        if cumulated[middle_index] <= wanted:
-            least = middle_index + 1
-        else:
-            most = middle_index
-    return least
+    return bisect.bisect_right(_signed_rank_counts(n), tail * (1 + 1e-12) * 2.0**n)
 
 
 def signed_rank_tail(statistic: int, n: int) -> float:
@@ -143,8 +137,8 @@ def signed_rank_tail(statistic: int, n: int) -> float:
         return statistics.NormalDist().cdf((statistic + 0.5 - total / 2) / spread)
     cumulated = _signed_rank_counts(n)
     if statistic < len(cumulated):
-        return cumulated[statistic] / 2**n
-    return 1 - (cumulated[total - statistic - 1] / 2**n)
+        return cumulated[statistic] / 2.0**n
+    return 1 - (cumulated[total - statistic - 1] / 2.0**n)
 
 
 @functools.lru_cache(maxsize=256)

@@ -110,8 +110,27 @@ def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: 
         density = Ability("density", "yes", "databases with a CPU quota or CPUs of their own, and with memory limits")
     else:
         density = Ability("density", "partly", "databases on CPUs of their own, without quota or memory limits", facts.cgroup_missing)
-    found = [density, Ability("sizes", "yes", "scale against size")]
+    compared = "settings, PostgreSQL versions, protocols; any study's scenarios"
+    if facts.cgroup_writable is not None:
+        compare = Ability("compare", "yes", compared + "; vCPU and memory limits")
+    else:
+        compare = Ability("compare", "partly", compared, facts.cgroup_missing)
+    scaling = Ability("scaling", "yes", "one server under more and more clients, and variants of it")
+    found = [density, scaling, compare, _hugepages(facts), Ability("sizes", "yes", "scale against size")]
     return [Ability(x.study, "no", x.what, need) for x in found] if need else found
+
+
+def _hugepages(facts: HostFacts) -> Ability:
+    """What kinds of pages a server could be given here."""
+    sizes = " and ".join(facts.huge_pages)
+    what = f"a server on ordinary pages against huge pages of {sizes}" if sizes else "a server on several kinds of pages"
+    if not facts.huge_pages and facts.transparent_huge_pages is None:
+        return Ability("hugepages", "no", what, "a kernel with huge pages (CONFIG_HUGETLBFS)")
+    if facts.root:
+        return Ability("hugepages", "yes", what)
+    free = any(facts.huge_pages.values())
+    more = "run pgherd as root, which may reserve pages, or have root write how many to /sys/kernel/mm/hugepages/*/nr_hugepages"
+    return Ability("hugepages", "partly" if free else "no", what, more)
 
 
 def _account() -> tuple[str | None, str]:

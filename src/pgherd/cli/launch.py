@@ -5,24 +5,30 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from pgherd import __version__
 from pgherd.cli import plan
-from pgherd.cli.output import answer_console, print_document, progress_console
+from pgherd.cli.output import answer_console, print_document, progress_console, said_yes
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
 from pgherd.host import paths
 from pgherd.host.journal import clean
 from pgherd.model.base import Model
-from pgherd.model.errors import RunDirectoryError
+from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.postgres.dsn import redact
 from pgherd.runner.catalogue import prepare, study_of
 from pgherd.runner.fleet import Fleet
 from pgherd.runner.loop import execute
+from pgherd.runner.pages import try_out
 from pgherd.runner.prepared import runnable, with_inputs
 from pgherd.runner.session import session
 from pgherd.store.run_directory import RunDirectory
@@ -80,6 +86,8 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     prepared = prepare(node, study, asked)
     for choice in prepared.choices:
         watcher.note(choice)
+    _confirm(prepared.confirm, watcher)
+    try_out(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
     try:
         kept = with_inputs(node, prepared.options, directory.path / "inputs")
@@ -89,11 +97,11 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
             options=kept.model_dump(mode="json"),
             surroundings=prepared.surroundings,
             thresholds=prepared.thresholds,
-            command=["pgherd", *sys.argv[1:]],
+            command=["pgherd", *map(redact, sys.argv[1:])],
             started=time.time(),
             pgherd=__version__,
             hosts={"local": prepared.facts},
-            postgres=_installations(study, kept) or {prepared.installation.bin: prepared.installation.version},
+            postgres=_installations(study, kept, node) or {prepared.installation.bin: prepared.installation.version},
             tools={"pgbench": prepared.installation.version, "python": sys.version.split()[0]},
             choices=list(prepared.choices),
         )
@@ -104,10 +112,29 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
         raise
 
 
-def _installations(study: str, options: Model) -> dict[str, str]:
-    """Bin directory → version of every server that the study deploys: its first proposal names them all."""
-    trials = study_of(study).propose(options, []).trials
-    return {server.bin: server.version for trial in trials for _, _, server in trial.deployment.servers()}
+def _confirm(changes: Sequence[str], watcher: TerminalProgress) -> None:
+    """Ask before anything of the host is changed that is not pgherd's own, unless ``--yes`` was given.
+
+    Raises:
+        UsageError: there is no terminal on which to ask.
+        click.Abort: the answer is no.
+    """
+    if not changes or said_yes():
+        return
+    listed = "; ".join(changes)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"this changes the host: {listed}. All of it is taken back at the end. There is no terminal to ask on: give --yes")
+    watcher.note(f"This changes the host, until the run ends: {listed}.")
+    with watcher.paused():
+        click.confirm("Go on?", abort=True, err=True)
+
+
+def _installations(study: str, options: Model, node: LocalNode) -> dict[str, str]:
+    """Bin directory → version of every server that the study deploys, and of the drivers of those that are there already: its
+    first proposal names them all."""
+    servers = [server for trial in study_of(study).propose(options, []).trials for _, _, server in trial.deployment.servers()]
+    own = {server.bin: server.version for server in servers if server.dsn is None}
+    return {server.bin: installations.choose(node, server.bin).version for server in servers if server.bin not in own} | own
 
 
 def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
@@ -136,8 +163,8 @@ def _execute(
 ) -> RunRecord:
     try:
         with directory.locked(), session(node, directory.name, surroundings, watcher) as opened:
-            installations = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
-            fleet = Fleet(opened, installations, watcher)
+            usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
+            fleet = Fleet(opened, usable, watcher)
             try:
                 return execute(directory, record, study_of(record.study), options, fleet, record.thresholds, watcher)
             finally:

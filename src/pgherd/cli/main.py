@@ -22,6 +22,9 @@ from pgherd.model.errors import PgherdError
 VERBS: dict[str, dict[str, str]] = {
     "Studies": {
         "density": "How many databases does this host hold, and how far from perfect does it scale?",
+        "scaling": "How does one server's throughput grow with its clients, and where does it peak?",
+        "compare": "Which variant is faster, by how much, and is that sure?",
+        "hugepages": "What do larger pages of shared memory buy?",
         "sizes": "How large is a database of a given scale on this PostgreSQL?",
         "run": "Run a study from a scenario file.",
     },
@@ -29,6 +32,7 @@ VERBS: dict[str, dict[str, str]] = {
         "runs": "List the runs.",
         "show": "What a run or one of its trials holds, and how to repeat it by hand.",
         "report": "Make the report of one run, or of several in one.",
+        "gate": "Is a run worse than its baseline by more than is allowed, and do the data support that?",
         "resume": "Go on with a run that was interrupted.",
     },
     "Others": {

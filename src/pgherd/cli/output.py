@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DOCUMENT_STREAM = "pgherd.cli.output.stream"
+_AGREED = "pgherd.cli.output.agreed"
 
 
 def answer_console() -> Console:
@@ -104,6 +105,24 @@ def runs_option(function: Decorated) -> Decorated:
         metavar="DIR",
         help="Directory of the runs.",
     )(function)
+
+
+def _agree(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.meta[_AGREED] = True
+
+
+def yes_option(function: Decorated) -> Decorated:
+    """``--yes``, not passed on: ``said_yes`` tells. The changes of the host that a run needs are agreed to without asking."""
+    return click.option(
+        "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to changes of the host (huge pages …) without being asked."
+    )(function)
+
+
+def said_yes() -> bool:
+    """Whether this call was given ``--yes``."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(_AGREED))
 
 
 def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:

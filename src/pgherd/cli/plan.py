@@ -28,6 +28,7 @@ def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
         "disk_bytes": prepared.disk,
         "memory_bytes": prepared.memory,
         "host_changes": list(prepared.host_changes),
+        "confirm": list(prepared.confirm),
         "choices": list(prepared.choices),
         "settings": [setting.__dict__ for setting in prepared.settings],
     }
@@ -40,7 +41,7 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False)
 
-    for line in _deployment(trials[0]) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]:
+    for line in _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]:
         say(line)
     for choice in prepared.choices:
         say(f"  {choice}")
@@ -55,16 +56,29 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
         console.print(_settings(prepared))
 
 
-def _deployment(trial: Trial) -> list[str]:
-    """Lines on what is deployed, and on the load."""
-    servers = list(trial.deployment.servers())
+def _deployments(trials: Sequence[Trial]) -> list[str]:
+    """Lines on each thing that is deployed, with the variant's name where there are variants, and on its load."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.deployment.model_dump_json(), []).append(trial)
+    lines = []
+    for group in groups.values():
+        variant = group[0].point.get("variant")
+        lines += _deployment(group, f" of '{variant}'" if variant is not None and len(groups) > 1 else "")
+    return lines
+
+
+def _deployment(trials: Sequence[Trial], whose: str) -> list[str]:
+    servers = list(trials[0].deployment.servers())
     _, container, server = servers[0]
     limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
     limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
+    many, each = (f"{len(servers)} containers", " each") if len(servers) > 1 else ("1 container", "")
+    comma = "," if each else ""
     return [
-        f"Deployment: {len(servers)} containers ({container.runtime}; {', '.join(limits)} each), each with one PostgreSQL {server.version}",
-        f"  from {server.bin}, each with one database of scale {server.databases[0].scale}.",
-        f"Load: {_load(trial)}.",
+        f"Deployment{whose}: {many} ({container.runtime}; {', '.join(limits)}{each}){comma}{each} with one PostgreSQL {server.version}",
+        f"  from {server.bin}{comma}{each} with one database of scale {server.databases[0].scale}.",
+        f"Load: {_load(trials)}.",
     ]
 
 
@@ -89,12 +103,20 @@ def _settings(prepared: Prepared) -> Table:
     return table
 
 
-def _load(trial: Trial) -> str:
-    load = next(iter(trial.phases[0].loads.values()))
+def _load(trials: Sequence[Trial]) -> str:
+    loads = [load for trial in trials for load in trial.phases[0].loads.values()]
+    load = loads[0]
     names = [(script.source.removeprefix("builtin:"), script.weight) for script in load.scripts]
     scripts = ", ".join(name + (f"@{weight}" if len(names) > 1 else "") for name, weight in names)
     kind = f"open loop at {load.rate:g} transactions/s" if load.rate else "closed loop"
+    clients, threads = ([one.clients for one in loads], [one.threads for one in loads])
     return (
-        f"{load.driver} {scripts}, {load.clients} clients on {load.threads} threads per database, {kind}, "
+        f"{load.driver} {scripts}, {_range(clients, 'client')} on {_range(threads, 'thread')} per database, {kind}, "
         f"protocol {load.protocol}, clients {load.place} the containers"
     )
+
+
+def _range(counts: Sequence[int], what: str) -> str:
+    """``1 client``, ``1 to 8 clients``."""
+    least, most = min(counts), max(counts)
+    return f"{most} {what}{'' if most == 1 else 's'}" if least == most else f"{least} to {most} {what}s"

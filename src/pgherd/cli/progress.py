@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console
@@ -52,6 +54,15 @@ class TerminalProgress(Watcher):
         """Leave the terminal as it was."""
         if self._live:
             self._progress.stop()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to somebody else for a moment: a question."""
+        if self._live:
+            self._progress.stop()
+        yield
+        if self._live:
+            self._progress.start()
 
     def setup(self, what: str) -> None:
         """Show a step of setting up."""

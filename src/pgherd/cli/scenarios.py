@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.scenario import Scenario
+from pgherd.postgres.dsn import redact
 from pgherd.runner.catalogue import STUDIES, request_of
 
 
@@ -62,7 +63,7 @@ def first_fault(error: ValidationError) -> str:
         return f"'{where}' is not an option; check its spelling{more}"
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
-    return f"'{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {fault['input']!r}{more}"
+    return f"'{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {redact(repr(fault['input']))}{more}"
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
@@ -75,7 +76,10 @@ def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    """As YAML writes it, without the password of a DSN."""
+    if isinstance(value, str):
+        return redact(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def json_schema() -> dict[str, Any]:

@@ -16,11 +16,14 @@ _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 
 
 def point_words(trial: Trial) -> str:
-    """``1 database``, ``8 databases``; what is not counted: ``scale 10``."""
-    return ", ".join(
-        (f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}")
-        for name, value in trial.point.items()
-    )
+    """``1 database``, ``8 databases``; what is not counted: ``scale 10``; a variant by its name alone."""
+    return ", ".join(_coordinate(name, value) for name, value in trial.point.items())
+
+
+def _coordinate(name: str, value: int | float | str) -> str:
+    if name == "variant":
+        return str(value)
+    return f"{value} {name.removesuffix('s') if value == 1 else name}" if name.endswith("s") else f"{name} {value}"
 
 
 def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> None:

@@ -12,12 +12,18 @@ inside a second assumes a steady rate within that second.
 in the window. Percentiles come from the sampled transactions that ended in the window; a percentile is None unless at
 least ten of them lie beyond it. Under a rate, pgbench counts latency from the scheduled start, in the log as in its
 reports ("the reported latency … includes the schedule lag time": documentation of --rate), so queueing is not hidden.
+
+**Scripts.** Where a load's scripts have names, transactions are also counted for each name, by the script's number in the
+log: those that ended in the window. That count is exact where every transaction is logged (``sampling`` 1); of a sample
+it is the script's share of the logged transactions times all. Failed transactions are in neither. NOTPM is the number
+of the script ``new-order`` per minute; new orders that roll back on purpose are another script's.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, floor
 
@@ -25,7 +31,7 @@ from pgherd.drivers.curve import CumulativeCurve
 from pgherd.drivers.driver import Endpoint, Span, Window
 from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_progress, read_report
 from pgherd.model.errors import UsageError
-from pgherd.model.load import Load
+from pgherd.model.load import NEW_ORDER, Load
 from pgherd.model.result import Latency, TargetResult
 
 PERIOD = 1.0
@@ -101,6 +107,7 @@ class PgbenchDriver:
         curve, failures = curves(report, progress, started, window.stop)
         transactions = curve.between(window.start, window.end)
         sample = [x for x in read_logs(files, load.rate is not None) if window.start < x.at <= window.end]
+        scripts = by_script(load, sample, transactions)
         return TargetResult(
             target=target,
             driver=self.name,
@@ -109,6 +116,8 @@ class PgbenchDriver:
             per_second=curve.per_second(window.start, window.end),
             latency=_latency(report, progress, window, sample, started),
             failed=round(failures.between(window.start, window.end)),
+            scripts=scripts,
+            new_orders_per_minute=60 * scripts[NEW_ORDER] / (window.end - window.start) if NEW_ORDER in scripts else None,
             first=span.first,
             last=span.last,
         )
@@ -134,6 +143,20 @@ def curves(report: Report, progress: Sequence[Progress], started: float, stop: f
     done.append((end, report.transactions))
     failed.append((end, report.failed))
     return CumulativeCurve(done), CumulativeCurve(failed)
+
+
+def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict[str, float]:
+    """The window's committed transactions by the names of the load's scripts; empty where none has a name.
+
+    ``sample`` are the logged transactions of the window, ``transactions`` the number of all.
+    """
+    numbers = Counter(x.script for x in sample)
+    times = 1.0 if load.sampling >= 1 or not sample else transactions / len(sample)
+    counts: dict[str, float] = {}
+    for number, script in enumerate(load.scripts):
+        if script.name is not None:
+            counts[script.name] = counts.get(script.name, 0.0) + numbers[number] * times
+    return counts
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:

@@ -49,14 +49,15 @@ class Report:
     retries: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Logged:
     """One logged transaction that succeeded: when it ended (seconds since the epoch), its latency and (open loop only)
-    its schedule lag in milliseconds."""
+    its schedule lag in milliseconds; ``script`` counts pgbench's -f and -b from 0."""
 
     at: float
     latency: float
     lag: float | None = None
+    script: int = 0
 
 
 def read_progress(stderr: str) -> list[Progress]:
@@ -124,7 +125,7 @@ def _read_log(text: str, rate: bool) -> Iterator[Logged]:
             continue
         try:
             at = int(columns[4]) + int(columns[5]) / 1e6
-            yield Logged(at, int(columns[2]) / 1000, int(columns[6]) / 1000 if rate else None)
+            yield Logged(at, int(columns[2]) / 1000, int(columns[6]) / 1000 if rate else None, int(columns[3]))
         except ValueError:
             continue
 

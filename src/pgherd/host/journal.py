@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pgherd.host import processes
+from pgherd.host import holds, processes
 from pgherd.host.cgroup_base import sweep
 from pgherd.host.undo import MARKER, UNDO, RemoveTree, Scene, Undo
 from pgherd.model.base import Model
@@ -190,7 +190,7 @@ def clean(node: Node, state_dir: Path) -> list[str]:
             continue  # its owner has just ended in order
         except OSError as error:
             said.append(f"left {path} alone: {_reason(error)}")
-    return said + sweep(node)
+    return said + sweep(node) + holds.sweep(node)
 
 
 def running(node: Node, state_dir: Path) -> list[str]:

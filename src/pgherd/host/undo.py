@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from pgherd.host import processes, shared_memory
+from pgherd.host import holds, processes, shared_memory
 from pgherd.model.base import Model
 from pgherd.node.protocol import Command, Node
 
@@ -141,6 +141,18 @@ class Write(Model):
         return f"wrote {self.value.strip()} back to {self.path}"
 
 
+class GiveBack(Model):
+    """Give back huge pages, or a word in a kernel setting, that this run holds beside others (see pgherd.host.holds)."""
+
+    rank: ClassVar[int] = 2
+    kind: Literal["give_back"] = "give_back"
+    key: str
+
+    def play(self, scene: Scene) -> str | None:
+        """Nothing is held after a boot."""
+        return "; ".join(holds.give_back(scene.node, self.key)) or None if scene.same_boot else None
+
+
 class ReleaseSharedMemory(Model):
     """Remove the shared memory that a killed server of this data directory left, and end what still uses it."""
 
@@ -202,7 +214,7 @@ class RemoveTree(Model):
         return False
 
 
-Undo = Kill | RemoveCgroup | RestoreSubtree | Write | ReleaseSharedMemory | RemoveTree
+Undo = Kill | RemoveCgroup | RestoreSubtree | Write | GiveBack | ReleaseSharedMemory | RemoveTree
 """All kinds. To come: swapoff and umount, between ``Write`` and ``RemoveTree``."""
 
 UNDO: TypeAdapter[Undo] = TypeAdapter(Annotated[Undo, Field(discriminator="kind")])

@@ -15,6 +15,7 @@ _V1_STAT = {
     "total_swap": "memory.swap",
     "total_workingset_refault_file": "memory.refault_file",
     "total_workingset_refault_anon": "memory.refault_anon",
+    "total_pgfault": "memory.fault",
     "total_pgmajfault": "memory.majfault",
 }
 _V2_STAT = {
@@ -23,6 +24,7 @@ _V2_STAT = {
     "shmem": "memory.shmem",
     "workingset_refault_file": "memory.refault_file",
     "workingset_refault_anon": "memory.refault_anon",
+    "pgfault": "memory.fault",
     "pgmajfault": "memory.majfault",
 }
 
@@ -41,6 +43,7 @@ class CgroupMemorySampler:
         Metric("memory.swap", "bytes", "gauge", "swapped out"),
         Metric("memory.refault_file", "pages", "counter", "file pages read again after they had been evicted"),
         Metric("memory.refault_anon", "pages", "counter", "anonymous pages swapped in again after they had been evicted"),
+        Metric("memory.fault", "faults", "counter", "page faults, those that needed no I/O included"),
         Metric("memory.majfault", "faults", "counter", "page faults that needed I/O"),
     )
 

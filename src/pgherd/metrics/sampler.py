@@ -40,7 +40,8 @@ class ContainerView:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a sampler may know of a server: entity (``container/server``), conninfo, major version, postmaster pid."""
+    """What a sampler may know of a server: entity (``container/server``), conninfo, major version, postmaster pid (0: its
+    processes are not on this node, or not ours to see)."""
 
     name: str
     conninfo: str

@@ -36,6 +36,7 @@ class Database(Model):
     workload: str = "pgbench"
     scale: int = Field(10, ge=1, description="the workload's own scale factor")
     init: str | None = Field(None, description="path of an SQL file that fills the database (workload 'script')")
+    verify: bool = Field(False, description="check the workload's consistency conditions after every trial; a violation fails the trial")
 
 
 class Server(Model):
@@ -46,8 +47,12 @@ class Server(Model):
     version: str = Field(description="as `postgres --version` says, such as 18.6")
     settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf; only what differs from the default")
     volumes: dict[Role, str] = Field(default_factory=dict, description="role → volume name; absent: the work directory")
+    checksums: bool | None = Field(None, description="data checksums; absent: as the version's initdb has it by itself")
     databases: tuple[Database, ...] = (Database(),)
     dsn: str | None = Field(None, description="for the external runtime: how to reach somebody else's server")
+    transparent_huge_pages: bool | None = Field(
+        None, description="whether the kernel may back its shared memory by transparent huge pages; None: as the host has it"
+    )
 
 
 class Container(Model):
@@ -106,6 +111,11 @@ class Deployment(Model):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{what} names must differ, but {', '.join(twice)} stand more than once")
+        known = {volume.name for volume in self.volumes}
+        for _, container, server in self.servers():
+            unknown = sorted(set(server.volumes.values()) - known)
+            if unknown:
+                raise ValueError(f"server {container.name}/{server.name} lies on {', '.join(unknown)}, which the deployment does not have")
         return self
 
     def containers(self) -> Iterator[tuple[Host, Container]]:

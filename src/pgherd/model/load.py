@@ -12,11 +12,17 @@ Protocol = Literal["simple", "extended", "prepared"]
 ClientPlace = Literal["inside", "outside"]
 
 
+NEW_ORDER = "new-order"
+"""The name of the script whose transactions in the window make NOTPM (new orders per minute)."""
+
+
 class Script(Model):
-    """One transaction script and its weight in the mix: a builtin of pgbench (``builtin:select-only``) or a file."""
+    """One transaction script and its weight in the mix: a builtin of pgbench (``builtin:select-only``), a workload's own
+    (``orders:payment``), or a file. Transactions of scripts with a ``name`` are counted under it, each for itself."""
 
     source: str
     weight: int = Field(1, ge=1)
+    name: str | None = None
 
 
 class Load(Model):

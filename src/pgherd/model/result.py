@@ -43,11 +43,18 @@ class TargetResult(Model):
     per_second: list[float] = Field(default_factory=list)
     latency: Latency = Latency()
     failed: int = 0
+    scripts: dict[str, float] = Field(
+        default_factory=dict,
+        description="transactions committed in the window, by the script's name; exact where every transaction is logged, else estimated",
+    )
     first: float
     last: float
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
+    new_orders_per_minute: float | None = Field(
+        None, description="NOTPM: committed new orders of the window; None where there is no such script"
+    )
 
 
 class PhaseResult(Model):
@@ -74,6 +81,12 @@ class PhaseResult(Model):
     def throughput(self) -> float:
         """Sum over all targets, per second."""
         return sum(target.throughput for target in self.targets)
+
+    @property
+    def notpm(self) -> float | None:
+        """Committed new orders per minute, of all targets that enter orders; None where there is none."""
+        counted = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
+        return sum(counted) if counted else None
 
     def busy_cores(self) -> float | None:
         """CPU used on the host, in cores; None where it was not seen.

@@ -27,7 +27,8 @@ class LoggedProposal(Model):
 class Surroundings(Model):
     """What a run needs of its host beside the deployment: kept so that it can be resumed as it was begun.
 
-    ``cores`` and ``memory`` (bytes) are the budget reserved; ``platform`` are the parts to account for by name,
+    ``runtime`` is the one that is opened first, those of other containers when they are needed. ``cores`` and ``memory``
+    (bytes) are the budget reserved, which all of them share; ``platform`` are the parts to account for by name,
     ``process=NAME`` or ``cgroup=PATH``.
     """
 

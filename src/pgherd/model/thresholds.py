@@ -20,6 +20,12 @@ class Thresholds(Model):
     )
     rate_met: float = Field(default=0.98, gt=0, le=1, description="least share of the wanted rate that was reached (share)")
     io_bound: float = Field(default=0.05, ge=0, description="least device reads per transaction of an I/O-bound load (reads/tx)")
+    huge_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="least share of a server's shared memory in use that lies on the pages that were asked for (share)",
+    )
     steal: float = Field(default=0.02, ge=0, description="most CPU time the hypervisor withheld (share of the host's cores)")
     foreign_cpu: float = Field(default=0.05, ge=0, description="most CPU used outside the experiment (share of the host's cores)")
     clock_jump: float = Field(default=0.05, ge=0, description="most the wall clock may move against the monotonic clock (s)")

@@ -13,6 +13,9 @@ from pgherd.model.load import Phase
 State = Literal["fresh", "restarted", "warm"]
 Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-met"]
 
+Counters = Literal["tlb"]
+"""Groups of processor events: 'tlb' are misses of the data TLB and the page walks that they cost."""
+
 
 class Trial(Model):
     """The unit that is measured, repeated, stored and resumed.
@@ -30,6 +33,7 @@ class Trial(Model):
     phases: tuple[Phase, ...]
     intents: tuple[Intent, ...] = ()
     probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
+    counters: tuple[Counters, ...] = Field((), description="processor counters to read of each server, where there are any")
 
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:

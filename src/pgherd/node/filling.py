@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from pgherd.node.protocol import Node
+
+Say = Callable[[str], None]
+"""Gets a line whenever something begins, or has been done, that takes a while."""
+
+
+def silent(line: str) -> None:
+    """Says nothing."""
 
 
 class LoadTarget(Protocol):
@@ -59,6 +67,6 @@ class Filling(Protocol):
         """Expected size in bytes, or None if only loading will tell."""
         ...
 
-    def load(self, target: LoadTarget) -> None:
+    def load(self, target: LoadTarget, say: Say = silent) -> None:
         """Fill the database, which exists and is empty; raises UsageError or TrialError."""
         ...

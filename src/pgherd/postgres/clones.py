@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -98,21 +98,27 @@ _TABLES = """SELECT n.nspname, c.relname, pg_relation_size(c.oid) FROM pg_class 
 WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY c.oid"""
 
 
-def prewarm(instance: Instance, database: str) -> Prewarmed:
+def prewarm(instance: Instance, database: str, look: Callable[[int], None] | None = None) -> Prewarmed:
     """Read a database into shared buffers. A backend of the server does it, so the container is charged for them.
 
     Without the pg_prewarm extension tables are scanned; PostgreSQL lets a scan of a large table use only a few
-    buffers, so that then only the page cache is warm.
+    buffers, so that then only the page cache is warm. ``look`` is called with the backend's pid before it ends.
     """
     from psycopg import sql
 
     try:
+        pid = int(instance.sql("SELECT pg_backend_pid()", database=database)[0][0]) if look else 0
         if instance.sql("SELECT 1 FROM pg_extension WHERE extname = 'pg_prewarm'", database=database):
-            return Prewarmed(int(instance.sql(PREWARM, database=database)[0][0]), "pg_prewarm")
+            read = Prewarmed(int(instance.sql(PREWARM, database=database)[0][0]), "pg_prewarm")
+            if look is not None:
+                look(pid)
+            return read
         size = 0
         for schema, table, length in instance.sql(_TABLES, database=database):
             instance.sql(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table)).as_string(), database=database)
             size += int(length)
+        if look is not None:
+            look(pid)
         return Prewarmed(size, "sequential scans")
     finally:
         instance.disconnect([database])

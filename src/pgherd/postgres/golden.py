@@ -141,7 +141,7 @@ def ensure(
         unfinished = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         try:
             node.make_dir(unfinished, mode=0o700, user=account)
-            golden = _build(node, installation, contents, unfinished, home, key, account, socket_dir, resolved)
+            golden = _build(node, installation, contents, unfinished, home, key, account, socket_dir, resolved, say)
             done = node.run(Command(["mv", "-T", "--", unfinished, home]))
             if done.code != 0:
                 raise TrialError(f"the golden copy cannot be put in place: {done.err.strip()}")
@@ -220,6 +220,7 @@ def _build(
     account: str | None,
     socket_dir: str,
     checksums: bool,
+    say: Callable[[str], None],
 ) -> Golden:
     began = node.now()
     data = os.path.join(unfinished, "data")
@@ -229,7 +230,7 @@ def _build(
     server.start()
     try:
         server.wait_ready()
-        _fill(server, contents)
+        _fill(server, contents, say)
         sizes = {one.database: int(server.sql("SELECT pg_database_size(%s)", [one.database])[0][0]) for one in contents}
         parts = {
             one.database: dict(zip(("tables", "indexes"), map(int, server.sql(_PARTS, database=one.database)[0]), strict=True))
@@ -264,7 +265,7 @@ def _build(
     return golden
 
 
-def _fill(server: Instance, contents: Sequence[Filling]) -> None:
+def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], None]) -> None:
     from psycopg import sql
 
     existing = {str(name) for (name,) in server.sql("SELECT datname FROM pg_database")}
@@ -280,7 +281,7 @@ def _fill(server: Instance, contents: Sequence[Filling]) -> None:
             continue
         if one.database not in existing:
             server.sql(sql.SQL("CREATE DATABASE {}").format(database).as_string())
-        one.load(server)
+        one.load(server, say)
         if extension:
             server.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm", database=one.database)
         # Frozen and with visibility maps, so that no measured SELECT has to set hint bits or waits for vacuum.

@@ -37,14 +37,20 @@ def complaints(node: Node, installation: Installation, settings: Mapping[str, st
     and kept for the next call, and the caller removes it. Unknown names, bad values, contradictions and missing
     libraries are found; whether memory suffices shows only at the start.
     """
+    cluster = configured(node, installation, settings, account, workdir)
+    # -C of a computed setting goes all the way to just before memory is allocated; it must be the first argument.
+    done = node.run(Command([installation.tool("postgres"), "-C", "shared_memory_size", "-D", cluster], user=account))
+    return [] if done.code == 0 else understand(done.err)
+
+
+def configured(node: Node, installation: Installation, settings: Mapping[str, str], account: str | None, workdir: str) -> str:
+    """The directory of a small stopped cluster with these settings, which can be asked what follows from them; see ``complaints``."""
     cluster = os.path.join(workdir, f"validate-{installation.version}")
     if not node.exists(os.path.join(cluster, "PG_VERSION")):
         node.remove_tree(cluster)
         initdb.initdb(node, installation, cluster, account=account)
     node.write(os.path.join(cluster, "postgresql.conf"), configuration.write(settings).encode())
-    # -C of a computed setting goes all the way to just before memory is allocated; it must be the first argument.
-    done = node.run(Command([installation.tool("postgres"), "-C", "shared_memory_size", "-D", cluster], user=account))
-    return [] if done.code == 0 else understand(done.err)
+    return cluster
 
 
 def understand(log: str) -> list[str]:

@@ -27,17 +27,21 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.postgres import configuration, initdb
+from pgherd.model.units import parse_bytes
+from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
+from pgherd.workloads import shipped
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.script import load_arguments as psql_arguments
 
 # Stand for the script's variables in words that other code makes; no word of a command line can hold a NUL.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
 _VARIABLES = {_BIN: '"$BIN"', _WORK: '"$work"'}
+_Contents = tuple[tuple[Database, ...], bool | None]
+"""What a loaded cluster holds: databases, and whether its pages have checksums."""
 _THERE_ALREADY = ("postgres", "template1")
 
 
@@ -62,20 +66,21 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     rooms = _rooms(host, record)
     grouped = any(room.group != "-" for room in rooms.values())
     loaded = _loaded(servers)
-    files = {
-        name: str(inputs / PurePath(name).name) if inputs and (inputs / PurePath(name).name).is_file() else name for name in _files(result)
-    }
+    files = {name: _kept(name, inputs) for name in _files(result)}
     parts: list[Iterable[str]] = [
         _head(result, record, servers[0]),
         [_functions("base")],
         [_functions("groups")] if grouped else [],
+        [_functions("pages")] if any(_pages("", server) for server in servers) else [],
+        [_functions("volumes")] if any(server.volumes for server in servers) else [],
         ["# ==== The trial", ""],
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [_start(host, rooms, loaded), _checkpoints(result), *_phases(result, rooms, files)]
+        wal = {volume.name: str(volume.path) for volume in trial.deployment.volumes}
+        parts += [_start(host, rooms, loaded, wal), _checkpoints(result), *_phases(result, rooms, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
         raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
@@ -89,12 +94,17 @@ def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     if len(deployment.hosts) != 1:
         what = f"it has {len(deployment.hosts)} hosts"
+    elif "external" in runtimes:
+        dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
+        what = f"its server ({dsns}) is somebody else's, and such a script makes servers of its own; run pgbench on that one"
     elif other := sorted(runtimes - {"process", "cgroup"}):
         what = f"it needs the runtime {', '.join(other)}"
     elif not servers:
         what = "it has no server"
-    elif deployment.volumes or any(server.volumes for server in servers):
-        what = "it needs volumes"
+    elif other := sorted({role for server in servers for role in server.volumes} - {"wal"}):
+        what = f"its servers keep {', '.join(other)} on volumes"
+    elif other := sorted({volume.name for volume in deployment.volumes if volume.kind != "directory" or volume.path is None}):
+        what = f"volume {', '.join(other)} is not a directory"
     elif len({(server.bin, server.version) for server in servers}) > 1:
         what = "its servers are not all of one PostgreSQL"
     elif other := sorted(used - {"pgbench"}):
@@ -129,11 +139,15 @@ def _listed(cpus: Iterable[int]) -> str:
     return ",".join(map(str, cpus))
 
 
-def _loaded(servers: list[Server]) -> dict[tuple[Database, ...], tuple[str, Server]]:
+def _contents(server: Server) -> _Contents:
+    return server.databases, server.checksums
+
+
+def _loaded(servers: list[Server]) -> dict[_Contents, tuple[str, Server]]:
     """One loaded cluster for each set of databases that differs from the others: its name, and a server that has them."""
-    found: dict[tuple[Database, ...], tuple[str, Server]] = {}
+    found: dict[_Contents, tuple[str, Server]] = {}
     for server in servers:
-        found.setdefault(server.databases, (f"loaded{len(found) + 1}", server))
+        found.setdefault(_contents(server), (f"loaded{len(found) + 1}", server))
     return found
 
 
@@ -151,6 +165,16 @@ def _functions(name: str) -> str:
     return resources.files("pgherd.report").joinpath("repeat", f"{name}.sh").read_text(encoding="utf-8")
 
 
+def _kept(name: str, inputs: Path | None) -> str:
+    """Where the copy of a user's file lies now: below the run's inputs as it lay there before, else where it was."""
+    parts = PurePath(name).parts
+    below = parts[len(parts) - parts[::-1].index("inputs") :] if "inputs" in parts else parts[-1:]
+    for candidate in (PurePath(*below), PurePath(parts[-1])) if inputs and below else ():
+        if inputs and (inputs / candidate).is_file():
+            return str(inputs / candidate)
+    return name
+
+
 def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
     run_as = record.surroundings.run_as if record.surroundings else None
     yield "#!/bin/sh"
@@ -161,7 +185,9 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "# all that it made. It uses Linux's setpriv, taskset and, for limits, control groups. Below the functions stands the trial."
     yield "#"
     yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
-    yield "# directory on the disk that is to be used."
+    yield "# directory on the disk that is to be used" + (
+        "; WAL_DIR, another one for the servers' WAL." if "wal" in server.volumes else "."
+    )
     yield "set -eu"
     yield f"VERSION={shlex.quote(server.version)}"
     yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'
@@ -195,20 +221,25 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     """One cluster with a server's databases, loaded as a golden copy is."""
     major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
     yield "# Load once."
-    yield f"create {name} {shlex.join(initdb.arguments(major))}"
+    yield f"create {name} {shlex.join(initdb.arguments(major, checksums=server.checksums))}"
     yield from _settings(name, LOADING, name, "Only while it is loaded.")
     yield f"start {name} - all"
     yield f"ready {name}"
     first: dict[tuple[object, ...], str] = {}
     for database in server.databases:
         here = shlex.quote(database.name)
-        twin = first.setdefault((database.scale, database.init), database.name)
+        own = shipped.load_sql(database.workload)
+        twin = first.setdefault((own, database.scale, database.init), database.name)
         if twin != database.name:
             yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {here}"
             continue
         if database.name not in _THERE_ALREADY:
             yield f"quietly client {name} createdb {here}"
-        if database.init is None:
+        if own is not None:
+            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {here} <<'SQL'"
+            yield own.rstrip("\n")
+            yield "SQL"
+        elif database.init is None:
             yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale))} {here}"
         else:
             source = shlex.quote(files[database.init])
@@ -227,15 +258,21 @@ def _settings(name: str, settings: Mapping[str, str], called: str, heading: str)
     yield "END"
 
 
-def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[tuple[Database, ...], tuple[str, Server]]) -> Iterator[str]:
-    """All servers, those without a load too; then each database is read into shared buffers."""
+def _start(
+    host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tuple[str, Server]], volumes: Mapping[str, str]
+) -> Iterator[str]:
+    """All servers, those without a load too; then each database is read into shared buffers. ``volumes``: name → path."""
     pairs = [(container, server) for container in host.containers for server in container.servers]
     yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield f"copy {loaded[server.databases][0]} {name}"
+        yield f"copy {loaded[_contents(server)][0]} {name}"
+        if "wal" in server.volumes:
+            yield f"wal {name} {shlex.quote(volumes[server.volumes['wal']])}"
         yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
     yield "on_disk"
+    for container, server in pairs:
+        yield from _pages(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         room = rooms[container.name]
         yield f"start {container.name}.{server.name} {room.group} {room.cpus}"
@@ -244,6 +281,18 @@ def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[tuple[Databas
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
     yield ""
+
+
+def _pages(name: str, server: Server) -> list[str]:
+    """What is done of the host's huge pages before this server starts."""
+    found = []
+    if huge_pages.insists(server.settings):
+        word = server.settings.get("huge_page_size", "0").strip()
+        size = int(word) if word.isdigit() else parse_bytes(word) // 1024
+        found.append(f"reserve {name} {size or 'default'}")
+    if server.transparent_huge_pages is not None:
+        found.append(f"transparent {'always' if server.transparent_huge_pages else 'never'}")
+    return found
 
 
 def _checkpoints(result: TrialResult) -> Iterator[str]:

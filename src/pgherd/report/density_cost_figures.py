@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import altair as alt
 
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, FAINT, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, data, end_labels
+from pgherd.report import charts, cpu_stack
+from pgherd.report.charts import BLUE, HEIGHT, INK, MUTED, PURPLE, SKY, VERMILLION, data, end_labels
 from pgherd.report.density_figures import BAR_NOTE, databases_axis
 from pgherd.report.density_rows import at_full, bounds, databases, numbers, rows_with
 from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.tables import Row
-from pgherd.report.wording import brief, clean, finite, number
-
-_PARTS = {
-    "databases_cpu": ("databases", BLUE),
-    "clients": ("clients", SKY),
-    "platform": ("platform", ORANGE),
-    "": ("not told apart", "#7f9db0"),
-    "pgherd": ("pgherd", VERMILLION),
-    "iowait": ("iowait", PURPLE),
-    "steal": ("steal", INK),
-    "idle": ("idle", FAINT),
-}
-"""Column → name and colour, from the bottom of the stack to its top; '' is what only the host's total shows."""
+from pgherd.report.wording import brief, finite, number
 
 
 @register("cpu", "density")
@@ -34,31 +20,10 @@ def cpu(inputs: Inputs) -> Figure:
     if not rows:
         raise NotDrawn("neither the containers' CPU nor the host's was seen")
     total = next((float(facts.logical_cpus) for facts in inputs.record.hosts.values()), None)
-    order = _stack_order(rows, total)
-    stacked = [segment for row in rows for segment in _segments(row, order, total)]
-    top = max(high for _, _, high, *_ in stacked)
-    axis = alt.Axis(title="databases under load", labelAngle=0)
-    x = alt.X("x:O", sort=None, axis=axis, scale=alt.Scale(paddingInner=0.25))
-    y = alt.Y("low:Q", title="cores", scale=alt.Scale(domain=[0, top], nice=False))
-    values = [{"x": f"{n:g}", "low": low, "high": high, "colour": colour} for n, low, high, _, colour in stacked]
-    bars = alt.Chart(data(values)).mark_bar(stroke="#ffffff", strokeWidth=0.5)
-    last = stacked[-len(order) :]
-    placed = charts.spread([(low + high) / 2 for _, low, high, *_ in last], 18 * top / HEIGHT, 0, top)
-    keys = [{"y": at, "swatch": "■", "name": name, "colour": colour} for at, (*_, name, colour) in zip(placed, last, strict=True)]
-    width = charts.plot_width(["  " + name for *_, name, _ in last])
-    beside = alt.Chart(data(keys)).encode(x=alt.value(width + 6), y=charts.on(y, "y:Q"))
-    layers = [
-        bars.encode(x=x, y=y, y2=alt.Y2("high:Q"), color=alt.Color("colour:N", scale=None)),
-        beside.mark_text(align="left", fontSize=16).encode(text=alt.Text("swatch:N"), color=alt.Color("colour:N", scale=None)),
-        beside.mark_text(align="left", dx=16, fontSize=12).encode(text=alt.Text("name:N")),
-    ]
-    sentence = _cpu_sentence(at_full(rows), total or top)
-    subtitle = "Mean over the common window of each point's trials."
-    if any(column.startswith("platform.") for column, *_ in order):
-        subtitle += " Named parts of the platform are drawn apart from its rest."
-    if any(not column for column, *_ in order):
-        subtitle += " This runtime does not show the containers' CPU: databases and platform are not told apart."
-    chart = alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    sentence = _cpu_sentence(
+        at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
+    )
+    chart = cpu_stack.stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -72,35 +37,6 @@ def _cpu_sentence(row: Row, total: float) -> str:
         text += f"{brief(idle)} of {number(total)} cores are idle"
     taken = finite(row.get("platform"))
     return text + (f"; the platform takes {brief(taken)}" if taken is not None else "")
-
-
-def _stack_order(rows: Sequence[Row], total: float | None) -> list[tuple[str, str, str]]:
-    """(column, name, colour) from the bottom to the top, of the columns that have a number."""
-    named = sorted({name for row in rows for name in row if name.startswith("platform.")})
-    order = []
-    for column, (name, colour) in _PARTS.items():
-        if column == "platform":
-            order += [(part, f"platform: {clean(part.removeprefix('platform.'))}", (GREEN, YELLOW)[i % 2]) for i, part in enumerate(named)]
-            name = "platform, the rest" if named else name
-        order.append((column, name, colour))
-    unseen = total is not None and any(finite(row.get("databases_cpu")) is None for row in rows)
-    return [part for part in order if (any(finite(row.get(part[0])) is not None for row in rows) if part[0] else unseen)]
-
-
-def _segments(row: Row, order: Sequence[tuple[str, str, str]], total: float | None) -> list[tuple[float, float, float, str, str]]:
-    """(databases, low, high, name, colour) of one bar, in cores."""
-    held = {column: max(finite(row.get(column)) or 0.0, 0.0) for column, *_ in order if column}
-    # Named parts are contained in the platform's figure, and drawn beside it: only the rest of it is drawn under its own name.
-    parts = sum(cores for column, cores in held.items() if column.startswith("platform."))
-    if "platform" in held:
-        held["platform"] = max(held["platform"] - parts, 0.0)
-    unseen = finite(row.get("databases_cpu")) is None
-    held[""] = max((total or 0.0) - sum(held.values()), 0.0) if unseen else 0.0
-    segments, below = [], 0.0
-    for column, name, colour in order:
-        segments.append((databases(row), below, below + held[column], name, colour))
-        below += held[column]
-    return segments
 
 
 @register("latency", "density")

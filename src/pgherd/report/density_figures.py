@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import altair as alt
 
-from pgherd.report import charts
+from pgherd.report import charts, model_curves
 from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data, end_labels
 from pgherd.report.density_rows import at_full, bounds, databases, numbers, reach, rows_with, share_point
 from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
@@ -51,7 +50,7 @@ def throughput(inputs: Inputs) -> Figure:
     """Measured throughput against both perfects, with models, where the line bends, and what limited each point."""
     rows = curve_rows(inputs, "throughput")
     last = databases(rows[-1])
-    curves = _model_curves(inputs, last)
+    curves = model_curves.curves(inputs, last)
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
     perfects = [
         (slope, name, dash)
@@ -68,13 +67,9 @@ def throughput(inputs: Inputs) -> Figure:
     for slope, name, dash in perfects:
         lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
         labels.append((right, slope * right / scale, name, MUTED))
-    best = _best(inputs)
-    for index, (name, points) in enumerate(curves):
-        colour, width = (GREEN, 2.2) if name == best else ((PURPLE, ORANGE, SKY)[index % 3], 1.4)
-        scaled = [(n, value / scale) for n, value in points]
-        lines.append(([point for point in scaled if point[0] <= last], colour, width, [1, 0]))
-        lines.append(([point for point in scaled if point[0] >= last], colour, width, [4, 4]))
-        labels.append((right, scaled[-1][1], f"{'best fit: ' if name == best else ''}{_model_name(name)}", colour))
+    modelled, named = model_curves.drawn(inputs, curves, last, scale)
+    lines += modelled
+    labels += [(right, height, text, colour) for height, text, colour in named]
     layers = charts.lines(lines, x, y) + charts.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
     layers += _measured(rows, x, y, scale)
     layers += end_labels(labels, x, y, (0, top), height=HEIGHT + 40)
@@ -110,32 +105,6 @@ def _slope(rows: Sequence[Row], column: str) -> float | None:
     return slopes[-1] if slopes else None
 
 
-def _best(inputs: Inputs) -> str | None:
-    """Name of the chosen model."""
-    models = inputs.analysis.figures.get("models")
-    best = models.get("best") if isinstance(models, Mapping) else None
-    return str(best) if best else None
-
-
-def _model_curves(inputs: Inputs, last: float) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Each model's curve as (databases, throughput), at most a fifth beyond the data, with a point exactly where they end."""
-    models = inputs.analysis.figures.get("models")
-    curves = []
-    for name, curve in models.items() if isinstance(models, Mapping) else ():
-        if not isinstance(curve, Mapping):
-            continue
-        pairs = zip(curve.get("n", ()), curve.get("x", ()), strict=False)
-        points = sorted((n, x) for a, b in pairs if (n := finite(a)) is not None and (x := finite(b)) is not None and n <= last * 1.2)
-        ends = [(last, x0 + (x1 - x0) * (last - n0) / (n1 - n0)) for (n0, x0), (n1, x1) in pairwise(points) if n0 < last < n1]
-        if len(points) > 1:
-            curves.append((str(name), sorted(points + ends)))
-    return curves
-
-
-def _model_name(name: str) -> str:
-    return {"usl": "USL", "linear": "straight line"}.get(name, clean(name))
-
-
 def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     """Vertical lines within the data: all cores given out, end of the linear region, the hinge's knee, databases held."""
     findings = inputs.analysis.findings
@@ -147,7 +116,7 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, no longer at {number(end.high, most=1)}", INK))
     knee = finite(findings.get("knee"))
-    if knee is not None and _best(inputs) == "hinge":
+    if knee is not None and model_curves.best(inputs) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     held = finite(findings.get("databases_held"))
     if held is not None:

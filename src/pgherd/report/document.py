@@ -10,6 +10,7 @@ from typing import Any
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.report.notices import notices
 from pgherd.report.wording import Cell
 
 VERSION = 1
@@ -21,7 +22,7 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
 
     Keys: ``schema`` (``pgherd/STUDY/1``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null while there is no
     analysis), ``findings`` {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials``
-    [{id, point, repeat, tainted, error, verdicts}], ``warnings``, ``look_at``. A finding has all of value, unit, low,
+    [{id, point, repeat, tainted, error, verdicts}], ``warnings``, ``notices``, ``look_at``. A finding has all of value, unit, low,
     high, confidence, n, method, note, experiment, published.
     """
     analysis = record.analysis
@@ -38,6 +39,7 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
         else {},
         "trials": [_trial(result) for result in results],
         "warnings": list(analysis.warnings) if analysis else [],
+        "notices": notices(record),
         "look_at": list(analysis.look_at) if analysis else [],
     }
 

@@ -30,7 +30,10 @@ _LONG = re.compile(r"(\d+\.\d\d)\d+(?!\d*e)")
 """A hundredth of a pixel is enough: shorter coordinates save a third of a file."""
 
 _MODULES = {
+    "compare": ("pgherd.report.compare_figures",),
     "density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures"),
+    "hugepages": ("pgherd.report.compare_figures", "pgherd.report.hugepages_figures"),
+    "scaling": ("pgherd.report.scaling_figures", "pgherd.report.scaling_cost_figures"),
     "sizes": ("pgherd.report.sizes_figures",),
 }
 _GENERIC = "pgherd.report.trial_figures"
@@ -90,10 +93,11 @@ def register(name: str, *studies: str) -> Callable[[Builder], Builder]:
 
 
 def builders(study: str) -> dict[str, Builder]:
-    """Name → builder of all figures for a study, its own first."""
+    """Name → builder of all figures for a study, its own first; one of its own stands for the general one of that name."""
     for module in (*_MODULES.get(study, ()), _GENERIC):
         importlib.import_module(module)
-    return _builders.get(study, {}) | _builders.get("*", {})
+    own = _builders.get(study, {})
+    return own | {name: builder for name, builder in _builders.get("*", {}).items() if name not in own}
 
 
 def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import page, verdicts, wording
+from pgherd.report.notices import notices
 from pgherd.report.wording import clean
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def render(
     analysis = record.analysis
     held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
     first = record.study if record.study in held else next(iter(held), None)
-    main = page.table(first, held[first], page.MAIN_COLUMNS.get(first)) if first else None
+    main = page.main_table(first, held[first]) if first else None
+    differing = held.pop("differences", None)
     return (
         environment()
         .get_template("report.html.j2")
@@ -56,6 +58,8 @@ def render(
             grade=analysis.grade if analysis else None,
             grade_meaning=wording.GRADE_MEANING[analysis.grade] if analysis else "",
             main_table=main,
+            differing=page.table("differences", differing) if differing else None,
+            notices=notices(record),
             other_tables=[page.table(name, rows) for name, rows in held.items() if name != first or name in page.MAIN_COLUMNS],
             warnings=[clean(text) for text in analysis.warnings] if analysis else [],
             look_at=[clean(text) for text in analysis.look_at] if analysis else [],

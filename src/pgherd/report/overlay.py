@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -10,17 +10,13 @@ from pathlib import Path
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import html, page, wording
+from pgherd.report import differences, html, page, wording
 from pgherd.report.page import Shown, Table
 from pgherd.report.wording import MISSING, Cell, clean, finite
 from pgherd.store.run_directory import RunDirectory
 
 Run = tuple[str, RunRecord, Sequence[TrialResult]]
 
-_HOST = (
-    *("hostname", "cores", "logical_cpus", "physical_cores", "smt", "numa_nodes", "cpu_model", "virtualisation", "governor", "boost"),
-    *("clock_source", "core_note", "memory", "swap", "huge_pages", "transparent_huge_pages", "cgroup", "kernel", "os"),
-)
 SIDE_BY_SIDE = ("throughput", "efficiency", "efficiency_cpu")
 """Columns of the density table that are set side by side."""
 
@@ -59,7 +55,7 @@ def render(runs: Sequence[Run]) -> str:
     if density:
         tables.append(density)
     tables.append(_findings(pairs))
-    differing = _differences(pairs)
+    differing = differences.differences(pairs)
     studies = sorted({record.study for _, record in pairs})
     warnings = [f"These runs answer different questions ({', '.join(map(clean, studies))}): only what both have is set side by side."]
     return (
@@ -73,7 +69,7 @@ def render(runs: Sequence[Run]) -> str:
             figures=[(one.name, one.figure.title, one.caption, html.inline(one)) for one in drawn],
             left_out=left_out,
             differences=differing,
-            same=_same(differing),
+            same=differences.same(differing),
         )
     )
 
@@ -143,49 +139,3 @@ def _findings(runs: Sequence[tuple[str, RunRecord]]) -> Table:
 def _number(value: Cell, *, share: bool = False, unit: bool = False) -> Shown:
     """A cell among numbers, also where it is missing."""
     return replace(page.cell(value, share=share, unit=unit), numeric=True)
-
-
-def _differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
-    """Host facts, settings, options and versions that are not the same in all runs, by kind."""
-    kinds = {"host facts": _host_facts, "settings": _settings, "options": _options, "versions": _versions}
-    return {kind: _differing(kind, runs, [dict(facts(record)) for _, record in runs]) for kind, facts in kinds.items()}
-
-
-def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]], facts: Sequence[dict[str, str]]) -> Table:
-    names = sorted({name for one in facts for name in one})
-    rows = []
-    for name in names:
-        values = [one.get(name, MISSING) for one in facts]
-        if len(set(values)) > 1:
-            rows.append((Shown(wording.label(name)), *map(Shown, values)))
-    return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
-
-
-def _same(differences: dict[str, Table]) -> str:
-    """Which kinds are the same in all runs, and which are not, in one sentence."""
-    same = [kind for kind, table in differences.items() if not table.rows]
-    other = [kind for kind, table in differences.items() if table.rows]
-    parts = [f"{', '.join(kinds)} {verb}" for kinds, verb in ((same, "are the same in all runs"), (other, "differ")) if kinds]
-    return ("; ".join(parts) + ".").capitalize()
-
-
-def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:
-    for name, facts in record.hosts.items():
-        before = "" if len(record.hosts) == 1 else f"{clean(name)} "
-        for field in _HOST:
-            value = getattr(facts, field)
-            yield before + field, MISSING if value is None else clean(wording.number(value) if isinstance(value, float) else value)
-
-
-def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:
-    yield from ((clean(name), clean(value)) for name, value in record.settings.items())
-
-
-def _options(record: RunRecord) -> Iterator[tuple[str, str]]:
-    yield from ((clean(name), clean(value)) for name, value in record.options.items() if name != "settings")
-
-
-def _versions(record: RunRecord) -> Iterator[tuple[str, str]]:
-    yield "pgherd", clean(record.pgherd)
-    yield "PostgreSQL", clean(", ".join(sorted(set(record.postgres.values()))))
-    yield from ((clean(name), clean(version)) for name, version in record.tools.items())

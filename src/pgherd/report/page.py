@@ -14,7 +14,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.report import wording
+from pgherd.report import comparison_table, wording
 from pgherd.report.tables import Row, columns
 from pgherd.report.wording import MISSING, Cell, clean, finite, half_width, interval, number
 
@@ -45,11 +45,34 @@ class Table:
 
 
 MAIN_COLUMNS = {
-    "density": ("databases", "cores", "fraction", "throughput", "perfect", "efficiency", "efficiency_cpu", "p95", "limited_by", "tainted"),
+    "comparison": comparison_table.COLUMNS,
+    "hugepages": ("pages", "throughput", "gain", "verdict", "backed", "tlb_misses", "faults", "page_tables", "reserved"),
+    "density": (
+        "databases",
+        "cores",
+        "fraction",
+        "throughput",
+        "notpm",
+        "perfect",
+        "efficiency",
+        "efficiency_cpu",
+        "p95",
+        "limited_by",
+        "tainted",
+    ),
+    "scaling": (
+        *("variant", "clients", "clients_per_core", "throughput", "notpm", "ratio", "efficiency_linear"),
+        *("server_cpu_per_tx", "client_share", "p95", "limited_by", "tainted"),
+    ),
 }
 PLAIN = {"perfect"}
 """What of a study's first table stands right below the answer, those of PLAIN without their interval; the whole table
 follows the findings."""
+
+
+def main_table(name: str, rows: Sequence[Row]) -> Table:
+    """What of a study's first table stands right below the answer: its main columns, or all where it has none."""
+    return table(name, comparison_table.readable(rows) if name == "comparison" else rows, MAIN_COLUMNS.get(name))
 
 
 def table(name: str, rows: Sequence[Row], only: Sequence[str] | None = None) -> Table:

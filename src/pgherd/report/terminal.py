@@ -17,6 +17,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import wording
+from pgherd.report.notices import notices
 from pgherd.report.tables import Row, columns
 from pgherd.report.wording import MISSING, Cell, clean, compact, finite, half_width, number
 
@@ -33,6 +34,7 @@ class Column:
     head: str
     text: Callable[[Row], str]
     right: bool = True
+    needs: str = ""  # a column that only some runs' tables have
 
 
 def _value(name: str, form: Callable[[Cell], str]) -> Callable[[Row], str]:
@@ -68,22 +70,114 @@ def _tainted(row: Row) -> str:
     return f"{tainted:g}/{trials:g}" if trials is not None else f"{tainted:g}"
 
 
+def _with_unit(name: str) -> Callable[[Row], str]:
+    """``27.46k tps``: a value with the unit that its row names."""
+
+    def text(row: Row) -> str:
+        value = finite(row.get(name))
+        return MISSING if value is None else f"{compact(value)} {_words(row.get('unit')) if row.get('unit') else ''}".strip()
+
+    return text
+
+
+def _change(cell: Cell) -> str:
+    """``+4.8 % (+3.1 … +6.4)``: a ratio as a change, with its interval."""
+    value = finite(cell)
+    if value is None or not isinstance(cell, Finding):
+        return MISSING
+    low, high = finite(cell.low), finite(cell.high)
+    digits = 1 if low is None or high is None or high - low >= 0.01 else 2
+    between = "" if low is None or high is None else f" ({100 * (low - 1):+.{digits}f} … {100 * (high - 1):+.{digits}f})"
+    return f"{100 * (value - 1):+.{digits}f} %{between}"
+
+
+def _gain(cell: Cell) -> str:
+    """``+4.8 (+3.1 … +6.4)``: a change in percent, with its interval."""
+    value = finite(cell)
+    if value is None or not isinstance(cell, Finding):
+        return MISSING
+    low, high = finite(cell.low), finite(cell.high)
+    return f"{value:+.1f}" + ("" if low is None or high is None else f" ({low:+.1f} … {high:+.1f})")
+
+
+def _published(name: str) -> Callable[[Row], str]:
+    """The number that begins the published figure of a finding."""
+
+    def text(row: Row) -> str:
+        cell = row.get(name)
+        beside = cell.published if isinstance(cell, Finding) else None
+        return clean(beside.split(" ")[0]) if beside else MISSING
+
+    return text
+
+
+def _at_most(cell: Cell) -> str:
+    """``±1.1 %``: the farthest that a ratio's interval reaches from 1; without an interval the ratio itself."""
+    if not isinstance(cell, Finding):
+        return MISSING
+    ends = [end for end in (finite(cell.low), finite(cell.high)) if end is not None] or [end for end in (finite(cell),) if end is not None]
+    return f"±{100 * max(abs(end - 1) for end in ends):.1f} %" if ends else MISSING
+
+
+def _times(cell: Cell) -> str:
+    """``1.12 (1.08 … 1.17)``: a ratio with its interval."""
+    value = finite(cell)
+    if value is None or not isinstance(cell, Finding):
+        return MISSING
+    low, high = finite(cell.low), finite(cell.high)
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} … {high:.2f})"
+
+
 def _words(cell: Cell) -> str:
     return MISSING if cell is None else clean(cell)
 
 
 # In order of weight: what a narrow terminal has no room for is left out from the end.
 _COMPACT: dict[str, tuple[Column, ...]] = {
+    "hugepages": (
+        Column("pages", _value("pages", _words), right=False),
+        Column("measured\ntps", _value("throughput", _plus_minus)),
+        Column("gain\n%", _value("gain", _gain)),
+        Column("published\n(E9) %", _published("gain")),
+        Column("verdict", _value("verdict", _words), right=False),
+        Column("on huge\npages", _value("backed", _share)),
+        Column("faults\n/tx", _value("faults", lambda cell: wording.brief(finite(cell)))),
+        Column("TLB misses\n/tx", _value("tlb_misses", lambda cell: wording.brief(finite(cell)))),
+        Column("page tables\nMB", _value("page_tables", lambda cell: wording.brief(finite(cell)))),
+        Column("pages\nreserved", _value("reserved", lambda cell: number(finite(cell)))),
+    ),
+    "comparison": (
+        Column("variant", _value("variant", _words), right=False),
+        Column("metric", _value("metric", _words), right=False),
+        Column("change", _value("ratio", _change)),
+        Column("verdict", _value("verdict", _words), right=False),
+        Column("A/A", _value("floor", _at_most)),
+        Column("baseline", _with_unit("baseline")),
+    ),
     "density": (
         Column("databases", _value("databases", lambda cell: number(finite(cell)))),
         Column("of\ncores", _value("fraction", _share)),
         Column("measured\ntps", _value("throughput", _plus_minus)),
+        Column("new orders\n/min", _value("notpm", _plus_minus), needs="notpm"),
         Column("efficiency\n%", _value("efficiency", _share_plus_minus)),
         Column("in CPU/tx\n%", _value("efficiency_cpu", _share_plus_minus)),
         Column("limited\nby", _value("limited_by", _words), right=False),
         Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
         Column("tainted\ntrials", _tainted),
         Column("perfect\ntps", _value("perfect", lambda cell: compact(finite(cell)))),
+    ),
+    "scaling": (
+        Column("variant", _value("variant", _words), right=False, needs="variant"),
+        Column("clients", _value("clients", lambda cell: number(finite(cell)))),
+        Column("measured\ntps", _value("throughput", _plus_minus)),
+        Column("new orders\n/min", _value("notpm", _plus_minus), needs="notpm"),
+        Column("to the\nfirst", _value("ratio", _times), needs="ratio"),
+        Column("of\nlinear", _value("efficiency_linear", _share)),
+        Column("limited\nby", _value("limited_by", _words), right=False),
+        Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
+        Column("server CPU\n/tx, ms", _value("server_cpu_per_tx", lambda cell: wording.brief(finite(cell)))),
+        Column("pgbench's\nCPU", _value("client_share", _share)),
+        Column("tainted\ntrials", _tainted),
     ),
 }
 
@@ -106,6 +200,7 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
         grade = Text.assemble((f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {wording.GRADE_MEANING[analysis.grade]}. ")
         _print_wrapped(console, grade + Text(_trials(results)))
         _print_table(console, record)
+    _print_list(console, "Notice", notices(record), "yellow")
     if record.state in ("interrupted", "failed"):
         console.print()
         _print_wrapped(console, Text(f"This run is {record.state}; 'pgherd resume {clean(record.run)}' goes on with it.", style="yellow"))
@@ -138,7 +233,7 @@ def _print_table(console: Console, record: RunRecord) -> None:
 
 def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[Table, int]:
     """A table in at most ``width`` columns of text, and how many of its columns had no room."""
-    chosen = list(_COMPACT.get(name, ()))
+    chosen = [column for column in _COMPACT.get(name, ()) if not column.needs or any(column.needs in row for row in rows)]
     if not chosen:
         for title in columns(rows):
             right = any(isinstance(row.get(title), Finding | int | float) for row in rows)

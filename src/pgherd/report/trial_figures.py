@@ -110,9 +110,11 @@ def _kind_colour(present: set[str]) -> alt.Color:
 
 
 def _where(name: str, results: Sequence[TrialResult]) -> str:
-    """A point in a sentence: ``40 databases``."""
+    """A point in a sentence: ``40 databases``, ``variant big``."""
     what = _axis_title(results)
-    return name if what == "point" else f"{name} {what}"
+    if what == "point":
+        return name
+    return f"{name} {what}" if name.replace(".", "", 1).isdigit() else f"{what} {name}"
 
 
 @register("seconds")
@@ -247,13 +249,13 @@ def order(inputs: Inputs) -> Figure:
     y = alt.Y("y:Q", title="throughput, % off the mean of its point", scale=alt.Scale(domain=[-reach, reach], nice=False))
     layers = [alt.Chart(data([{"y": 0}])).mark_rule(color="#8c959f").encode(y=y)]
     clean_ones = [(name, place, off) for name, place, off, kind in trials if kind == "clean"]
-    drift = _drift(clean_ones, len(results))
+    slope = drift(clean_ones, len(results))
     sentence = "Throughput of each trial against the mean of its point, in the order in which they ran"
     subtitle = f"Each point is a trial{_labelled(marks, results)}. Points without a second trial are left out. "
-    if drift is None:
+    if slope is None:
         subtitle += "Too few clean trials, or too close to each other, to tell a drift."
     else:
-        total, error, middle = drift
+        total, error, middle = slope
         ends = [(place, total * (place - middle) / max(len(results) - 1, 1)) for _, place, _ in (clean_ones[0], clean_ones[-1])]
         layers += charts.lines([(ends, BLUE, 1.5, [5, 4])], x, y)
         what = "Throughput drifted by" if abs(total) > error else "No drift beyond the scatter:"
@@ -266,7 +268,7 @@ def order(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,))
 
 
-def _drift(trials: Sequence[tuple[str, float, float]], count: int) -> tuple[float, float, float] | None:
+def drift(trials: Sequence[tuple[str, float, float]], count: int) -> tuple[float, float, float] | None:
     """(change from the first trial to the last in percent, twice its standard error, the place where the line is zero).
 
     The slope is the within estimator of panel regression (fixed effects of the points): place and deviation are both taken

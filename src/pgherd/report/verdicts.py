@@ -67,10 +67,12 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
     for (outcome, check, wanted, why, severity), found in sorted(
         grouped.items(), key=lambda item: (_WORST[_result(item[0][0])], item[0][1])
     ):
-        trials = ", ".join(dict.fromkeys(clean(trial) for trial, _ in found))
+        named = list(dict.fromkeys(clean(trial) for trial, _ in found))
+        everywhere = len(named) == len(results) > 1
+        trials = f"all {len(named)} trials" if everywhere else f"trial{'s' if len(found) > 1 else ''} {', '.join(named)}"
         said = "failed" if outcome == "fail" else "could not be seen"
         effect = " (a warning only)" if severity == "warn" else ""
-        line = f"{clean(check)} {said} in trial{'s' if len(found) > 1 else ''} {trials}{effect}: {clean(found[0][1])}"
+        line = f"{clean(check)} {said} in {trials}{effect}: {clean(found[0][1])}"
         line += f" in trial {clean(found[0][0])}" if len(found) > 1 else ""
         lines.append(f"{line}; wanted: {clean(wanted)}{f' ({clean(why)})' if why else ''}.")
     return lines

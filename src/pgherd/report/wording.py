@@ -30,8 +30,18 @@ _LABELS = {
     "fraction": "fraction of cores",
     "throughput": "measured",
     "jain": "Jain's index",
+    "notpm": "new orders per minute",
     "min_max": "slowest ÷ fastest",
     "databases_cpu": "databases' CPU",
+    "clients_cpu": "clients' CPU",
+    "clients_per_core": "clients per core",
+    "client_share": "pgbench's share of the CPU",
+    "client_cpu_share": "pgbench's share of the CPU at the peak",
+    "server_cpu_per_tx": "server's CPU per transaction",
+    "peak_ratio": "ratio of the peaks",
+    "slope_ratio": "ratio of the slopes",
+    "linear_ratio": "ratio of the linear regions",
+    "cpu_ratio": "ratio of the server's CPU per transaction",
     "aicc": "AICc",
     "tainted": "tainted trials",
     "relative_error": "relative error",
@@ -41,6 +51,7 @@ _LABELS = {
     "databases_held_linear": "databases held (of the linear slope)",
 }
 _PERCENT_COLUMNS = {"fraction", "efficiency", "efficiency_linear", "efficiency_cpu", "relative_error", "published_efficiency", "relative"}
+_PERCENT_COLUMNS |= {"backed", "walking", "client_share"}
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 

@@ -7,6 +7,8 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -28,11 +30,15 @@ from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
 from pgherd.runner import platform, probes
+from pgherd.runner.attached import Attached
+from pgherd.runner.consistency import insist_consistent
+from pgherd.runner.pages import Pages, concerns
 from pgherd.runner.session import Session
 from pgherd.runner.stage import Reach
-from pgherd.runner.transition import ServerKey, Transition, Up, plan
+from pgherd.runner.transition import ServerKey, Transition, Up, plan, volumes_of
+from pgherd.runner.volumes import Volumes, used_by
 from pgherd.runner.watcher import Watcher
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.workloads.registry import fillings
 from pgherd.workloads.script import stage
 
@@ -63,7 +69,12 @@ class Fleet:
         self._instances: dict[ServerKey, Instance] = {}
         self._undos: dict[ServerKey, list[int]] = {}
         self._rooms: dict[str, Room] = {}
+        self._made_by: dict[str, Runtime] = {}
         self._kills: dict[str, int] = {}
+        self._volumes = Volumes(session.node, session.journal, session.account)
+        self._pages = Pages(session.node, session.journal)
+        self._elsewhere: dict[ServerKey, tuple[str, ...]] = {}
+        self._attached = Attached(session)
         self._names = itertools.count(1)
         self._trial: Trial | None = None
         self._contexts: dict[str, str] | None = None
@@ -76,6 +87,7 @@ class Fleet:
 
         Raises:
             TrialError: a server does not start, or a golden copy cannot be made.
+            UsageError: somebody else's server cannot be connected to.
         """
         import psycopg
 
@@ -99,12 +111,16 @@ class Fleet:
 
     def _checkpoint(self, trial: Trial) -> None:
         """Before a load that writes, so that a timed checkpoint is as far away as it can be."""
-        writers = {target for phase in trial.phases for target, load in phase.loads.items() if not load.read_only}
+        writers = _writers(trial)
         for place, _, container, server, _ in trial.deployment.databases():
-            if str(place) in writers:
+            if str(place) in writers and (container.name, server.name) in self._instances:
                 instance = self._instances[container.name, server.name]
                 instance.checkpoint()
                 self.node.disconnect(instance.conninfo())
+
+    def readings(self) -> dict[str, dict[str, float]]:
+        """What was read once of the servers that are up: which pages their shared memory lies on."""
+        return self._pages.readings()
 
     def settings(self) -> dict[str, str]:
         """What differs from the default, as the first server itself says; empty where none answers."""
@@ -113,16 +129,18 @@ class Fleet:
         for instance in self._instances.values():
             with contextlib.suppress(psycopg.Error):
                 return instance.differing()
-        return {}
+        return self._attached.settings() or {}
 
     def reach(self, target: str) -> Reach:
         """The way to a database of the trial's deployment."""
         assert self._trial is not None
         for place, _, container, server, database in self._trial.deployment.databases():
             if str(place) == target:
-                instance = self._instances[container.name, server.name]
-                bin_ = instance.installation.bin
-                room = self._rooms[container.name]
+                key, room = (container.name, server.name), self._rooms[container.name]
+                bin_ = self._installations[server.bin].bin
+                if key in self._attached:
+                    return self._attached.reach(key, room, bin_, database, writes=target in _writers(self._trial))
+                instance = self._instances[key]
                 return Reach(room, bin_, instance.socket_dir, PORT, database.name, instance.user, database.scale)
         raise TrialError(f"target {target} is not a database of this deployment")
 
@@ -139,12 +157,13 @@ class Fleet:
         containers = [
             ContainerView(name, room.groups, [i.pid for key, i in self._instances.items() if key[0] == name])
             for name, room in self._rooms.items()
+            if self._made_by[name].name != "external"
         ]
         servers = [
             ServerView("/".join(key), instance.conninfo("postgres"), instance.installation.major, instance.pid)
             for key, instance in self._instances.items()
         ]
-        return View(containers, servers, groups=self._groups)
+        return View(containers, [*servers, *self._attached.views()], groups=self._groups)
 
     def check(self) -> None:
         """Raise TrialError with the last words of a server that has died."""
@@ -158,6 +177,8 @@ class Fleet:
         return self._said((container, server))
 
     def _said(self, key: ServerKey) -> str:
+        if key in self._attached:
+            return "the server is somebody else's: see its own log"
         lines = self._instances[key].log_tail(50).splitlines()
         telling = [line for line in lines if _TELLING.search(line)]
         log = "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
@@ -170,13 +191,22 @@ class Fleet:
             f"raise --memory, or lower --scale or --set shared_buffers; {log}"
         )
 
+    def verify(self, trial: Trial) -> None:
+        """Check the consistency of the databases that ask for it; raises TrialError with the conditions that do not hold."""
+        for place, _, container, server, database in trial.deployment.databases():
+            if database.verify and (instance := self._instances.get((container.name, server.name))) is not None:
+                self._watcher.setup(f"checking the consistency of {place}")
+                insist_consistent(instance, database)
+
     def distrust(self) -> None:
         """Restore all servers before the next trial: one that crashed and recovered runs on, with all caches cold."""
-        self._up = {key: Up(up.container, up.server, healthy=False) for key, up in self._up.items()}
+        self._up = {key: replace(up, healthy=False) for key, up in self._up.items()}
 
     def close(self) -> None:
         """Stop all servers at once; what does not stop is killed with its group or by the journal."""
         self._stop(list(self._instances), mode="immediate")
+        for key in list(self._up):
+            self._attached.detach(key)
 
     def _notice_deaths(self) -> None:
         """What has died is to be restored; what a transition that failed left half done is taken away."""
@@ -184,12 +214,10 @@ class Fleet:
             self._stop([key], mode="immediate")
             self._forget(key)
         for name in set(self._rooms) - {container for container, _ in self._up}:
-            self._session.runtime.destroy(name)
-            del self._rooms[name]
-            self._kills.pop(name, None)
+            self._destroy(name)
         for key, up in self._up.items():
-            if not self._instances[key].running:
-                self._up[key] = Up(up.container, up.server, healthy=False)
+            if not (self._attached[key].answers if key in self._attached else self._instances[key].running):
+                self._up[key] = replace(up, healthy=False)
 
     def _how(self, old: Mapping[str, str], new: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:
         if old == new:
@@ -208,17 +236,20 @@ class Fleet:
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
-            self._session.runtime.destroy(name)
-            self._rooms.pop(name, None)
-            self._kills.pop(name, None)
+            self._destroy(name)
         for name in transition.make_containers:
             container = next(c for c, _ in wanted.values() if c.name == name)
-            self._rooms[name] = self._session.runtime.create(container)
+            runtime = self._session.runtime(container.runtime)
+            self._rooms[name] = runtime.create(container)
+            self._made_by[name] = runtime
+        self._attached.attach({key: wanted[key] for key, step in transition.steps.items() if step == "attach"})
         self._restore({key: wanted[key] for key in restore})
+        for key in restore:
+            self._place(key, wanted[key][1], trial)
         settling = self._settle(restore)
         for key, step in transition.steps.items():
             container, server = wanted[key]
-            if step != "keep":
+            if step in ("reload", "restart", "restore"):
                 self._instances[key].write_settings(server.settings)
             if step == "reload":
                 self._instances[key].reload()
@@ -226,7 +257,15 @@ class Fleet:
         self._start({key: wanted[key][1] for key in started})
         if settling is not None:
             settling.wait(_SETTLE_SECONDS)
-        self._up.update({key: Up(container, server) for key, (container, server) in wanted.items()})
+        up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}
+        self._up.update(up)
+
+    def _destroy(self, name: str) -> None:
+        if name in self._made_by:
+            self._made_by[name].destroy(name)
+            del self._made_by[name]
+        self._rooms.pop(name, None)
+        self._kills.pop(name, None)
 
     def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
         jobs: list[tuple[Golden, str]] = []
@@ -256,14 +295,21 @@ class Fleet:
             uncached = [path for (copy, path), (_, server) in zip(jobs, wanted.values(), strict=True) if not _cached(copy, server)]
             clones.drop_cache(self.node, uncached)
 
+    def _place(self, key: ServerKey, server: Server, trial: Trial) -> None:
+        """Move what is to lie apart from the work directory."""
+        if server.volumes:
+            data = self._instances[key].data_dir
+            self._elsewhere[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name)
+
     def _settle(self, restored: list[ServerKey]) -> Process | None:
         """Begin to write to disk what was copied, lest it be written during the first trial; servers start meanwhile."""
         if not restored:
             return None
-        return self.node.spawn(Command(["sync", "-f", "--", self._instances[restored[0]].data_dir]))
+        elsewhere = [directory for key in restored for directory in self._elsewhere.get(key, ())]
+        return self.node.spawn(Command(["sync", "-f", "--", self._instances[restored[0]].data_dir, *elsewhere]))
 
     def _golden(self, server: Server) -> Golden:
-        key = server.bin + "".join(database.model_dump_json() for database in server.databases)
+        key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
         if key not in self._goldens:
             sockets = self._session.sockets / "golden"
             self.node.make_dir(str(sockets), mode=0o700, user=self.account)
@@ -274,6 +320,7 @@ class Fleet:
                 account=self.account,
                 cache_dir=str(self._session.cache),
                 socket_dir=str(sockets),
+                checksums=server.checksums,
                 say=self._watcher.setup,
             )
         return self._goldens[key]
@@ -285,7 +332,18 @@ class Fleet:
         for key in servers:
             note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
             self._undos[key] = [self._session.journal.note(note)]
-        start_all([(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in servers])
+        for key, entries in self._pages.reserve({key: (self._instances[key], server) for key, server in servers.items()}).items():
+            self._undos[key] += entries
+        launches = [(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in servers]
+        try:
+            start_all(launches)
+        except TrialError:
+            taken = self._pages.refill({key: (self._instances[key], server) for key, server in servers.items()})
+            if not taken:
+                raise
+            for key, entries in taken.items():
+                self._undos[key] += entries
+            start_all(launches)
         for key in servers:
             pid = self._instances[key].pid
             start = processes.start_time(self.node, pid)
@@ -299,7 +357,7 @@ class Fleet:
     def _warm(self, key: ServerKey, server: Server) -> None:
         """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
         for database in server.databases:
-            clones.prewarm(self._instances[key], database.name)
+            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if concerns(server) else None)
         view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
         conninfo = self._instances[key].conninfo()
         for source in samplers.sources(view):
@@ -311,14 +369,22 @@ class Fleet:
         keys = [key for key in keys if key in self._instances]
         stop_all([self._instances[key] for key in keys], mode)
         for key in keys:
+            self._pages.forget(key)
             for number in self._undos.pop(key, []):
                 self._session.journal.undo(number)
 
     def _forget(self, key: ServerKey) -> None:
         instance = self._instances.pop(key, None)
         self._up.pop(key, None)
+        self._attached.detach(key)
         if instance is not None:
             self.node.remove_tree(str(Path(instance.data_dir).parent))
+        self._volumes.remove(self._elsewhere.pop(key, ()))
+
+
+def _writers(trial: Trial) -> set[str]:
+    """Targets on which some load writes."""
+    return {target for phase in trial.phases for target, load in phase.loads.items() if not load.read_only}
 
 
 def _cached(copy: Golden, server: Server) -> bool:

@@ -44,6 +44,14 @@ class Bench(Protocol):
         """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probes."""
         ...
 
+    def readings(self) -> dict[str, dict[str, float]]:
+        """What was read once of what is up, by entity and metric: it goes beside the sampled metrics of every phase."""
+        ...
+
+    def verify(self, trial: Trial) -> None:
+        """Check the databases whose consistency is to be checked; raises TrialError where one contradicts itself."""
+        ...
+
     def distrust(self) -> None:
         """A trial has failed: take nothing that is up for healthy."""
         ...
@@ -122,6 +130,11 @@ def execute(
     return _closed(directory, record, "finished", None)
 
 
+def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:
+    metrics = {entity: {**phase.metrics.get(entity, {}), **more} for entity, more in readings.items()}
+    return phase.model_copy(update={"metrics": {**phase.metrics, **metrics}}) if metrics else phase
+
+
 def _disk_full(error: BaseException) -> bool:
     """As the operating system says it, or a library that only passes on its words."""
     if isinstance(error, OSError):
@@ -159,6 +172,9 @@ def _trial(
         stage, transition = bench.apply(trial)
         bench.node.make_dir(str(scratch), mode=0o711)
         played, jump = phases.play(bench.node, trial, stage, partial, scratch, watcher, bench.watched)
+        played = [_with(phase, bench.readings()) for phase in played]
+        if any(database.verify for *_, database in trial.deployment.databases()):
+            bench.verify(trial)
         found = verdicts.judge(trial, played, bench.facts, thresholds, jump)
     except TrialError as error:
         interruption.insist()  # what was cut short by a signal is no trial that failed

@@ -24,6 +24,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node, Process, Sampling, Source
+from pgherd.runner import counters
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
 from pgherd.store.samples import write_samples
@@ -69,6 +70,7 @@ def play(
     view = stage.view()
     view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
+    counting = counters.begin(node, trial, view.servers, directory)
     played: list[_Played] = []
     try:
         sampling.add(_process_sources(_backends(view, sampling)))
@@ -77,7 +79,7 @@ def play(
             running: list[_Running] = []
             played.append(_Played(phase, 0.0, 0.0, running))
             _start(node, phase, stage, scratch / f"{len(played) - 1:02d}", running)
-            _reap(before)
+            _reap(before, stage)
             start = node.now() + phase.ramp
             sampling.add(_driver_sources(running, stage))
             watcher.phase(phase.name, phase.ramp, phase.seconds)
@@ -86,15 +88,17 @@ def play(
             _end(running)
             played[-1] = _Played(phase, start, stop, running)
             before = running
-        _reap(before)
+        _reap(before, stage)
     except BaseException:
         for one in played:
             _kill(one.running)
+        counting.stop()
         _quietly_stop(sampling)
         raise
+    counted = counting.stop()
     sampling.stop()
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
-    readings = _parse(directory)
+    readings = _parse(directory, counted)
     results = [_result(one, readings, directory, number) for number, one in enumerate(played)]
     return results, jump
 
@@ -112,6 +116,7 @@ def _start(node: Node, phase: Phase, stage: Stage, scratch: Path, running: list[
         inside = load.place == "inside"
         command = Command(
             argv,
+            env=dict(reach.environment),
             cwd=str(output),
             join=reach.room.join if inside else (),
             cpus=reach.room.cpus if inside else None,
@@ -143,7 +148,7 @@ def _end(running: list[_Running]) -> None:
         one.process.signal(one.driver.stop_signal)
 
 
-def _reap(running: list[_Running]) -> None:
+def _reap(running: list[_Running], stage: Stage) -> None:
     deadline = time.monotonic() + _END_SECONDS
     for one in running:
         if one.ended:
@@ -155,7 +160,9 @@ def _reap(running: list[_Running]) -> None:
             raise TrialError(f"{one.load.driver} on {one.target} did not end within {_END_SECONDS:.0f} s of being told to") from None
         one.ended = time.time()
         if code != 0:
-            raise TrialError(f"{one.load.driver} on {one.target} ended with {_code(code)}: {_last_words(one.output)}")
+            stage.check()  # a server that died in the last instant is why
+            words = f"{one.load.driver} on {one.target} ended with {_code(code)}: {_last_words(one.output)}"
+            raise TrialError(f"{words}; {stage.said(one.target)}")
 
 
 def _kill(running: list[_Running]) -> None:
@@ -191,7 +198,7 @@ def _process_sources(processes: list[ProcessView]) -> list[Source]:
 
 def _backends(view: View, sampling: Sampling) -> list[ProcessView]:
     pids = sampling.backends()
-    return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.conninfo in pids]
+    return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.pid and s.conninfo in pids]
 
 
 def _driver_sources(running: list[_Running], stage: Stage) -> list[Source]:
@@ -202,12 +209,12 @@ def _driver_sources(running: list[_Running], stage: Stage) -> list[Source]:
     return samplers.samplers()["processes"].sources(View(containers=containers, processes=processes))
 
 
-def _parse(directory: Path) -> list[SpoolReading]:
-    """Parse the spool into Parquet; what could not be read is said in a text file beside it."""
+def _parse(directory: Path, counted: list[SpoolReading]) -> list[SpoolReading]:
+    """Parse the spool into Parquet, with what was counted beside it; what could not be read is said in a text file beside it."""
     file = directory / "spool.jsonl"
     with open(file) as lines:
         spool = Spool(lines)
-        readings = list(spool)
+        readings = sorted([*spool, *counted], key=lambda reading: reading[0]) if counted else list(spool)
     write_samples(directory, readings)
     # A driver that has ended cannot be read once more at the end: that is no failure.
     failures = {source: f for source, f in spool.failures.items() if f.count > 1 or not source.entity.startswith("driver:")}

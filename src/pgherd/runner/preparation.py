@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pgherd.host import paths
 from pgherd.host.account import server_account
@@ -25,21 +25,27 @@ from pgherd.model.run import Surroundings
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import clones, configuration, golden, installations, settings, validation
+from pgherd.postgres import clones, golden, huge_pages, initdb, installations, settings, validation
+from pgherd.postgres.external import Found
+from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
 from pgherd.postgres.settings import Choice
-from pgherd.runner import platform
+from pgherd.runner import named_server, pages, platform, volumes
 from pgherd.runner.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
 from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
 from pgherd.workloads import script as user_scripts
+from pgherd.workloads import shipped
 from pgherd.workloads.registry import fillings, find
+from pgherd.workloads.shipped import Mix
 
 # Data directory beyond the databases: catalogs, the first WAL segments.
 EMPTY_CLUSTER = 64 * 2**20
 DISK_RESERVE = 512 * 2**20
 UNKNOWN_SIZE = 256 * 2**20
+CHECKSUMS = True
+"""Data checksums of all servers: every version can have them on or off, and the newest ones have them on by themselves."""
 UNCACHED_BUFFERS = 128 * 2**20
 """Shared buffers of databases that are meant not to fit into them: PostgreSQL's default."""
 
@@ -56,7 +62,9 @@ class Limits:
 class Preparation:
     """What a request stands on: this host, the installation, the runtime, the load's scripts.
 
-    ``memory`` is the host's budget, bytes. ``choices`` are sentences on what was chosen; the methods add theirs.
+    ``memory`` is the host's budget, bytes. ``theirs`` is what was found at ``--server``: somebody else's server, which is
+    loaded in the place of one of our own, and of which only client counts and time are ours to choose. ``choices`` are
+    sentences on what was chosen; the methods add theirs.
     """
 
     node: Node
@@ -77,6 +85,22 @@ class Preparation:
     journal: Journal
     work: Path
     cache: Path
+    theirs: Found | None = None
+
+    @property
+    def own(self) -> Mix | None:
+        """What loads the database, where it is one of pgherd's own workloads."""
+        return _own(self.asked)
+
+    @property
+    def checksums(self) -> bool:
+        """Whether the servers have data checksums: unless asked otherwise yes, so that versions compare."""
+        return CHECKSUMS if self.asked.checksums is None else self.asked.checksums
+
+    def insist_own(self, why: str) -> None:
+        """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--server`` names somebody else's."""
+        if self.theirs is not None:
+            raise UsageError(f"--server {self.theirs.dsn} does not go with this: {why}")
 
     def limits(self, vcpus: float) -> Limits:
         """CPU of each container: what was asked for, else ``vcpus``; by quota where the runtime has one.
@@ -86,6 +110,8 @@ class Preparation:
             CapabilityError: it needs another runtime.
         """
         asked = self.asked
+        if self.theirs is not None:
+            return Limits(self.cores, "none")
         vcpus = asked.vcpus or vcpus
         if self.runtime == "cgroup":
             mode: CpuMode = asked.cpu_mode or "quota"
@@ -112,6 +138,8 @@ class Preparation:
     def database_bytes(self) -> int:
         """Size of one database. A user's own database is loaded, and each script tried on a copy of it, so that an error
         shows before anything is measured."""
+        if self.theirs is not None:
+            return self.theirs.bytes
         database = Database(workload=self._workload, scale=self.scale, init=self.asked.init)
         size = find(database.workload).size_estimate(self.scale)
         if size is not None and not self.asked.script:
@@ -124,8 +152,10 @@ class Preparation:
 
     def memory_needed(self, database_bytes: int, clients: int, *, cached: bool = True) -> int:
         """Bytes of memory that one server needs, with the database in its shared buffers where it is to be cached."""
+        if self.theirs is not None:
+            return named_server.MEMORY + clients * 2**20
         buffers = settings.buffers_for(database_bytes, not self.read_only) if cached else UNCACHED_BUFFERS
-        return settings.memory_needed(buffers, clients)
+        return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked))
 
     def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
         """The server's settings: what was asked for over --like over what the study needs.
@@ -133,6 +163,8 @@ class Preparation:
         Raises:
             UsageError: PostgreSQL refuses one, or they contradict what is to be run.
         """
+        if self.theirs is not None:
+            return Choice({}, (), cached)
         own = Like({})
         if self.asked.like:
             own = like(self.node, self.asked.like, self.usable, self.account, str(self.work))
@@ -146,15 +178,25 @@ class Preparation:
             writes=not self.read_only,
             cached=cached,
             like=own.settings,
-            asked=configuration.parse_set(self.asked.set),
+            asked=pages.asked_settings(self.asked),
         )
+        selected = pages.explained(selected, self.asked)
         self.choices.extend(f"Warning: {warning}." for warning in selected.warnings)
         validation.validate(self.node, self.usable, selected.settings, self.account, str(self.work))
         return selected
 
     def disk(self, databases: int, database_bytes: int, lower: str = "--scale") -> int:
         """Bytes of disk that so many databases and a golden copy need; raises UsageError, with what to ``lower``, when there is less."""
-        each = database_bytes + EMPTY_CLUSTER + (0 if self.read_only else 2**30)
+        if self.theirs is not None:
+            return 0
+        written = 0 if self.read_only else 2**30
+        wal_dir = self._wal_dir
+        if wal_dir is not None:
+            volumes.check_wal_directory(self.node, wal_dir, self.account, volumes.wal_bytes(databases, self.read_only))
+            if volumes.same_device(self.node, wal_dir, str(self.cache)):
+                self.choices.append(f"Warning: --wal-dir {wal_dir} lies on the same file system as the servers' data in {self.cache}.")
+            written = 0
+        each = database_bytes + EMPTY_CLUSTER + written
         need = each * (databases + 1)
         existing = next(path for path in (self.cache, *self.cache.parents) if path.exists())
         free = shutil.disk_usage(existing).free
@@ -167,8 +209,16 @@ class Preparation:
         return need
 
     def options(self, limits: Limits, selected: Choice, memory: int | None) -> dict[str, Any]:
-        """The fields of DatabaseOptions but for times and repeats. ``memory`` is each container's, bytes."""
+        """The fields of DatabaseOptions but for times and repeats. ``memory`` is each container's, bytes, huge pages included.
+
+        Raises:
+            UsageError: that is too little for them.
+            CapabilityError: this kernel or this PostgreSQL has none.
+        """
         asked = self.asked
+        need = self._pages(selected)
+        if need is not None:
+            pages.insist_room(need, memory)
         return {
             "cores": self.cores,
             "memory": self.memory,
@@ -177,26 +227,41 @@ class Preparation:
             "runtime": self.runtime,
             "cpu_mode": limits.cpu_mode,
             "pg_bin": self.installation.bin,
-            "pg_version": self.installation.version,
+            "pg_version": self.theirs.version if self.theirs else self.installation.version,
+            "server": self.theirs.dsn if self.theirs else None,
             "settings": selected.settings,
             "workload": self._workload,
             "scale": self.scale,
             "init": asked.init and str(Path(asked.init).resolve()),
+            "transparent_huge_pages": huge_pages.transparent_for(asked.huge_pages),
+            "huge_page_bytes": need.bytes if need is not None else 0,
+            "checksums": None if self.theirs else self.checksums,
+            "wal_dir": self._wal_dir,
             "scripts": self.scripts,
             "read_only": self.read_only,
             "rate": asked.rate,
+            "variables": dict(self.own.variables) if self.own and not asked.init else {},
+            "check_consistency": asked.check_consistency,
             "protocol": asked.protocol,
-            "client_place": asked.client_place,
-            "sampling": _sampling(asked, self.read_only),
+            "client_place": "outside" if self.theirs else asked.client_place,
+            "sampling": _sampling(asked, self.read_only, self.scripts),
             "budget_seconds": parse_seconds(asked.budget) if asked.budget else None,
-            "state": asked.state,
+            "state": self.own.state if self.own and not asked.init and "state" not in asked.model_fields_set else asked.state,
             "seed": asked.seed if asked.seed is not None else random.randrange(2**31),
             "thresholds": self.thresholds,
         }
 
     def prepared(self, study: str, options: DatabaseOptions, selected: Choice, *, disk: int, memory: int) -> Prepared:
-        """The outcome; ``memory`` is that of all servers, bytes."""
-        changes = [f"servers' data in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
+        """The outcome; ``memory`` is that of all servers, bytes.
+
+        Raises:
+            CapabilityError: the huge pages that the servers need together cannot be had.
+        """
+        confirm, wanted = pages.host_changes(self.node, study, options, self._pages(selected))
+        where = "drivers' output" if self.theirs else "servers' data"
+        changes = [f"{where} in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
+        if self._wal_dir is not None:
+            changes.append(f"servers' WAL in a private directory below {self._wal_dir}")
         if self.runtime == "cgroup":
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
@@ -205,32 +270,59 @@ class Preparation:
             study=study,
             options=options,
             surroundings=Surroundings(
-                runtime=self.runtime, run_as=self.account, cores=self.cores, memory=self.memory, platform=self.asked.platform
+                runtime=self.runtime,
+                run_as=self.account,
+                cores=self.cores,
+                memory=min(self.memory, memory) if self.theirs else self.memory,
+                platform=self.asked.platform,
             ),
             thresholds=self.thresholds,
             facts=self.facts,
             installation=self.installation,
             choices=tuple(self.choices),
             settings=selected.rows,
-            host_changes=tuple(changes),
+            host_changes=(*changes, *confirm),
             disk=disk,
             memory=memory,
+            confirm=confirm,
+            huge_pages=wanted,
         )
+
+    def _pages(self, selected: Choice) -> Need | None:
+        """The reserved huge pages that one server needs, as PostgreSQL says."""
+        if not huge_pages.insists(selected.settings):
+            return None
+        cluster = validation.configured(self.node, self.usable, selected.settings, self.account, str(self.work))
+        return huge_pages.needed(self.node, self.usable, selected.settings, cluster, self.account)
+
+    @property
+    def _wal_dir(self) -> str | None:
+        return None if self.asked.wal_dir is None else str(Path(self.asked.wal_dir).resolve())
 
     @property
     def _workload(self) -> str:
-        return "script" if self.asked.init else "pgbench"
+        if self.asked.init:
+            return "script"
+        return "pgbench" if self.own is None else self.asked.workload
 
     def _loaded(self, database: Database) -> int | None:
         """Load the user's database and try the scripts; its size in bytes, or None on a dry run if nothing was loaded before."""
         node, contents = self.node, fillings(self.node, [database])
-        copy = golden.find(node, self.usable, contents, str(self.cache))
+        copy = golden.find(node, self.usable, contents, str(self.cache), self.checksums)
         if copy is None and self.dry:
             return None
         sockets = str(Path(paths.socket_root(node, self.journal)) / "s")
         node.make_dir(sockets, mode=0o700, user=self.account)
         if copy is None:
-            copy = golden.ensure(node, self.usable, contents, account=self.account, cache_dir=str(self.cache), socket_dir=sockets)
+            copy = golden.ensure(
+                node,
+                self.usable,
+                contents,
+                account=self.account,
+                cache_dir=str(self.cache),
+                socket_dir=sockets,
+                checksums=self.checksums,
+            )
         if not self.dry:
             directory = str(self.work)
             with clones.rehearsal(node, copy, self.usable, account=self.account, directory=directory, socket_dir=sockets) as server:
@@ -260,10 +352,14 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     cache = paths.cache_dir()
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
-        runtime, sentence = choose(node, journal, facts, asked.runtime, "prep")
-        choices.append(sentence)
+        own = _own(asked)
+        scripts, read_only, words = _scripts(asked, own)
+        theirs = None if asked.server is None else named_server.find(asked, read_only=read_only)
+        runtime, sentence = choose(node, journal, facts, asked.runtime if theirs is None else "external", "prep")
+        choices.extend(
+            [sentence, *_checksums(asked, installation)] if theirs is None else named_server.sentences(theirs, asked, read_only=read_only)
+        )
         platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
-        scripts, read_only, words = _scripts(asked)
         yield Preparation(
             node=node,
             asked=asked,
@@ -272,33 +368,61 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             account=account,
             installation=installation,
             usable=installations.reachable_copy(node, installation, account, str(cache)),
-            runtime="cgroup" if runtime.name == "cgroup" else "process",
+            runtime=cast(RuntimeName, runtime.name),
             cores=cores,
             memory=memory,
             thresholds=limits,
             scripts=scripts,
             read_only=read_only,
-            scale=asked.scale or 10,
+            scale=(theirs.scale if theirs else None) or asked.scale or (own.scale if own and not asked.init else 10),
             choices=[*choices, *words],
             journal=journal,
             work=paths.work_tree(node, journal, "prepare", account),
             cache=cache,
+            theirs=theirs,
         )
     finally:
         journal.close()
 
 
-def _scripts(asked: DatabaseRequest) -> tuple[tuple[Script, ...], bool, list[str]]:
+def _own(asked: DatabaseRequest) -> Mix | None:
+    return shipped.mix(asked.workload, think=asked.think, zipf=asked.zipf, updates=asked.updates)
+
+
+def _checksums(asked: DatabaseRequest, installation: Installation) -> list[str]:
+    """A sentence where they are not as the version's initdb has them by itself."""
+    own = initdb.checksums_default(installation.major)
+    chosen = CHECKSUMS if asked.checksums is None else asked.checksums
+    if chosen == own:
+        return []
+    why = "as asked" if asked.checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"
+    words = {True: "on", False: "off"}
+    return [f"Data checksums {words[chosen]}: {why}; {installation.major} has them {words[own]} by itself."]
+
+
+def _scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+    if own is not None and asked.server is not None:
+        raise UsageError(
+            f"--server names somebody else's server, and --workload {asked.workload} fills databases of its own; "
+            "leave one of them out, or load that server with your own --script"
+        )
+    if asked.check_consistency and asked.workload != "orders":
+        raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
     if not asked.script:
         if asked.init:
             raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
+        if own is not None:
+            return own.scripts, own.read_only, [own.notice] if own.notice else []
         return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
     found = tuple(user_scripts.parse_script(word) for word in asked.script)
     return found, False, ["Your scripts are taken to write: nobody has told pgherd that they do not."]
 
 
-def _sampling(asked: DatabaseRequest, read_only: bool) -> float:
-    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction."""
+def _sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...]) -> float:
+    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction. All are
+    logged where each script's are counted."""
+    if any(script.name is not None for script in scripts):
+        return 1.0
     if asked.rate is not None:
         return min(1.0, 500 / asked.rate)
     return 0.05 if read_only else 0.2

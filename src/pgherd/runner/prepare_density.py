@@ -27,6 +27,11 @@ _ROUND = 64 * 2**20
 def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
     """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     with preparation(node, asked, dry) as ground:
+        if asked.points != (1,):
+            ground.insist_own(
+                "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
+                "'pgherd compare' can load one that is there"
+            )
         # A database's CPU: E1's four vCPUs, or an eighth of a small host.
         limits = ground.limits(E1_VCPUS if ground.cores >= SMALL_HOST_CORES else ground.cores / 8)
         clients = asked.clients or max(2, round(2 * limits.vcpus))
@@ -61,6 +66,8 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
 
 def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limits, need: int) -> tuple[tuple[int, ...], int | None]:
     """Numbers of databases that memory allows, and the memory that each one's container gets."""
+    if ground.theirs is not None:
+        return (1,), None
     given, budget = ground.container_memory(), ground.memory
     limit = budget // (given or need)
     wanted = tuple(sorted(set(asked.points))) if asked.points else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pgherd.host import paths
 from pgherd.model.base import Model
@@ -17,12 +19,18 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
 from pgherd.runner.session import Session
+from pgherd.studies.compare import Arm, CompareOptions, arms
+from pgherd.studies.scaling import ScalingOptions
 from pgherd.workloads.script import stage
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study that can be run on this host. ``disk`` and ``memory`` (bytes) are estimates of what it needs."""
+    """A study that can be run on this host. ``disk`` and ``memory`` (bytes) are estimates of what it needs.
+
+    ``confirm`` are those of the ``host_changes`` that touch more than pgherd's own: the user is asked before they are made.
+    ``huge_pages``: size (bytes) → pages that are reserved at once at most.
+    """
 
     study: str
     options: Model
@@ -35,6 +43,17 @@ class Prepared:
     host_changes: tuple[str, ...]
     disk: int
     memory: int
+    confirm: tuple[str, ...] = ()
+    huge_pages: Mapping[int, int] = field(default_factory=dict)
+
+
+def most_pages(prepared: Iterable[Prepared]) -> dict[int, int]:
+    """The huge pages that several preparations need which never run at once: size (bytes) → the most that one needs."""
+    found: dict[int, int] = {}
+    for one in prepared:
+        for size, pages in one.huge_pages.items():
+            found[size] = max(pages, found.get(size, 0))
+    return found
 
 
 def thresholds(assignments: tuple[str, ...]) -> Thresholds:
@@ -67,7 +86,14 @@ def runnable(node: Node, bin_: str, version: str, session: Session) -> Installat
 
 
 def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
-    """The options with the user's files replaced by copies in the run's directory, which are part of its record."""
+    """The options with the user's files replaced by copies in the run's directory, which are part of its record; those of a
+    comparison's arms, and of variants, in a directory of each."""
+    if isinstance(options, CompareOptions):
+        with_copies = [arm.model_copy(update={"options": _arm_inputs(node, arm, inputs / arm.name)}) for arm in options.arms]
+        return options.model_copy(update={"arms": tuple(with_copies)})
+    if isinstance(options, ScalingOptions) and options.variants:
+        own = [one.model_copy(update={"options": with_inputs(node, one.options, inputs / one.name)}) for one in options.variants]
+        return options.model_copy(update={"variants": tuple(own)})
     scripts: tuple[Script, ...] = getattr(options, "scripts", ())
     init: str | None = getattr(options, "init", None)
     files = any(not script.source.startswith("builtin:") for script in scripts)
@@ -80,3 +106,9 @@ def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
         kept.write_bytes(node.read(init))
         changes["init"] = str(kept)
     return options.model_copy(update=changes)
+
+
+def _arm_inputs(node: Node, arm: Arm, inputs: Path) -> dict[str, Any]:
+    """An arm's options with the user's files replaced by copies."""
+    _, options = arms.prepared(arm)
+    return with_inputs(node, options, inputs).model_dump(mode="json")

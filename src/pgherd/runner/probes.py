@@ -40,7 +40,7 @@ def sizes(session: Session, installations: Mapping[str, Installation], trial: Tr
     session.node.make_dir(str(sockets), mode=0o700, user=session.account)
     for _, _, server in trial.deployment.servers():
         installation, contents = installations[server.bin], fillings(session.node, server.databases)
-        copy = golden.find(session.node, installation, contents, str(session.cache))
+        copy = golden.find(session.node, installation, contents, str(session.cache), server.checksums)
         made = copy is None
         if copy is None:
             copy = golden.ensure(
@@ -50,6 +50,7 @@ def sizes(session: Session, installations: Mapping[str, Installation], trial: Tr
                 account=session.account,
                 cache_dir=str(session.cache),
                 socket_dir=str(sockets),
+                checksums=server.checksums,
                 say=watcher.setup,
             )
         for name, size in copy.databases.items():

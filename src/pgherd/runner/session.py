@@ -1,4 +1,4 @@
-"""What a run holds while it lives: its budget, its directories, its runtime, its journal. All of it goes with it."""
+"""What a run holds while it lives: its budget, its directories, its runtimes, its journal. All of it goes with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
 from pgherd.node.protocol import Node
 from pgherd.runner.watcher import Watcher
-from pgherd.runtimes.choice import choose
+from pgherd.runtimes.choice import Runtimes
 from pgherd.runtimes.runtime import Runtime
 
 
@@ -26,19 +26,23 @@ class Session:
     """The open surroundings of a run.
 
     ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
-    the servers' socket directories. Both can be entered by ``account``. ``platform`` names parts to account for (see
-    pgherd.runner.platform).
+    the servers' socket directories. Both can be entered by ``account``. ``runtimes`` share the run's budget; each is opened
+    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.platform).
     """
 
     node: Node
     facts: HostFacts
     journal: Journal
-    runtime: Runtime
+    runtimes: Runtimes
     account: str | None
     work: Path
     sockets: Path
     cache: Path
     platform: tuple[str, ...] = ()
+
+    def runtime(self, name: str) -> Runtime:
+        """The runtime of this name, open; raises as ``Runtimes.get``."""
+        return self.runtimes.get(name)
 
 
 @contextlib.contextmanager
@@ -60,11 +64,11 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
-        runtime, _ = choose(node, journal, facts, surroundings.runtime, suffix, reserved.cpus)
-        stack.callback(runtime.close)
-        # Without control groups the memory budget is only a reservation: nothing can enforce it.
-        runtime.open(Host(cores=surroundings.cores, memory=surroundings.memory if runtime.name == "cgroup" else None))
-        yield Session(node, facts, journal, runtime, account, work, sockets, paths.cache_dir(), surroundings.platform)
+        budget = Host(cores=surroundings.cores, memory=surroundings.memory)
+        runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus)
+        stack.callback(runtimes.close)
+        runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
+        yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform)
 
 
 def _close(journal: Journal, watcher: Watcher) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pgherd.metrics.sampler import View
@@ -12,7 +13,7 @@ from pgherd.runtimes.runtime import Room
 
 @dataclass(frozen=True)
 class Reach:
-    """How a driver reaches one database, and which room it stands in."""
+    """How a driver reaches one database, and which room it stands in. ``environment`` is for libpq, where a socket is not all."""
 
     room: Room
     bin: str
@@ -21,6 +22,7 @@ class Reach:
     database: str
     user: str
     scale: int
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Stage(Protocol):

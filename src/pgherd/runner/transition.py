@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.model.deployment import Container, Deployment, Server
+from pgherd.model.deployment import Container, Deployment, Server, Volume
 from pgherd.model.trial import State
 
-Step = Literal["keep", "reload", "restart", "restore"]
-ORDER: tuple[Step, ...] = ("keep", "reload", "restart", "restore")
+Step = Literal["keep", "reload", "restart", "restore", "attach"]
+ORDER: tuple[Step, ...] = ("keep", "reload", "restart", "restore", "attach")
 
 ServerKey = tuple[str, str]
 """(container, server)."""
@@ -18,11 +18,12 @@ ServerKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Up:
-    """One server that is up, as it was deployed; ``healthy`` is False once it has died."""
+    """One server that is up, as it was deployed, with the volumes that it lies on; ``healthy`` is False once it has died."""
 
     container: Container
     server: Server
     healthy: bool = True
+    volumes: tuple[Volume, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Transition:
 
     def summary(self) -> str:
         """``8 kept``, ``2 restarted, 1 removed``: for the trial's record."""
-        words = {"keep": "kept", "reload": "reloaded", "restart": "restarted", "restore": "restored"}
+        words = {"keep": "kept", "reload": "reloaded", "restart": "restarted", "restore": "restored", "attach": "attached"}
         parts = [f"{n} {words[step]}" for step in ORDER if (n := sum(s == step for s in self.steps.values()))]
         if self.remove_servers:
             parts.append(f"{len(self.remove_servers)} removed")
@@ -54,7 +55,8 @@ def plan(
     ``state`` 'fresh' restores every server from its golden copy, 'restarted' restarts it, 'warm' does the least.
     ``how(old settings, new settings)`` says whether a change of settings needs a reload or a restart. A container
     whose limits or runtime changed is made anew, which restarts its servers; memory already charged stays with the
-    group it was charged to, so limits are never changed under a running server.
+    group it was charged to, so limits are never changed under a running server. A server whose volumes are others now is
+    restored. Somebody else's server is attached, or kept if it is: no state is brought about on it.
     """
     steps: dict[ServerKey, Step] = {}
     at_least: Step = {"fresh": "restore", "restarted": "restart", "warm": "keep"}[state]  # type: ignore[assignment]
@@ -64,18 +66,29 @@ def plan(
         key = (container.name, server.name)
         shapes_wanted[container.name] = _shape(container)
         there = up.get(key)
+        if container.runtime == "external":
+            same = there is not None and there.healthy and there.server == server and there.container.runtime == "external"
+            steps[key] = "keep" if same else "attach"
+            continue
         step = at_least
-        if there is None or not there.healthy or _content(there.server) != _content(server):
+        if there is None or not there.healthy or _content(there.server) != _content(server) or there.volumes != volumes_of(server, wanted):
             step = "restore"
         else:
             if _shape(there.container) != _shape(container):
                 step = _most(step, "restart")
+            if there.server.transparent_huge_pages != server.transparent_huge_pages:
+                step = _most(step, "restart")  # memory that is in use stays on the pages that it is on
             step = _most(step, how(there.server.settings, server.settings))
         steps[key] = step
     gone = tuple(sorted(key for key in up if key not in steps))
     changed = {name for name, shape in shapes_up.items() if shapes_wanted.get(name) != shape}
     make = tuple(name for name in shapes_wanted if name in changed or name not in shapes_up)
     return Transition(steps, gone, tuple(sorted(changed)), make)
+
+
+def volumes_of(server: Server, deployment: Deployment) -> tuple[Volume, ...]:
+    """The volumes that a server lies on."""
+    return tuple(volume for volume in deployment.volumes if volume.name in server.volumes.values())
 
 
 def _most(one: Step, other: Step) -> Step:
@@ -87,4 +100,4 @@ def _shape(container: Container) -> Container:
 
 
 def _content(server: Server) -> Server:
-    return server.model_copy(update={"settings": {}})
+    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None})

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pgherd.model.deployment import Server
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Verdict, VerdictResult
 from pgherd.model.result import PhaseResult
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Intent, Trial
+from pgherd.model.units import format_bytes
+from pgherd.postgres import huge_pages
 
+_NOT_OURS = "the server is somebody else's"
 # Devices that pass on to others what they are asked: counting them too would count a read twice.
 _STACKED = ("disk:dm-", "disk:md", "disk:loop", "disk:zram")
 
@@ -22,6 +26,8 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
     found: list[Verdict] = []
     for intent in trial.intents:
         found.append(_worst([_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    if any(_asked_pages(server) for _, _, server in trial.deployment.servers()):
+        found.append(_worst([_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
         _overlap, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
     ]  # fmt: skip
@@ -70,8 +76,16 @@ def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float |
             yield container.name, container.vcpus if container.cpu_mode != "none" else None
 
 
+def _theirs(trial: Trial, number: int) -> bool:
+    """Whether somebody else's server is under load in a phase: its container and its host are not seen."""
+    targets = set(trial.phases[number].loads)
+    return any(container.runtime == "external" for place, _, container, _, _ in trial.deployment.databases() if str(place) in targets)
+
+
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
+    if _theirs(trial, number):
+        return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _NOT_OURS, intent=True)
     busy = phase.busy_cores()
     cores = facts.logical_cpus or facts.cores
     steal = _host(phase, "cpu.steal") or 0.0
@@ -122,21 +136,26 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
         if hit is not None and read is not None and hit + read > 0:
             ratios[name] = hit / (hit + read)
             missed += read
-    reads = _device_reads(phase)
+    # Of somebody else's disks nothing is seen; but they served no more reads than the server missed blocks.
+    theirs = _theirs(trial, number)
+    reads = missed if theirs else _device_reads(phase)
     if not ratios or reads is None or phase.throughput <= 0:
         return _verdict("cached", None, "no buffer statistics or device counters", wanted, "they could not be read", intent=True)
     # The devices serve the whole host; the databases caused no more reads than they missed blocks.
     lowest, per_tx = min(ratios, key=lambda name: ratios[name]), min(reads, missed) / phase.throughput
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
-    ok = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
+    ok: bool | None = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
+    if theirs and ratios[lowest] >= limits.hit_ratio and not ok:
+        return _verdict("cached", None, observed, wanted, f"{_NOT_OURS}, and its disks are not seen", intent=True)
     return _verdict("cached", ok, observed, wanted, "the data does not fit shared_buffers; raise it or lower --scale", intent=True)
 
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≥ {limits.io_bound:g} device reads per transaction"
-    reads = _device_reads(phase)
+    reads = None if _theirs(trial, number) else _device_reads(phase)
     if reads is None or phase.throughput <= 0:
-        return _verdict("io-bound", None, "device counters not seen", wanted, "/proc/diskstats shows no device here", intent=True)
+        why = _NOT_OURS if _theirs(trial, number) else "/proc/diskstats shows no device here"
+        return _verdict("io-bound", None, "device counters not seen", wanted, why, intent=True)
     per_tx = reads / phase.throughput
     why = "the data came from a cache; raise --scale or lower --memory"
     return _verdict("io-bound", per_tx >= limits.io_bound, f"{per_tx:.3g} device reads per transaction", wanted, why, intent=True)
@@ -176,6 +195,36 @@ def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     return _verdict("rate-met", ok, observed, wanted, why, intent=True)
 
 
+def _asked_pages(server: Server) -> str | None:
+    """'reserved', 'transparent' or 'ordinary': what a server's settings and its trial insist on; None where they leave it open."""
+    if huge_pages.insists(server.settings):
+        return "reserved"
+    if server.transparent_huge_pages:
+        return "transparent"
+    if huge_pages.declines(server.settings) and server.transparent_huge_pages is False:
+        return "ordinary"
+    return None
+
+
+def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    wanted, worst = "", (2.0, "no server's shared memory was seen")
+    for _, container, server in trial.deployment.servers():
+        asked, name = _asked_pages(server), f"{container.name}/{server.name}"
+        if asked is None:
+            continue
+        wanted = f"≥ {limits.huge_share:.0%} of the shared memory in use on {asked} {'pages' if asked == 'ordinary' else 'huge pages'}"
+        seen = phase.metrics.get(f"server:{name}", {})
+        mapped = seen.get("pages.mapped", 0.0)
+        if mapped <= 0:
+            return _verdict("huge-pages", None, f"{name}: not seen", wanted, "/proc/PID/smaps of the server could not be read", intent=True)
+        huge = seen.get("pages.huge", 0.0) / mapped
+        size = format_bytes(seen.get("pages.size", 0.0))
+        words = f"{huge:.1%} of {format_bytes(mapped)} on huge pages ({name}, mapped in pages of {size})"
+        worst = min(worst, (1 - huge if asked == "ordinary" else huge, words))
+    why = "the kernel gave the server other pages than were asked for: memory may be in pieces, or a setting of the host overrules"
+    return _verdict("huge-pages", worst[0] >= limits.huge_share, worst[1], wanted, why, intent=True)
+
+
 def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     why = "some databases started late or ended early, so that the others had the host to themselves"
     return _verdict("overlap", phase.overlap >= limits.overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.overlap:.0%}", why)
@@ -193,6 +242,8 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     if stolen is None:
         return _verdict("steal", None, "not seen", wanted, "the kernel does not report steal")
     share = stolen / (facts.logical_cpus or facts.cores)
+    if _theirs(trial, number) and share <= limits.steal:
+        return _verdict("steal", None, f"{share:.2%} here, not seen at the server", wanted, _NOT_OURS)
     return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave the CPUs to others meanwhile")
 
 
@@ -200,7 +251,7 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
     busy = phase.busy_cores()
     ours = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
-    if busy is None or not ours:
+    if busy is None or not ours or _theirs(trial, number):
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
     outside = [

@@ -7,12 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server
+from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server, Volume
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
 
-BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update"]
+BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
 class DatabaseRequest(Model):
@@ -33,13 +33,26 @@ class DatabaseRequest(Model):
     pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17")
     set: tuple[str, ...] = Field((), description="a setting, NAME=VALUE")
     like: str | None = Field(None, description="take settings from a postgresql.conf or from a server (DSN)")
+    checksums: bool | None = Field(None, description="data checksums; on by default, whatever the version's own default is")
+    wal_dir: str | None = Field(None, description="an existing directory below which the servers' WAL is to lie")
+    server: str | None = Field(None, description="the DSN of somebody else's server, to be loaded and not changed")
+    allow_write: bool = Field(False, description="transactions on --server may write")
+    huge_pages: str | None = Field(
+        None, description="pages of the servers' shared memory: off, a size that is reserved for them (2MB, 1GB), or thp (transparent)"
+    )
     run_as: str | None = Field(None, description="the account that servers run as (root only)")
 
     # What loads it
-    workload: BuiltinWorkload = Field("select-only", description="pgbench's builtin script")
+    workload: BuiltinWorkload = Field("select-only", description="pgbench's builtin script, or one of pgherd's own workloads")
+    think: float | None = Field(None, ge=0, description="orders: keying and think times, as a multiple of the specification's")
+    zipf: float | None = Field(None, description="random-block: rows are chosen by a Zipfian distribution of this parameter")
+    updates: int | None = Field(None, ge=0, le=100, description="random-block: per cent of the transactions that update")
+    check_consistency: bool = Field(False, description="check the workload's consistency conditions after every trial")
     script: tuple[str, ...] = Field((), description="your own pgbench script, FILE or FILE@WEIGHT")
     init: str | None = Field(None, description="an SQL file that fills the database for --script")
-    scale: int | None = Field(None, ge=1, description="pgbench scale factor (about 15 MB each)")
+    scale: int | None = Field(
+        None, ge=1, description="pgbench scale factor (about 15 MB each); orders: warehouses (110 MB each); random-block: MiB"
+    )
     threads: int | None = Field(None, ge=1, description="pgbench threads of each database")
     rate: float | None = Field(None, gt=0, description="open loop: transactions per second of each database")
     protocol: Protocol = Field("prepared", description="how queries are sent")
@@ -75,14 +88,23 @@ class DatabaseOptions(Model):
     cpu_mode: CpuMode = "none"
     labels: dict[str, str] = Field(default_factory=dict)
     pg_bin: str
-    pg_version: str
+    pg_version: str = Field(description="of the server; at somebody else's the programs in pg_bin may be of another")
     settings: dict[str, str] = Field(default_factory=dict)
     workload: str = "pgbench"
     scale: int = Field(10, ge=1)
     init: str | None = None
+    check_consistency: bool = False
+    transparent_huge_pages: bool | None = Field(None, description="of the servers' shared memory; None: as the host has them")
+    huge_page_bytes: int = Field(
+        0, ge=0, description="reserved for each server: no control group counts them, so its limit is lowered by them"
+    )
+    checksums: bool | None = Field(None, description="data checksums; None: as the version's initdb has it by itself")
+    wal_dir: str | None = Field(None, description="where the servers' WAL lies; None: with their data")
+    server: str | None = Field(None, description="DSN of somebody else's server, without a password; None: servers of our own")
 
     # What loads it
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
+    variables: dict[str, str] = Field(default_factory=dict, description="pgbench's variables for the scripts")
     read_only: bool = Field(True, description="the scripts write nothing")
     threads: int = Field(1, ge=1)
     rate: float | None = Field(None, gt=0)
@@ -102,22 +124,35 @@ class DatabaseOptions(Model):
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
 
     def container(self, name: str) -> Container:
-        """A container of one server with one database, ``bench``."""
-        database = Database(name="bench", workload=self.workload, scale=self.scale, init=self.init)
-        server = Server(name="pg", bin=self.pg_bin, version=self.pg_version, settings=self.settings, databases=(database,))
+        """A container of one server with one database, ``bench``; of somebody else's server it is only the name."""
+        database = Database(name="bench", workload=self.workload, scale=self.scale, init=self.init, verify=self.check_consistency)
+        if self.server is not None:
+            theirs = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.server, databases=(database,))
+            return Container(name=name, runtime="external", servers=(theirs,))
+        server = Server(
+            name="pg",
+            bin=self.pg_bin,
+            version=self.pg_version,
+            settings=self.settings,
+            transparent_huge_pages=self.transparent_huge_pages,
+            checksums=self.checksums,
+            volumes={} if self.wal_dir is None else {"wal": "wal"},
+            databases=(database,),
+        )
         return Container(
             name=name,
             runtime=self.runtime,
             vcpus=self.vcpus,
             cpu_mode=self.cpu_mode,
-            memory=self.container_memory,
+            memory=None if self.container_memory is None else self.container_memory - self.huge_page_bytes,
             servers=(server,),
         )
 
     def deploy(self, names: tuple[str, ...] | list[str]) -> Deployment:
         """One container of each name on this host, within the budget."""
         containers = tuple(self.container(name) for name in names)
-        return Deployment(hosts=(Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers),))
+        host = Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers)
+        return Deployment(hosts=(host,), volumes=() if self.wal_dir is None else (Volume(name="wal", path=self.wal_dir),))
 
     def load(self, clients: int) -> Load:
         """The load of one database by so many clients."""
@@ -130,6 +165,7 @@ class DatabaseOptions(Model):
             protocol=self.protocol,
             place=self.client_place,
             sampling=self.sampling,
+            options={f"define:{name}": value for name, value in self.variables.items()},
         )
 
 

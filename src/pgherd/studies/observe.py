@@ -39,7 +39,8 @@ class Window:
 @dataclass(frozen=True)
 class Observation:
     """One finished trial. Latencies are in ms, medians over the databases; ``given`` is the share of their given CPU
-    that the loaded containers used; ``limited_by`` is quota, host, clients, rate, storage or unknown."""
+    that the loaded containers used; ``limited_by`` is quota, host, clients, rate, storage or unknown; ``notpm`` is the sum of
+    the databases' committed new orders per minute, None where there is no such script."""
 
     key: str
     databases: int
@@ -54,6 +55,7 @@ class Observation:
     cpu_per_tx: float | None
     given: float | None
     limited_by: str
+    notpm: float | None = None
 
 
 def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None:
@@ -77,20 +79,28 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         throughput=throughput,
         jain=jain(list(shares.values())),
         min_max=min_max(list(shares.values())),
-        p50=_latency(result, "p50"),
-        p95=_latency(result, "p95"),
-        p99=_latency(result, "p99"),
+        p50=latency(result, "p50"),
+        p95=latency(result, "p95"),
+        p99=latency(result, "p99"),
         cpu=cpu,
         cpu_per_tx=None if cpu.loaded is None or throughput <= 0 else 1000 * cpu.loaded / throughput,
         given=given,
+        notpm=_notpm(result, weights),
         limited_by=_limit(options, result, databases, throughput, cpu, given),
     )
 
 
-def _latency(result: TrialResult, name: str) -> float | None:
+def latency(result: TrialResult, name: str) -> float | None:
     """Median over databases and windows of each one's own percentile; None unless every database has it."""
     values = [getattr(target.latency, name) for phase in result.phases for target in phase.targets]
     return None if not values or any(value is None for value in values) else float(statistics.median(values))
+
+
+def _notpm(result: TrialResult, weights: Sequence[float]) -> float | None:
+    rates = [phase.notpm for phase in result.phases]
+    if all(rate is None for rate in rates):
+        return None
+    return sum(w * (rate or 0.0) for w, rate in zip(weights, rates, strict=True))
 
 
 def _window(plan: Phase, phase: PhaseResult) -> Window:

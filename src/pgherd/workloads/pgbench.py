@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.filling import LoadTarget
+from pgherd.node.filling import LoadTarget, Say, silent
 from pgherd.node.protocol import Command, Node
-from pgherd.workloads.workload import client_options
+from pgherd.workloads.workload import Query, client_options
 
 # Per unit of scale: 100,000 accounts, 61 to a page of 8 kB (1,640 pages), and their primary key (≈275 pages), with
 # free space and visibility maps. Measured after VACUUM on PostgreSQL 15 and 18 alike: scale 1 23.5 MB, 10 164.6 MB,
@@ -51,7 +51,7 @@ class PgbenchFilling:
         """Bytes."""
         return size_estimate(self.scale)
 
-    def load(self, target: LoadTarget) -> None:
+    def load(self, target: LoadTarget, say: Say = silent) -> None:
         """Run `pgbench -i`; raises TrialError with its words."""
         argv = [f"{target.bin}/pgbench", *client_options(target), *load_arguments(self.scale), self.database]
         done = target.node.run(Command(argv, user=target.account), timeout=300 + 20 * self.scale)
@@ -79,6 +79,10 @@ class PgbenchWorkload:
     def size_estimate(self, scale: int) -> int:
         """Bytes of a database."""
         return size_estimate(scale)
+
+    def violations(self, query: Query) -> Sequence[str]:
+        """It has no rules to check."""
+        return ()
 
 
 SELECT_ONLY = PgbenchWorkload("select-only", "select-only", read_only=True)

@@ -9,11 +9,13 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.filling import Filling
 from pgherd.node.protocol import Node
+from pgherd.workloads.orders.workload import ORDERS
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
+from pgherd.workloads.random_block import RANDOM_BLOCK
 from pgherd.workloads.script import ScriptWorkload
 from pgherd.workloads.workload import Workload
 
-_BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH)
+_BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH, ORDERS, RANDOM_BLOCK)
 
 NAMES = (*(workload.name for workload in _BUILTIN), "script")
 """What a workload may be called."""

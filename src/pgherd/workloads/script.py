@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
-from pgherd.node.filling import Filling, LoadTarget
+from pgherd.node.filling import Filling, LoadTarget, Say, silent
 from pgherd.node.protocol import Command, Node
-from pgherd.workloads import pgbench
+from pgherd.workloads import pgbench, shipped
 from pgherd.workloads.statements import command_lines
-from pgherd.workloads.workload import client_options
+from pgherd.workloads.workload import Query, client_options
 
 _BUILTIN = "builtin:"
 
@@ -54,7 +54,7 @@ class ScriptFilling:
         """``script-10-a1b2c3d4e5f6``: the scale and the file's hash."""
         return f"script-{self.scale}-{self.digest}"
 
-    def load(self, target: LoadTarget) -> None:
+    def load(self, target: LoadTarget, say: Say = silent) -> None:
         """Run the file through psql, which stops at the first error.
 
         Not in one transaction: a loader may VACUUM or build indexes concurrently, and half a load is thrown away in
@@ -94,11 +94,15 @@ class ScriptWorkload:
         """Only loading will tell."""
         return
 
+    def violations(self, query: Query) -> Sequence[str]:
+        """The user's own rules are not known."""
+        return ()
+
 
 def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
     """Copy script files into ``directory`` where the servers' account can read them; returns the same mix from there.
 
-    They are part of the record of a run. Builtin transactions stay as they are.
+    They are part of the record of a run. Builtin transactions stay as they are; those that pgherd brings along become files.
 
     Raises:
         UsageError: a file cannot be read.
@@ -107,6 +111,14 @@ def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script
     for number, script in enumerate(scripts):
         if script.source.startswith(_BUILTIN):
             staged.append(script)
+            continue
+        if (own := shipped.text(script.source)) is not None:
+            target = os.path.join(directory, f"{number}-{script.source.partition(':')[2]}.sql")
+            node.write(target, own.encode())
+            done = node.run(Command(["chmod", "0644", "--", target]))
+            if done.code != 0:
+                raise TrialError(f"the script cannot be made readable: {done.err.strip()}")
+            staged.append(script.model_copy(update={"source": target}))
             continue
         _text(node, "--script", script.source)
         target = os.path.join(directory, f"{number}-{os.path.basename(script.source)}")

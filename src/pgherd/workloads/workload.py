@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from pgherd.model.deployment import Database
 from pgherd.model.load import Script
 from pgherd.node.filling import Filling, LoadTarget
 from pgherd.node.protocol import Node
+
+Query = Callable[[str], Sequence[tuple[Any, ...]]]
+"""Runs a statement in a database and returns its rows."""
 
 
 class Workload(Protocol):
@@ -34,6 +37,10 @@ class Workload(Protocol):
 
     def size_estimate(self, scale: int) -> int | None:
         """Expected size of a database in bytes, or None if only loading will tell."""
+        ...
+
+    def violations(self, query: Query) -> Sequence[str]:
+        """What in a database contradicts the workload's own rules, in sentences; empty: nothing, or it has no rules."""
         ...
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.studies.density import DensityOptions, planned
-from pgherd.studies.density.points import group, mean_of
+from pgherd.studies.density.points import group
 from pgherd.studies.findings import as_finding
+from pgherd.studies.points import mean_of
 
 Build = Callable[..., DensityOptions]
 

@@ -11,6 +11,8 @@ work=$(pwd -P)
 clients= # pids of what runs
 servers=
 groups=  # whether there are control groups
+elsewhere= # whether files of servers lie apart
+pages=     # whether huge pages were reserved
 trap finish EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
@@ -24,7 +26,9 @@ finish() {
     stop TERM $clients
     # shellcheck disable=SC2086
     stop QUIT $servers # PostgreSQL's immediate shutdown: nothing has to be kept
+    [ -z "$pages" ] || give_back
     [ -z "$groups" ] || remove_groups
+    [ -z "$elsewhere" ] || each_elsewhere rm -rf --
     cd /
     rm -rf -- "$work"
     exit "$status"
@@ -143,6 +147,7 @@ loaded() {
 # pages that its own processes bring in.
 on_disk() {
     sync -f "$work"
+    [ -z "$elsewhere" ] || each_elsewhere sync -f
     [ -z "$groups" ] || find "$work" -path '*/data/*' -type f -size +256k -exec dd if={} iflag=nocache count=0 status=none ';'
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from pgherd.analysis.intervals import LEAST
@@ -17,11 +16,12 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
+from pgherd.studies.grade import grade, trial_warnings
 
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """All findings, tables and figures of a density run, one sentence as its answer, and its grade."""
-    warnings = _trial_warnings(results)
+    warnings = trial_warnings(results)
     points = group(options, results)
     if not points:
         said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
@@ -33,7 +33,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     findings["databases_held_linear"] = held_finding(line, "slope")
     selection = _models(line)
     findings |= model_findings(selection)
-    grade = _grade(options, points, results)
+    given = _grade(options, points, results)
     tables = {"density": density_rows(line), "cpu": cpu_rows(line), "models": model_rows(selection)}
     answer = _answer(line, findings["databases_held"])
     if options.soak_seconds:
@@ -45,8 +45,8 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     else:
         warnings += _curve_warnings(line) + model_warnings(selection)
     return Analysis(
-        answer=answer if grade != "C" else f"Indication only: {answer}",
-        grade=grade,
+        answer=answer if given != "C" else f"Indication only: {answer}",
+        grade=given,
         findings=findings,
         tables=tables,
         warnings=warnings,
@@ -62,36 +62,11 @@ def _models(line: Curve) -> Selection:
 
 
 def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[TrialResult]) -> Grade:
-    """A: every taint verdict passed in all trials that the numbers rest on, every number of databases that was asked for
-    has such trials, and taints or failures left none with too few for an interval. C: no point, or no more than one of
-    several, has a clean trial, or one database has none. B: everything between."""
-    clean = [point for point in points if point.clean]
-    one_tainted = points[0].databases == 1 and not points[0].clean
-    if not clean or one_tainted or (len(points) > 1 and len(clean) == 1):
-        return "C"
-    used = {observation.key for point in points for observation in point.used}
-    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
+    """As all curves; on one database's trials rests everything else."""
     asked = {options.soak_point} if options.soak_seconds else set(options.points)
-    complete = asked <= {point.databases for point in clean}
-    thinned = any(len(point.used) < min(LEAST, options.repeats, point.tried) for point in points)
-    return "A" if all(v.result == "pass" for v in verdicts) and complete and not thinned else "B"
-
-
-def _trial_warnings(results: Sequence[TrialResult]) -> list[str]:
-    """What must be said of the trials: failures, taints, checks that could not be made."""
-    found = [f"Trial {result.trial.key()} did not finish: {result.error}" for result in results if result.error is not None]
-    tainted = [result for result in results if result.tainted and result.error is None]
-    if tainted:
-        checks = Counter(v.check for result in tainted for v in result.verdicts if v.result == "fail" and v.severity == "taint")
-        why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
-        found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where a point has no clean trial")
-    unknown = Counter(v.check for result in results for v in result.verdicts if v.result == "unknown" and v.severity == "taint")
-    if unknown:
-        found.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")
-    said = Counter(v.check for result in results for v in result.verdicts if v.result == "fail" and v.severity == "warn")
-    if said:
-        found.append("Seen, though not held against the trials: " + ", ".join(f"{check} ({count})" for check, count in said.most_common()))
-    return found
+    complete = asked <= {point.databases for point in points if point.clean}
+    alone = [point for point in points if point.databases == 1]
+    return grade(points, results, complete=complete, wanted=options.repeats, essential=alone)
 
 
 def _curve_warnings(line: Curve) -> list[str]:

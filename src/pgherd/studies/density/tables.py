@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.model.finding import Finding
+from pgherd.studies.cpu import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
-from pgherd.studies.density.points import Point, mean_of
+from pgherd.studies.density.points import Point
 from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.observe import Observation, Window
+from pgherd.studies.observe import Observation
+from pgherd.studies.points import mean_of
 
 Row = dict[str, Finding | str | int | float | None]
 
-NO_CONTAINER_CPU = "the CPU of the containers was not seen; a runtime with accounting (cgroup) shows it"
 NO_PERCENTILE = "too few sampled transactions lie beyond it in at least one database"
 
 
@@ -33,6 +34,8 @@ def _density_row(line: Curve, index: int) -> Row:
         "fraction": fraction,
         "throughput": mean_of(point, lambda o: o.throughput, "tps", ""),
     }
+    if any(o.notpm is not None for o in point.used):
+        row["notpm"] = mean_of(point, lambda o: o.notpm, "NOTPM", "", "committed new orders per minute of all databases")
     if line.one is not None:
         row["perfect"] = as_finding(mean_interval(line.one.throughputs).scaled(n), "tps", method="one-database value × N")
         row["efficiency"] = as_finding(line.efficiency(index, "one"), "ratio", point.note, **_beside_e1(fraction))
@@ -82,41 +85,12 @@ def efficiency_cpu(line: Curve, point: Point) -> Finding:
     return as_finding(ratio_of_means(alone, here), "ratio", point.note, method="CPU/tx of one database ÷ CPU/tx of N, log t interval")
 
 
-_PARTS: dict[str, tuple[Callable[[Window], float | None], str]] = {
-    "databases_cpu": (lambda w: w.databases, "containers without clients and sampling backends"),
-    "clients": (lambda w: w.clients, "all drivers, inside and outside"),
-    "pgherd": (lambda w: w.pgherd, "with its sampling backends"),
-    "platform": (lambda w: w.platform, "all CPU used outside the containers, without pgherd and clients; named parts are in it"),
-    "iowait": (lambda w: w.iowait, ""),
-    "idle": (lambda w: w.idle, ""),
-    "steal": (lambda w: w.steal, ""),
-}
-
-
 def cpu_rows(line: Curve) -> list[Row]:
     """Where the host's CPU went at each number of databases, in cores. A column ``platform.NAME`` for each named part."""
-    named = sorted({name for point in line.points for o in point.used for name in o.cpu.named})
+    named = named_parts(line.points)
     rows = []
     for point in line.points:
         row: Row = {"databases": point.databases, "fraction": line.options.fraction(point.databases)}
-        for column, (take, note) in _PARTS.items():
-            row[column] = mean_of(point, _of_window(take), "cores", _not_seen(column), note)
-            if column == "platform":
-                for name in named:
-                    row[f"platform.{name}"] = mean_of(point, _of_part(name), "cores", "this part was not seen")
+        row.update(cpu_cells(point, named))
         rows.append(row)
     return rows
-
-
-def _of_window(take: Callable[[Window], float | None]) -> Callable[[Observation], float | None]:
-    return lambda observation: take(observation.cpu)
-
-
-def _of_part(name: str) -> Callable[[Observation], float | None]:
-    return lambda observation: observation.cpu.named.get(name)
-
-
-def _not_seen(column: str) -> str:
-    if column in ("databases_cpu", "platform"):
-        return NO_CONTAINER_CPU
-    return f"{'the host did not show' if column in ('iowait', 'idle', 'steal') else 'the processes did not show'} it"

@@ -1,0 +1,643 @@
+/*
+ * buffers.c
+ *		The mechanism: buffers leave the pool and come back.
+ *
+ * See pg_balloon.h for what a buffer in the balloon is. How one gets there is
+ * what DROP does to a buffer in InvalidateBuffer(), with the pin added in the
+ * same step:
+ *
+ *	 lock (exclusive) -> mapping partition lock (exclusive) -> header lock:
+ *	 still the same tag, no pin, not dirty? Then nobody uses it, and nobody can
+ *	 begin to: a look-up needs the partition lock, and the clock sweep, the
+ *	 free list and ReadRecentBuffer() need the header lock.
+ *
+ * A buffer with an asynchronous read or a write under way is pinned by whoever
+ * does that (since 18 by the I/O itself), so a count of zero also says that
+ * there is none.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+#include "storage/bufmgr.h"
+#include "utils/wait_event.h"
+
+#include "pg_balloon.h"
+
+/* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
+typedef struct ChunkRank
+{
+	int			chunk;
+	int			heat;			/* mean of its buffers outside the balloon, times 16 */
+} ChunkRank;
+
+/* The marks of a buffer that holds something, or with which something is being done. */
+#define BUSY_MASK (BUF_REFCOUNT_MASK | BM_DIRTY | BM_IO_IN_PROGRESS | BM_PIN_COUNT_WAITER)
+
+#define HEAT_PINNED 20			/* a pinned buffer counts as much as ten touched ones */
+#define HEAT_PAGE 1				/* any page … */
+#define HEAT_USE 2				/* … and each of its usage count … */
+#define HEAT_DIRTY 1			/* … and being dirty */
+
+/* Wait event PgBalloonPunch, while memory is returned; "Extension" before 17. Its number is found out once in a process. */
+static uint32 wait_punch = 0;
+
+/* Usage counts up to which buffers are taken, pass by pass. The last one takes all. */
+static const int usage_passes[] = {1, BM_MAX_USAGE_COUNT};
+
+#ifdef PG_BALLOON_INJECTION
+int			balloon_die_after = 0;
+
+void
+balloon_maybe_die(void)
+{
+	if (balloon_die_after > 0 && --balloon_die_after == 0)
+		kill(getpid(), SIGKILL);
+}
+#endif
+
+void
+balloon_need_usable(void)
+{
+	if (balloon == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_balloon is not loaded"),
+				 errhint("Add it to shared_preload_libraries and restart the server.")));
+	if (!balloon->usable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the balloon cannot be used on this server"),
+				 errdetail("%s", balloon->why_not)));
+}
+
+static inline int
+chunks(void)
+{
+	return (NBuffers + BALLOON_CHUNK - 1) / BALLOON_CHUNK;
+}
+
+static inline void
+chunk_bounds(int chunk, int *first, int *end)
+{
+	*first = chunk * BALLOON_CHUNK;
+	*end = Min(*first + BALLOON_CHUNK, NBuffers);
+}
+
+/*
+ * Count a buffer as being in the balloon. The caller holds balloon->lock
+ * exclusively and the header's lock, and is in a critical section.
+ */
+static inline void
+mark(int id)
+{
+	Assert(!balloon_has(id));
+	balloon->bits[id >> 3] |= (1 << (id & 7));
+	balloon->nballooned++;
+}
+
+static inline void
+unmark(int id)
+{
+	Assert(balloon_has(id));
+	balloon->bits[id >> 3] &= ~(1 << (id & 7));
+	balloon->nballooned--;
+}
+
+/*
+ * Take one buffer if it is free to be taken. The caller holds balloon->lock
+ * exclusively. If it held a page, *ghost says which, and *had_page is set.
+ */
+static bool
+take(int id, BalloonGhost *ghost, bool *had_page)
+{
+	BufferDesc *buffer = GetBufferDescriptor(id);
+	BufferTag	tag;
+	uint32		state;
+	uint32		hash = 0;
+	LWLock	   *partition = NULL;
+
+	*had_page = false;
+	state = LockBufHdr(buffer);
+	if (state & BUSY_MASK)
+	{
+		UnlockBufHdr(buffer, state);
+		return false;
+	}
+
+	if (state & BM_TAG_VALID)
+	{
+		/* The partition lock comes before the header lock: let go, and look again with both. */
+		tag = buffer->tag;
+		UnlockBufHdr(buffer, state);
+		hash = BufTableHashCode(&tag);
+		partition = BufMappingPartitionLock(hash);
+		LWLockAcquire(partition, LW_EXCLUSIVE);
+		state = LockBufHdr(buffer);
+		if ((state & BUSY_MASK) || !(state & BM_TAG_VALID) || !balloon_tags_equal(&tag, &buffer->tag))
+		{
+			UnlockBufHdr(buffer, state);
+			LWLockRelease(partition);
+			return false;
+		}
+		ghost->tag = tag;
+		ghost->heat = BUF_STATE_GET_USAGECOUNT(state);
+		*had_page = (state & BM_VALID) != 0;
+	}
+
+	START_CRIT_SECTION();
+	balloon_clear_tag(&buffer->tag);
+	mark(id);
+	UnlockBufHdr(buffer, (state & ~(BUF_FLAG_MASK | BUF_USAGECOUNT_MASK)) + BUF_REFCOUNT_ONE);
+	balloon_maybe_die();
+	if (partition != NULL)
+	{
+		BufTableDelete(&tag, hash);
+		LWLockRelease(partition);
+	}
+	END_CRIT_SECTION();
+	return true;
+}
+
+/* Give one buffer of the balloon back to the free list. The caller holds balloon->lock exclusively. */
+static void
+give_back(int id)
+{
+	BufferDesc *buffer = GetBufferDescriptor(id);
+	uint32		state;
+
+	START_CRIT_SECTION();
+	state = LockBufHdr(buffer);
+	Assert(BUF_STATE_GET_REFCOUNT(state) == 1);
+	unmark(id);
+	UnlockBufHdr(buffer, state - BUF_REFCOUNT_ONE);
+	balloon_maybe_die();
+	StrategyFreeBuffer(buffer);
+	END_CRIT_SECTION();
+}
+
+/*
+ * Return the memory of all ballooned buffers of [first, end) to the operating
+ * system. The caller holds balloon->lock, so that none of them can come back
+ * into use meanwhile. Only whole pages that lie within neighbouring ballooned buffers
+ * go: the pool need not begin at a page's edge (before 16 it does not), and a
+ * page can be larger than a buffer. A neighbour on each side is looked at for the pages across
+ * the chunk's edges.
+ *
+ * Returns false, with errno set, if the operating system refused.
+ */
+static bool
+punch(int first, int end)
+{
+	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
+	int			reach = Max(1, (int) (page / BLCKSZ));
+	int			i;
+
+	first = Max(0, first - reach);
+	end = Min(NBuffers, end + reach);
+	for (i = first; i < end;)
+	{
+		uintptr_t	from;
+		uintptr_t	to;
+		int			run = i;
+
+		while (run < end && balloon_has(run))
+			run++;
+		if (run > i)
+		{
+			from = TYPEALIGN(page, (uintptr_t) BufferBlocks + (uintptr_t) i * BLCKSZ);
+			to = TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks + (uintptr_t) run * BLCKSZ);
+			if (to > from)
+			{
+				int			failed;
+
+				pgstat_report_wait_start(wait_punch);
+				failed = madvise((void *) from, to - from, MADV_REMOVE);
+				pgstat_report_wait_end();
+				if (failed)
+					return false;
+			}
+		}
+		i = run + 1;
+	}
+	return true;
+}
+
+/*
+ * Does MADV_REMOVE work on the server's shared memory? Tried on a page of our
+ * own. Returns NULL, or what is wrong.
+ */
+const char *
+balloon_probe(void *page, Size size)
+{
+	memset(page, 'x', size);
+	if (madvise(page, size, MADV_REMOVE) != 0)
+		return strerror(errno);
+	for (Size i = 0; i < size; i++)
+		if (((char *) page)[i] != 0)
+			return "it kept what was in it";
+	return NULL;
+}
+
+/* Write one dirty buffer that nobody has pinned. Needs a resource owner, and no lock. */
+static bool
+write_one(int id)
+{
+	BufferDesc *buffer = GetBufferDescriptor(id);
+	LWLock	   *content = BufferDescriptorGetContentLock(buffer);
+	BufferTag	tag;
+	uint32		state;
+
+	state = LockBufHdr(buffer);
+	tag = buffer->tag;
+	UnlockBufHdr(buffer, state);
+	if (BUF_STATE_GET_REFCOUNT(state) != 0 || (state & (BM_VALID | BM_DIRTY)) != (BM_VALID | BM_DIRTY))
+		return false;
+
+	/* An ordinary pin of our own, taken only if the buffer still holds that page. */
+	if (!ReadRecentBuffer(balloon_locator(&tag), balloon_fork(&tag), tag.blockNum, id + 1))
+		return false;
+	if (!LWLockConditionalAcquire(content, LW_SHARED))
+	{
+		ReleaseBuffer(id + 1);
+		return false;
+	}
+	FlushOneBuffer(id + 1);
+	LWLockRelease(content);
+	ReleaseBuffer(id + 1);
+	return true;
+}
+
+static void
+count_written(int64 written)
+{
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	balloon->counters.written += written;
+	LWLockRelease(balloon->lock);
+}
+
+static int
+by_heat(const void *a, const void *b)
+{
+	const ChunkRank *x = a;
+	const ChunkRank *y = b;
+
+	if (x->heat != y->heat)
+		return x->heat < y->heat ? -1 : 1;
+	return x->chunk < y->chunk ? -1 : 1;
+}
+
+/*
+ * All chunks with buffers outside the balloon, coldest first. Whole chunks
+ * are preferred to scattered buffers, since neighbouring buffers are returned
+ * by one system call, and before 16 a lone buffer frees only half of its memory.
+ */
+static int
+rank_chunks(ChunkRank *ranks)
+{
+	int			n = 0;
+
+	for (int chunk = 0; chunk < chunks(); chunk++)
+	{
+		int			first;
+		int			end;
+		int			outside = 0;
+		int			heat = 0;
+
+		chunk_bounds(chunk, &first, &end);
+		for (int id = first; id < end; id++)
+		{
+			uint32		state;
+
+			if (balloon_has(id))
+				continue;
+			outside++;
+			state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
+			if (BUF_STATE_GET_REFCOUNT(state) != 0)
+				heat += HEAT_PINNED;
+			if (state & BM_TAG_VALID)
+				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) + ((state & BM_DIRTY) ? HEAT_DIRTY : 0);
+		}
+		if (outside > 0)
+		{
+			ranks[n].chunk = chunk;
+			ranks[n].heat = heat * 16 / outside;
+			n++;
+		}
+	}
+	qsort(ranks, n, sizeof(ChunkRank), by_heat);
+	return n;
+}
+
+/* Take up to want buffers of one chunk whose usage count is at most that. */
+static int
+inflate_chunk(int chunk, int64 want, int usage, bool write)
+{
+	static BalloonGhost ghosts[BALLOON_CHUNK];
+	int			nghosts = 0;
+	int			taken = 0;
+	int			unused = 0;
+	int			busy = 0;
+	int64		room;
+	int			first;
+	int			end;
+	bool		punched;
+	int			saved_errno;
+
+	chunk_bounds(chunk, &first, &end);
+	if (write)
+	{
+		int			written = 0;
+
+		for (int id = first; id < end && written < want; id++)
+		{
+			uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
+
+			CHECK_FOR_INTERRUPTS();
+			if ((state & BM_DIRTY) && BUF_STATE_GET_USAGECOUNT(state) <= usage && write_one(id))
+				written++;
+		}
+		if (written > 0)
+			count_written(written);
+	}
+
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
+	if (room < want)
+	{
+		want = room;
+		balloon->counters.floor_hits++;
+	}
+	for (int id = first; id < end && taken < want; id++)
+	{
+		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
+		bool		had_page;
+
+		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage)
+			continue;
+		if ((state & BUSY_MASK) || !take(id, &ghosts[nghosts], &had_page))
+		{
+			busy++;
+			continue;
+		}
+		taken++;
+		if (had_page)
+			nghosts++;
+		else
+			unused++;
+	}
+	punched = taken == 0 || punch(first, end);
+	saved_errno = errno;
+	if (!punched)
+	{
+		/* Nothing is gained by keeping them. What was in the balloon before stays. */
+		for (int id = first; id < end; id++)
+			if (balloon_has(id))
+				give_back(id);
+		balloon->broken = true;
+		taken = 0;
+	}
+	else
+	{
+		balloon->counters.taken_unused += unused;
+		balloon->counters.taken_clean += taken - unused;
+		balloon->counters.punched += (int64) taken * BLCKSZ;
+	}
+	balloon->counters.busy += busy;
+	LWLockRelease(balloon->lock);
+
+	if (nghosts > 0)
+		balloon_remember(ghosts, nghosts);
+	if (!punched)
+	{
+		errno = saved_errno;
+		ereport(ERROR,
+				(errcode(ERRCODE_SYSTEM_ERROR),
+				 errmsg("could not return memory of the buffer pool to the operating system: %m")));
+	}
+	return taken;
+}
+
+/*
+ * Move up to that many buffers into the balloon: those without a page and the
+ * cold clean ones first, dirty ones last and only if "write". Never below the
+ * floor, never above the ceiling. Returns how many. The caller has a resource
+ * owner if "write", and holds no lock.
+ */
+int64
+balloon_inflate(int64 buffers, bool write)
+{
+	ChunkRank  *ranks;
+	int			n;
+	int64		done = 0;
+	instr_time	began;
+	instr_time	passed;
+
+	if (buffers <= 0)
+		return 0;
+	if (wait_punch == 0)
+		wait_punch = balloon_wait_event("PgBalloonPunch");
+	INSTR_TIME_SET_CURRENT(began);
+	ranks = palloc_extended(sizeof(ChunkRank) * chunks(), MCXT_ALLOC_HUGE);
+	n = rank_chunks(ranks);
+	for (int pass = 0; pass < (write ? 2 : 1) * (int) lengthof(usage_passes); pass++)
+	{
+		int			usage = usage_passes[pass % lengthof(usage_passes)];
+
+		for (int i = 0; i < n && done < buffers; i++)
+		{
+			int			taken;
+
+			CHECK_FOR_INTERRUPTS();
+			taken = inflate_chunk(ranks[i].chunk, buffers - done, usage, pass >= (int) lengthof(usage_passes));
+			done += taken;
+			if (taken == 0 && balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
+				goto full;
+		}
+	}
+full:
+	pfree(ranks);
+
+	INSTR_TIME_SET_CURRENT(passed);
+	INSTR_TIME_SUBTRACT(passed, began);
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	balloon->counters.inflate_time += INSTR_TIME_GET_DOUBLE(passed);
+	if (done > 0)
+		balloon->counters.inflations++;
+	LWLockRelease(balloon->lock);
+	return done;
+}
+
+/*
+ * Give up to that many buffers of the balloon back to the pool, from its end
+ * downwards, so that what stays in the balloon stays together. Their memory
+ * comes back when they are used. Needs no resource owner; returns how many.
+ */
+int64
+balloon_deflate(int64 buffers)
+{
+	int64		done = 0;
+	instr_time	began;
+	instr_time	passed;
+
+	INSTR_TIME_SET_CURRENT(began);
+	for (int chunk = chunks() - 1; chunk >= 0 && done < buffers && balloon->nballooned > 0; chunk--)
+	{
+		int			first;
+		int			end;
+		int64		before = done;
+
+		chunk_bounds(chunk, &first, &end);
+		LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+		for (int id = end - 1; id >= first && done < buffers; id--)
+			if (balloon_has(id))
+			{
+				give_back(id);
+				done++;
+			}
+		balloon->counters.given_back += done - before;
+		LWLockRelease(balloon->lock);
+	}
+
+	INSTR_TIME_SET_CURRENT(passed);
+	INSTR_TIME_SUBTRACT(passed, began);
+	if (done > 0)
+	{
+		LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+		balloon->counters.deflate_time += INSTR_TIME_GET_DOUBLE(passed);
+		balloon->counters.deflations++;
+		LWLockRelease(balloon->lock);
+	}
+	return done;
+}
+
+/*
+ * Write up to that many dirty buffers that have not been used much, going on
+ * where the last call of this process ended. Needs a resource owner; returns
+ * how many.
+ */
+int64
+balloon_write(int64 buffers)
+{
+	static int	hand = 0;
+	int64		done = 0;
+
+	for (int looked = 0; looked < NBuffers && done < buffers; looked++)
+	{
+		uint32		state;
+
+		hand = (hand + 1) % NBuffers;
+		state = pg_atomic_read_u32(&GetBufferDescriptor(hand)->state);
+		if (!(state & BM_DIRTY) || BUF_STATE_GET_REFCOUNT(state) != 0)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (write_one(hand))
+			done++;
+	}
+	if (done > 0)
+		count_written(done);
+	return done;
+}
+
+/*
+ * How many buffers break the rules of pg_balloon.h. Zero, unless there is a
+ * defect: in the balloon without exactly its pin, or with a tag; the count
+ * not that of the bits; or pinned for good without a tag and without being in the balloon
+ * (somebody who is just bringing in a page has such a buffer for a moment, so
+ * those are looked at again).
+ */
+int64
+balloon_violations(void)
+{
+	int64		found = 0;
+	int			counted = 0;
+	int		   *odd = palloc_extended(sizeof(int) * Max(NBuffers, 1), MCXT_ALLOC_HUGE);
+	int			nodd = 0;
+
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	for (int id = 0; id < NBuffers; id++)
+	{
+		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
+
+		if (balloon_has(id))
+		{
+			counted++;
+			if (BUF_STATE_GET_REFCOUNT(state) != 1 || (state & (BM_TAG_VALID | BM_VALID | BM_DIRTY | BM_IO_IN_PROGRESS)))
+				found++;
+		}
+		else if (BUF_STATE_GET_REFCOUNT(state) != 0 && !(state & BM_TAG_VALID))
+			odd[nodd++] = id;
+	}
+	if (counted != balloon->nballooned)
+		found++;
+	LWLockRelease(balloon->lock);
+
+	for (int again = 0; again < 50 && nodd > 0; again++)
+	{
+		int			left = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(20000L);
+		LWLockAcquire(balloon->lock, LW_SHARED);
+		for (int i = 0; i < nodd; i++)
+		{
+			uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(odd[i])->state);
+
+			if (!balloon_has(odd[i]) && BUF_STATE_GET_REFCOUNT(state) != 0 && !(state & BM_TAG_VALID))
+				odd[left++] = odd[i];
+		}
+		LWLockRelease(balloon->lock);
+		nodd = left;
+	}
+	pfree(odd);
+	return found + nodd;
+}
+
+/*
+ * Bytes of the pool that are in memory now, and those of them that lie wholly
+ * within ballooned buffers (which should be none), by mincore(). -1 where that is not
+ * to be had. Pages in swap do not count as in memory.
+ */
+void
+balloon_residency(int64 *all, int64 *ballooned)
+{
+	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
+	uintptr_t	from = TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks);
+	uintptr_t	end = TYPEALIGN(page, (uintptr_t) BufferBlocks + (uintptr_t) NBuffers * BLCKSZ);
+	Size		step = 8192;	/* pages asked for at once */
+	unsigned char *vector = palloc(step);
+
+	*all = *ballooned = 0;
+	while (from < end)
+	{
+		Size		n = Min(step, (end - from) / page);
+
+		CHECK_FOR_INTERRUPTS();
+		if (mincore((void *) from, n * page, vector) != 0)
+		{
+			*all = *ballooned = -1;
+			break;
+		}
+		for (Size i = 0; i < n; i++)
+		{
+			int64		offset = (int64) (from + i * page) - (int64) (uintptr_t) BufferBlocks;
+			bool		inside = offset >= 0;
+
+			if (!(vector[i] & 1))
+				continue;
+			*all += page;
+			for (int64 at = offset; inside && at < offset + (int64) page; at += BLCKSZ)
+				inside = at / BLCKSZ < NBuffers && balloon_has(at / BLCKSZ);
+			inside = inside && (offset + (int64) page - 1) / BLCKSZ < NBuffers && balloon_has((offset + page - 1) / BLCKSZ);
+			if (inside)
+				*ballooned += page;
+		}
+		from += n * page;
+	}
+	pfree(vector);
+}

@@ -1,0 +1,283 @@
+/*
+ * law.c
+ *		The control law. README.md has the picture; law.h says what goes in and out.
+ *
+ * In the order in which they are looked at:
+ *
+ *	1. Safety: never below the floor; when many buffers are pinned, take back.
+ *	2. Short memory. Whoever has idle pages gives them, faster the longer the
+ *	   shortage lasts, clean ones at first. A busy server gives only if its own
+ *	   pool is being swapped, since reading a page again is then no worse.
+ *	3. Need. A server that loses time to misses takes memory back, as far as
+ *	   there is some: until only reserve_low is left.
+ *	4. Idleness. Dirty pages are written ahead of time.
+ *
+ * The bands of 2 and 3 overlap: taking stops at reserve_low, giving begins
+ * below reserve_high, which is more. So the growth of one server makes the mild
+ * shortage that lets the others give, and they give before anything is swapped.
+ */
+#include "law.h"
+
+#include <math.h>
+
+#define SMOOTHING 0.3			/* seconds: the time constant of the need */
+#define NEED 0.02				/* seconds lost to misses per second, from which on memory is wanted */
+#define DEFAULT_MISS_COST 2e-4	/* seconds, while nothing is known: a read from a solid-state disk */
+#define LEAST_MISS_COST 5e-6	/* a read from the operating system's cache */
+#define MOST_MISS_COST 2e-2		/* a seek */
+#define REFAULTS 300.0			/* pages needed again per second that show a shortage … */
+#define REFAULT_SMOOTHING 0.5	/* … over so many seconds: a burst in one tick is none */
+#define SWAPPING (4.0 * 1024 * 1024)	/* bytes per second that do */
+#define IDLE_MARGIN 1.1			/* the working set is taken to be so much larger than it looks */
+#define LEAST_IDLE 0.01			/* of the used pages: less is not worth giving */
+#define QUIET 0.4				/* seconds without need before idle pages may be given … */
+#define REGRET 3.0				/* … doubled whenever there is need so soon after giving them, … */
+#define QUIET_MOST 30.0			/* … up to this, … */
+#define QUIET_DECAY 60.0		/* … and forgotten with this time constant */
+#define TIDY_AFTER 2.0			/* seconds without need before dirty pages are written ahead of time */
+#define WRITE_AFTER 0.2			/* seconds of shortage before dirty pages are written to give them */
+#define RAMP 0.1				/* seconds in which rates double … */
+#define RAMP_START (1.0 / 16)	/* … from this share of the greatest */
+#define SWAPPED_SHARE 0.5		/* of the own pages that came back from swap, so many are given instead at first, … */
+#define SWAPPED_SHARE_MOST 4.0	/* … one share more for each second of shortage, up to so many times … */
+#define SWAPPED_MOST (1.0 / 8)	/* … and never more of the pool at a time */
+#define EXHAUSTED 2.0			/* seconds with less than half of reserve_low, after which busy servers give too … */
+#define EXHAUSTED_SHARE (1.0 / 64)	/* … so much of their pools, once a second */
+#define EXHAUSTED_PATIENCE 0.25	/* time counts so much of that while somebody else's pages come back from swap */
+#define HOLD_SWAPPED 1.0		/* seconds without growth after either of them */
+#define HOLD_IDLE 0.3			/* … and after giving idle pages */
+#define PINNED 0.5				/* share of pinned buffers from which on more are taken back */
+#define EMPTY (1.0 / 20)		/* a pool used less than this is still empty */
+#define FREE (1.0 / 50)			/* with more unused buffers than this … */
+#define FREE_TIME 0.5			/* … and than will be used in so many seconds there is no need of more */
+#define LEAST_STEP 256			/* buffers: less is not worth a decision, except at the end */
+
+static int64_t
+smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t
+greater(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Buffers that may move in a tick at most: a rate that grows with the time for which there has been a reason. */
+static int64_t
+step(int64_t rate, double lasted, const BalloonView *view)
+{
+	double		share = RAMP_START * pow(2.0, lasted / RAMP);
+	double		dt = view->dt < 1.0 ? view->dt : 1.0;
+
+	if (share > 1.0)
+		share = 1.0;
+	return greater(LEAST_STEP, (int64_t) ((double) rate * dt * share / (double) view->block));
+}
+
+static void
+say(BalloonVerdict *verdict, int act, int why, int64_t buffers)
+{
+	verdict->act = act;
+	verdict->why = why;
+	verdict->buffers = buffers;
+}
+
+/* What a miss costs: measured, else the waiting that there was for each, else a guess. */
+static double
+cost_of_a_miss(const BalloonView *view)
+{
+	double		cost = DEFAULT_MISS_COST;
+
+	if (view->miss_cost >= 0)
+		cost = view->miss_cost;
+	else if (view->stall >= 0 && view->misses >= 1)
+		cost = view->stall / view->misses;
+	if (cost < LEAST_MISS_COST)
+		return LEAST_MISS_COST;
+	return cost > MOST_MISS_COST ? MOST_MISS_COST : cost;
+}
+
+void
+balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *mind, BalloonVerdict *verdict)
+{
+	int64_t		live = view->pool - view->ballooned;
+	int64_t		used = greater(0, live - view->unused);
+	int64_t		room = greater(0, smaller(view->pool - view->floor, view->ceiling) - view->ballooned);
+	double		untouched = 1.0 - IDLE_MARGIN * view->hot;
+	int64_t		idle = untouched > 0 ? (int64_t) ((double) used * untouched) : 0;
+	bool		starved;
+	bool		is_short;
+	bool		wanting;
+	bool		worth;
+
+	verdict->write = false;
+	verdict->prefetch = false;
+
+	mind->need += (1.0 - exp(-view->dt / SMOOTHING)) * (view->misses * cost_of_a_miss(view) - mind->need);
+	starved = (double) view->unused <= FREE * (double) live || (double) view->unused <= FREE_TIME * view->misses;
+	wanting = mind->need > NEED;
+	mind->needed = wanting ? mind->needed + view->dt : 0;
+	mind->quiet = wanting ? 0 : mind->quiet + view->dt;
+	mind->hold = mind->hold > view->dt ? mind->hold - view->dt : 0;
+	mind->since_given += view->dt;
+	mind->patience *= exp(-view->dt / QUIET_DECAY);
+
+	mind->refaults += (1.0 - exp(-view->dt / REFAULT_SMOOTHING)) * (view->refaults - mind->refaults);
+	is_short = view->available < tuning->reserve_high || mind->refaults > REFAULTS || view->swapping > SWAPPING;
+	mind->pressed = is_short ? mind->pressed + view->dt : 0;
+
+	/* 1. Safety. */
+	if (live < view->floor && view->ballooned > 0)
+	{
+		say(verdict, BALLOON_TAKE, BALLOON_WHY_FLOOR, smaller(view->ballooned, view->floor - live));
+		return;
+	}
+	if (view->pinned > PINNED && view->ballooned > 0)
+	{
+		say(verdict, BALLOON_TAKE, BALLOON_WHY_PINNED, smaller(view->ballooned, greater(live, LEAST_STEP)));
+		return;
+	}
+
+	/* A pool that is still filling holds little, and what it will want is not known. */
+	if ((double) used < EMPTY * (double) view->pool && view->ballooned == 0)
+	{
+		say(verdict, BALLOON_STAY, BALLOON_WHY_EMPTY, 0);
+		return;
+	}
+
+	/* 2. Short memory. */
+	worth = (double) idle >= LEAST_IDLE * (double) used && idle > 0;
+	if (is_short && worth && mind->quiet >= QUIET + mind->patience)
+	{
+		int64_t		want = step(tuning->yield_rate, mind->pressed, view);
+
+		/* Not more than is missing, where that can be said; a swapping machine misses more than it shows. */
+		if (view->available < tuning->reserve_high && mind->refaults <= REFAULTS && view->swapping <= SWAPPING)
+			want = smaller(want, (tuning->reserve_high - view->available) / view->block + LEAST_STEP);
+		want = smaller(smaller(want, idle), room);
+		if (want > 0)
+		{
+			verdict->write = mind->pressed > WRITE_AFTER;
+			mind->hold = HOLD_IDLE > mind->hold ? HOLD_IDLE : mind->hold;
+			mind->since_given = 0;
+			mind->gave = true;
+			say(verdict, BALLOON_GIVE, BALLOON_WHY_IDLE, want);
+		}
+		else
+			say(verdict, BALLOON_STAY, BALLOON_WHY_BOTTOM, 0);
+		return;
+	}
+	if (is_short && view->available < tuning->reserve_low && view->own_refaults > REFAULTS)
+	{
+		double		share = SWAPPED_SHARE * (1.0 + mind->pressed);
+		int64_t		came_back;
+		int64_t		want;
+
+		if (share > SWAPPED_SHARE_MOST)
+			share = SWAPPED_SHARE_MOST;
+		came_back = (int64_t) (view->own_refaults * view->dt * share) + LEAST_STEP / 4;
+		want = smaller(smaller(came_back, (int64_t) (SWAPPED_MOST * (double) used)), room);
+
+		mind->hold = HOLD_SWAPPED;
+		if (want > 0)
+			say(verdict, BALLOON_GIVE, BALLOON_WHY_SWAPPED, want);
+		else
+			say(verdict, BALLOON_STAY, BALLOON_WHY_BOTTOM, 0);
+		return;
+	}
+
+	/* While anybody's pages come back from swap, giving is up to him at first; but he may have come to his floor. */
+	if (view->available >= tuning->reserve_low / 2)
+		mind->exhausted = 0;
+	else
+		mind->exhausted += mind->refaults <= REFAULTS ? view->dt : view->dt * EXHAUSTED_PATIENCE;
+	if (mind->exhausted > EXHAUSTED)
+	{
+		int64_t		missing = (tuning->reserve_low - view->available) / view->block;
+		int64_t		want = smaller(smaller(missing, (int64_t) (EXHAUSTED_SHARE * (double) used) + 1), room);
+
+		mind->exhausted -= 1.0;
+		mind->hold = HOLD_SWAPPED;
+		if (want > 0)
+		{
+			verdict->write = true;
+			say(verdict, BALLOON_GIVE, BALLOON_WHY_EXHAUSTED, want);
+		}
+		else
+			say(verdict, BALLOON_STAY, BALLOON_WHY_BOTTOM, 0);
+		return;
+	}
+
+	/* 3. Need. */
+	if (wanting && starved && view->ballooned > 0)
+	{
+		int64_t		spare = (view->reachable - tuning->reserve_low) / 2 / view->block;
+
+		if (mind->hold > 0)
+			say(verdict, BALLOON_STAY, BALLOON_WHY_HELD, 0);
+		else if (spare < smaller(LEAST_STEP, view->ballooned))
+			say(verdict, BALLOON_STAY, BALLOON_WHY_NO_MEMORY, 0);
+		else
+		{
+			if (mind->gave && mind->since_given < REGRET)
+			{
+				mind->patience = mind->patience + QUIET + mind->patience;
+				if (mind->patience > QUIET_MOST)
+					mind->patience = QUIET_MOST;
+			}
+			mind->gave = false;
+			verdict->prefetch = true;
+			say(verdict, BALLOON_TAKE, BALLOON_WHY_NEED,
+				smaller(smaller(step(tuning->growth_rate, mind->needed, view), spare), view->ballooned));
+		}
+		return;
+	}
+
+	/* 4. Idleness. */
+	if (mind->quiet >= TIDY_AFTER && worth && view->dirty > 0.01 && tuning->clean_rate > 0)
+	{
+		say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY,
+			greater(1, (int64_t) ((double) tuning->clean_rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block)));
+		return;
+	}
+	say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
+}
+
+const char *
+balloon_why_text(int why)
+{
+	switch (why)
+	{
+		case BALLOON_WHY_CALM:
+			return "nothing to do";
+		case BALLOON_WHY_EMPTY:
+			return "the pool is not filled yet";
+		case BALLOON_WHY_FLOOR:
+			return "the pool was below its floor";
+		case BALLOON_WHY_PINNED:
+			return "too many of the buffers left are pinned";
+		case BALLOON_WHY_IDLE:
+			return "memory is short and part of this pool is idle";
+		case BALLOON_WHY_SWAPPED:
+			return "this pool itself is being swapped";
+		case BALLOON_WHY_EXHAUSTED:
+			return "memory is exhausted";
+		case BALLOON_WHY_NEED:
+			return "misses cost time and there is memory";
+		case BALLOON_WHY_NO_MEMORY:
+			return "misses cost time but there is no memory";
+		case BALLOON_WHY_HELD:
+			return "misses cost time but memory has been given lately";
+		case BALLOON_WHY_TIDY:
+			return "idle: dirty pages are written ahead of time";
+		case BALLOON_WHY_BOTTOM:
+			return "memory is short but floor or ceiling is reached";
+		case BALLOON_WHY_TARGET:
+			return "pg_balloon.target";
+		case BALLOON_WHY_SWITCHED_OFF:
+			return "pg_balloon.enabled was switched off";
+	}
+	return "unknown";
+}

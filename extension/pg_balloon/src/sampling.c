@@ -1,0 +1,137 @@
+/*
+ * sampling.c
+ *		How much of the pool is in use, from a few random buffers.
+ *
+ * The usage count of each sampled buffer is lowered to one, and looked at again
+ * later: it is higher if somebody has touched the page since. (Lowering it to
+ * zero would make the clock sweep evict sampled pages before others.) At most
+ * a sixty-fourth of the pool is sampled at a time, so that the sweep hardly notices.
+ * A rate of touches per page and second follows, and from it the share of
+ * pages touched within the horizon, if touches come independently.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+
+#include "pg_balloon.h"
+
+#define MOST_SAMPLES 2048
+#define FEWEST_SAMPLES 64
+#define SHARE_OF_POOL 64
+#define LONGEST_MEMORY 0.5		/* weight of the newest reading when the rate falls */
+
+typedef struct Sample
+{
+	int			id;
+	uint32		base;			/* its usage count then */
+	bool		page;			/* it held a page */
+	bool		ours;			/* it was in the balloon */
+	BufferTag	tag;
+} Sample;
+
+static Sample samples[MOST_SAMPLES];
+static int	nsamples = 0;
+static double rate = -1;		/* touches per page and second; < 0: not known yet */
+
+/* Draw a new sample. */
+void
+balloon_sample_start(void)
+{
+	nsamples = Min(MOST_SAMPLES, Max(FEWEST_SAMPLES, NBuffers / SHARE_OF_POOL));
+	for (int i = 0; i < nsamples; i++)
+	{
+		Sample	   *sample = &samples[i];
+		BufferDesc *buffer;
+		uint32		state;
+
+		sample->id = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, NBuffers - 1);
+		sample->page = false;
+		sample->ours = balloon_has(sample->id);
+		if (sample->ours)
+			continue;
+		buffer = GetBufferDescriptor(sample->id);
+		state = LockBufHdr(buffer);
+		if ((state & BM_VALID) && (state & BM_TAG_VALID))
+		{
+			sample->page = true;
+			sample->tag = buffer->tag;
+			sample->base = Min(1, BUF_STATE_GET_USAGECOUNT(state));
+			state = (state & ~BUF_USAGECOUNT_MASK) | (sample->base << BUF_USAGECOUNT_SHIFT);
+		}
+		UnlockBufHdr(buffer, state);
+	}
+}
+
+/*
+ * Look at the sample again, that many seconds after it was drawn. Gives the
+ * share of the used pages that are touched within the horizon (seconds; 1 if nothing can be said),
+ * and the state of the pool, scaled up from the sample to all buffers outside the balloon.
+ */
+void
+balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolState *state)
+{
+	int			outside = 0;
+	int			filled = 0;
+	int			pages = 0;
+	int			touched = 0;
+	int			unused = 0;
+	int			dirty = 0;
+	int			pinned = 0;
+	int64		live = NBuffers - balloon->nballooned;
+
+	for (int i = 0; i < nsamples; i++)
+	{
+		Sample	   *sample = &samples[i];
+		BufferDesc *buffer = GetBufferDescriptor(sample->id);
+		uint32		now;
+
+		if (balloon_has(sample->id))
+			continue;
+		now = pg_atomic_read_u32(&buffer->state);
+		outside++;
+		if (!(now & BM_TAG_VALID))
+			unused++;
+		if (now & BM_DIRTY)
+			dirty++;
+		if (BUF_STATE_GET_REFCOUNT(now) != 0)
+			pinned++;
+		if (!sample->page)
+		{
+			if (!sample->ours && (now & BM_TAG_VALID))
+				filled++;
+			continue;
+		}
+		pages++;
+
+		/* Replaced counts as touched: somebody needed the place. The tag is read without the lock: it is a sample. */
+		if ((now & BM_TAG_VALID) && !balloon_tags_equal(&buffer->tag, &sample->tag))
+		{
+			filled++;
+			touched++;
+		}
+		else if (BUF_STATE_GET_REFCOUNT(now) != 0 || BUF_STATE_GET_USAGECOUNT(now) > sample->base)
+			touched++;
+	}
+
+	if (pages > 0 && seconds > 0)
+	{
+		double		share = Min((double) touched / pages, 0.999);
+		double		reading = -log(1.0 - share) / seconds;
+
+		/* What rises is believed at once, what falls by half, so that a pause is not idleness. */
+		rate = (rate < 0 || reading > rate) ? reading : rate + LONGEST_MEMORY * (reading - rate);
+	}
+	*hot = rate < 0 ? 1.0 : 1.0 - exp(-rate * horizon);
+	state->filled = (outside > 0 && seconds > 0) ? (double) live * filled / outside / seconds : 0;
+	if (outside > 0)
+	{
+		state->unused = live * unused / outside;
+		state->dirty = live * dirty / outside;
+		state->pinned = live * pinned / outside;
+	}
+	else
+		state->unused = state->dirty = state->pinned = 0;
+}

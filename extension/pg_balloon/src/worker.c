@@ -1,0 +1,462 @@
+/*
+ * worker.c
+ *		The background worker: look, ask the law, act, say so.
+ *
+ * It looks at a few open files and at a sample of the pool each tick, without
+ * a transaction. Only to act does it begin one, since writing dirty pages needs a
+ * resource owner, and an error needs cleaning up. While pg_balloon.enabled is
+ * off it sleeps until somebody reloads the configuration.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
+#include "storage/sinval.h"
+#include "storage/smgr.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "pg_balloon.h"
+#include "signals.h"
+
+#define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
+#define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
+#define RELEASE_EVERY 60.0		/* seconds: files of relations dropped meanwhile must not stay open */
+#define SLICE_CLEAN 32768		/* buffers given between two looks at signals of the postmaster */
+#define SLICE_WRITE 1024		/* … where they must be written */
+#define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
+
+PGDLLEXPORT void pg_balloon_main(Datum argument);
+
+
+/* What the worker remembers from tick to tick. */
+static SignalReader reader;
+static bool reading_signals = false;
+static bool said_no_signals = false;
+static SignalReading last;
+static bool have_last = false;
+static BalloonMind mind;
+static double hot = 1.0;
+static BalloonPoolState pool_state;
+static double since_sample = 0;
+static double since_open = 0;
+static double since_release = 0;
+static int64 last_prefetched = 0;
+static uint64 last_hand = 0;
+static bool was_enabled = false;
+
+static uint32 wait_main;		/* wait event PgBalloonMain; "Extension" before 17 */
+
+/* Decisions of one kind that have not been logged yet, and when the last line was. */
+static BalloonVerdict pending;
+static int64 pending_buffers = 0;
+static TimestampTz logged_at = 0;
+
+void
+balloon_register_worker(void)
+{
+	BackgroundWorker worker;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = 5;
+	strlcpy(worker.bgw_library_name, "pg_balloon", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "pg_balloon_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "pg_balloon", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_balloon", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
+static double
+seconds_since(instr_time *then)
+{
+	instr_time	now;
+	instr_time	passed;
+
+	INSTR_TIME_SET_CURRENT(now);
+	passed = now;
+	INSTR_TIME_SUBTRACT(passed, *then);
+	*then = now;
+	return INSTR_TIME_GET_DOUBLE(passed);
+}
+
+/* Open the signals if they are not, or anew if it is time. */
+static bool
+have_signals(double dt)
+{
+	since_open += dt;
+	if (reading_signals && since_open >= REOPEN_EVERY)
+	{
+		signals_close(&reader);
+		reading_signals = false;
+	}
+	if (!reading_signals)
+	{
+		since_open = 0;
+		reading_signals = signals_open(&reader, "", balloon_source);
+		if (!reading_signals && !said_no_signals)
+			ereport(WARNING,
+					(errmsg("pg_balloon finds no memory signals of source \"%s\"", signal_source_name(balloon_source)),
+					 errhint("Set pg_balloon.source to auto.")));
+		said_no_signals = !reading_signals;
+	}
+	return reading_signals;
+}
+
+/* What the law must see. Returns false while there is nothing to compare with. */
+static bool
+look(double dt, BalloonView *view, SignalReading *now)
+{
+	uint32		passes;
+	uint64		hand;
+	int64		prefetched;
+	double		swept;
+	bool		comparable;
+
+	if (!have_signals(dt))
+		return false;
+	if (!signals_read(&reader, now))
+	{
+		signals_close(&reader);
+		reading_signals = false;
+		return false;
+	}
+
+	since_sample += dt;
+	if (since_sample >= SAMPLE_EVERY)
+	{
+		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
+		balloon_sample_start();
+		since_sample = 0;
+	}
+
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	view->ballooned = balloon->nballooned;
+	prefetched = balloon->counters.prefetched;
+	LWLockRelease(balloon->lock);
+	view->dt = dt;
+	view->pool = NBuffers;
+	view->unused = pool_state.unused;
+	view->floor = balloon_floor();
+	view->ceiling = balloon_ceiling();
+	view->block = BLCKSZ;
+	view->hot = hot;
+	view->pinned = NBuffers > view->ballooned ? (double) pool_state.pinned / (NBuffers - view->ballooned) : 0;
+	view->dirty = NBuffers > view->ballooned + view->unused
+		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
+
+	/*
+	 * Pages that came in, by the sample; while no buffer is unused the clock
+	 * hand has passed at least one buffer for each, which bounds the sample's
+	 * error. What we read back ourselves is no need.
+	 */
+	hand = StrategySyncStart(&passes, NULL);
+	hand += (uint64) passes * NBuffers;
+	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
+	last_hand = hand;
+	view->misses = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
+	view->misses = Max(0, view->misses - (prefetched - last_prefetched) / dt);
+	last_prefetched = prefetched;
+	LWLockAcquire(balloon->report_lock, LW_SHARED);
+	view->miss_cost = balloon->report.miss_cost > 0 ? balloon->report.miss_cost : -1;
+	LWLockRelease(balloon->report_lock);
+
+	view->limit = now->limit;
+	view->available = now->available;
+	view->reachable = now->reachable;
+	comparable = have_last && last.tight == now->tight;
+	view->refaults = comparable ? Max(0, now->refaults - last.refaults) / dt : 0;
+	view->own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / dt : 0;
+	view->swapping = comparable ? Max(0, now->swapped - last.swapped) / dt : 0;
+	view->stall = comparable && now->stalled >= 0 && last.stalled >= 0
+		? Min(1.0, Max(0, now->stalled - last.stalled) / (dt * 1e6)) : -1;
+	last = *now;
+	have_last = true;
+	return comparable;
+}
+
+/* Log the decisions that wait for it. */
+static void
+flush_log(const BalloonView *view)
+{
+	if (pending_buffers == 0)
+		return;
+	ereport(balloon_log_level,
+			(errmsg("pg_balloon %s %lld kB: %s", pending.act == BALLOON_GIVE ? "inflated by" : "deflated by",
+					(long long) (pending_buffers * (BLCKSZ / 1024)), balloon_why_text(pending.why)),
+			 view == NULL ? 0 :
+			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, misses %.0f/s, refaults %.0f/s.",
+					   (long long) balloon->nballooned * (BLCKSZ / 1024), (long long) view->available / 1024,
+					   (long long) view->limit / 1024, view->hot * 100, view->misses, view->refaults)));
+	pending_buffers = 0;
+	logged_at = GetCurrentTimestamp();
+}
+
+/* A line for a decision at once, and one a second, with the sum, while the same one goes on. */
+static void
+say(const BalloonVerdict *verdict, int64 done, const BalloonView *view)
+{
+	bool		matters = done > 0 && (verdict->act == BALLOON_GIVE || verdict->act == BALLOON_TAKE);
+	bool		other = matters && (verdict->act != pending.act || verdict->why != pending.why);
+
+	if (other)
+	{
+		flush_log(view);
+		pending = *verdict;
+	}
+	if (matters)
+		pending_buffers += done;
+	if (other || TimestampDifferenceExceeds(logged_at, GetCurrentTimestamp(), LOG_EVERY))
+		flush_log(view);
+}
+
+/* Do what was decided. Returns how many buffers moved or were written. */
+static int64
+act(const BalloonVerdict *verdict)
+{
+	int64		done = 0;
+
+	if (verdict->act == BALLOON_STAY)
+		return 0;
+	StartTransactionCommand();
+	pgstat_report_activity(STATE_RUNNING, NULL);
+	if (verdict->act == BALLOON_TAKE)
+		done = balloon_deflate(verdict->buffers);
+	else if (verdict->act == BALLOON_CLEAN)
+		done = balloon_write(verdict->buffers);
+	else
+		while (done < verdict->buffers && !ShutdownRequestPending)
+		{
+			int64		slice = Min(verdict->buffers - done, verdict->write ? SLICE_WRITE : SLICE_CLEAN);
+			int64		taken = balloon_inflate(slice, verdict->write);
+
+			done += taken;
+			if (taken < slice)
+				break;
+		}
+	CommitTransactionCommand();
+	pgstat_report_activity(STATE_IDLE, NULL);
+
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	if (done > 0 && verdict->act == BALLOON_GIVE)
+		balloon->counters.gives++;
+	else if (done > 0 && verdict->act == BALLOON_TAKE)
+		balloon->counters.takes++;
+	LWLockRelease(balloon->lock);
+	return done;
+}
+
+/* Towards pg_balloon.target, at no more than the rates. */
+static void
+follow_target(double dt, BalloonVerdict *verdict)
+{
+	int64		wanted = Min((int64) balloon_target_mb * 1024 * 1024 / BLCKSZ, Min(NBuffers - balloon_floor(), balloon_ceiling()));
+	int64		missing = wanted - balloon->nballooned;
+	int			rate = missing > 0 ? balloon_yield_rate : balloon_growth_rate;
+
+	memset(verdict, 0, sizeof(*verdict));
+	verdict->why = BALLOON_WHY_TARGET;
+	if (missing == 0)
+		return;
+	verdict->act = missing > 0 ? BALLOON_GIVE : BALLOON_TAKE;
+	verdict->write = true;
+	verdict->prefetch = missing < 0;
+	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(dt, 1.0) * 1024 * 1024 / BLCKSZ)));
+}
+
+static void
+report(const BalloonView *view, const SignalReading *reading, const BalloonVerdict *verdict, int64 done)
+{
+	BalloonReport *report = &balloon->report;
+
+	LWLockAcquire(balloon->report_lock, LW_EXCLUSIVE);
+	if (view != NULL)
+	{
+		report->view = *view;
+		report->seen = true;
+		report->source = reader.source;
+		if (reading->tight >= 0 && reading->tight < reader.nlevels)
+			strlcpy(report->place, reader.levels[reading->tight].place, BALLOON_TEXT);
+	}
+	report->now = verdict->why;
+	if (done > 0)
+	{
+		report->last = *verdict;
+		report->done = done;
+		report->when = GetCurrentTimestamp();
+	}
+	LWLockRelease(balloon->report_lock);
+}
+
+static void
+tick(double dt)
+{
+	BalloonView view;
+	BalloonTuning tuning;
+	BalloonVerdict verdict;
+	SignalReading reading;
+	bool		seen;
+	int64		done;
+
+	memset(&reading, 0, sizeof(reading));
+	memset(&view, 0, sizeof(view));
+	seen = look(dt, &view, &reading);
+	if (balloon_target_mb >= 0)
+		follow_target(dt, &verdict);
+	else if (!seen)
+		return;
+	else
+	{
+		tuning.reserve_low = (int64) (view.limit * balloon_reserve_low / 100);
+		tuning.reserve_high = (int64) (view.limit * balloon_reserve_high / 100);
+		tuning.yield_rate = (int64) balloon_yield_rate * 1024 * 1024;
+		tuning.growth_rate = (int64) balloon_growth_rate * 1024 * 1024;
+		tuning.clean_rate = (int64) balloon_clean_rate * 1024 * 1024;
+		balloon_law(&tuning, &view, &mind, &verdict);
+	}
+	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
+	done = act(&verdict);
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	balloon->counters.ticks++;
+	LWLockRelease(balloon->lock);
+	report(seen ? &view : NULL, &reading, &verdict, done);
+	say(&verdict, done, seen ? &view : NULL);
+
+	if (verdict.act == BALLOON_GIVE || !balloon_prefetch)
+		balloon_stop_prefetch();
+	else if (verdict.act == BALLOON_TAKE && verdict.prefetch)
+		balloon_allow_prefetch(done);
+	balloon_prefetch_tick();
+}
+
+/* pg_balloon.enabled has been switched off: the pool gets everything back. */
+static void
+switch_off(void)
+{
+	BalloonVerdict verdict = {BALLOON_TAKE, BALLOON_WHY_SWITCHED_OFF, NBuffers, false, false};
+	int64		done = act(&verdict);
+	SignalReading none;
+
+	memset(&none, 0, sizeof(none));
+	report(NULL, &none, &verdict, done);
+	say(&verdict, done, NULL);
+	balloon_stop_prefetch();
+	if (reading_signals)
+		signals_close(&reader);
+	reading_signals = false;
+	have_last = false;
+	memset(&mind, 0, sizeof(mind));
+}
+
+static void
+leave(int code, Datum argument)
+{
+	balloon->report.worker = 0;
+}
+
+void
+pg_balloon_main(Datum argument)
+{
+	sigjmp_buf	on_error;
+	MemoryContext context;
+	instr_time	then;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+
+	/* No database: the worker reads no table. It needs transactions for cleaning up after errors. */
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	wait_main = balloon_wait_event("PgBalloonMain");
+	if (!balloon->usable)
+		proc_exit(0);			/* said at the start; with 0 it is not started again */
+	before_shmem_exit(leave, (Datum) 0);
+	balloon->report.worker = MyProcPid;
+	context = AllocSetContextCreate(TopMemoryContext, "pg_balloon", ALLOCSET_DEFAULT_SIZES);
+
+	if (sigsetjmp(on_error, 1) != 0)
+	{
+		error_context_stack = NULL;
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortCurrentTransaction();
+		LWLockReleaseAll();
+		pgstat_report_wait_end();
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+		pgstat_report_activity(STATE_IDLE, NULL);
+
+		/* A full disk does not get better by trying again at once. */
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000L, wait_main);
+	}
+	PG_exception_stack = &on_error;
+	INSTR_TIME_SET_CURRENT(then);
+
+	while (!ShutdownRequestPending)
+	{
+		long		wait = balloon_enabled && !balloon->broken ? balloon_interval : -1;
+		double		dt;
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0), wait, wait_main);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		AcceptInvalidationMessages();
+		if (ConfigReloadPending)
+		{
+			int			source = balloon_source;
+
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			if (source != balloon_source && reading_signals)
+			{
+				signals_close(&reader);
+				reading_signals = have_last = false;
+			}
+		}
+		if (ShutdownRequestPending)
+			break;
+
+		MemoryContextSwitchTo(context);
+		MemoryContextReset(context);
+		dt = seconds_since(&then);
+		since_release += dt;
+		if (since_release >= RELEASE_EVERY)
+		{
+			smgrreleaseall();
+			since_release = 0;
+		}
+		if (balloon_enabled && !balloon->broken)
+		{
+			if (!was_enabled)
+			{
+				have_last = false;
+				since_sample = 0;
+				balloon_sample_start();
+			}
+			was_enabled = true;
+			if (dt > 0)
+				tick(dt);
+		}
+		else if (was_enabled)
+		{
+			was_enabled = false;
+			switch_off();
+		}
+	}
+	proc_exit(1);				/* not 0, so that the postmaster starts it again after a crash of another process */
+}

@@ -1,0 +1,69 @@
+"""``pgherd compare``: which variant is faster, by how much, and is that sure?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgherd.cli.database_options import database_options, given_options
+
+_OWN = (
+    click.argument("scenarios", nargs=-1, type=click.Path(dir_okay=False, path_type=Path)),
+    click.option(
+        "--variant",
+        multiple=True,
+        metavar="NAME:KEY=VALUE,…",
+        help="What is compared; the first is the baseline. A key is an option (vcpus, pg-bin, protocol, …) or a setting.",
+    ),
+    click.option("--clients", type=int, help="Clients of the database.  [default: two per vCPU, at least 2]"),
+    click.option("--metric", metavar="NAME", help="The metric that decides, such as p95 or cpu_per_tx.  [default: throughput]"),
+    click.option("--blocks", type=int, help="Blocks at most: every variant once, the baseline twice.  [default: by --budget]"),
+    click.option("--precision", metavar="SHARE", help="Go on until the interval is at most ± this, such as 2%.  [default: until sure]"),
+    click.option("--equivalence", metavar="SHARE", help="Differences up to this are not worth having.  [default: 2%]"),
+)
+
+
+@click.command("compare", short_help="Which variant is faster, by how much, and is that sure?")
+@database_options(
+    _OWN,
+    without=frozenset({"repeats"}),
+    vcpus="half of the cores",
+    memory="what there is, at most 8GB",
+    repeats="",
+    seconds="5s; 8s for fresh, 3s for warm servers",
+    ramp="0.5s",
+    budget="4m20s for two variants",
+    state="restarted; fresh for what writes",
+)
+def command(
+    scenarios: tuple[Path, ...], dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any
+) -> int:
+    """Compare two or more variants of a server, or scenario files of any study: trials in shuffled blocks, ratios block by
+    block, and the baseline against itself beside them. One --variant alone is compared with the request without changes.
+
+    \b
+    pgherd compare --variant big:shared_buffers=1GB
+    pgherd compare --variant old:pg-version=15 --variant new:pg-version=18 --metric p95
+    pgherd compare before.yaml after.yaml --precision 2%
+    """
+    from pgherd.cli.launch import launch
+
+    options = given_options(given)
+    if scenarios:
+        options["arms"] = _arms(scenarios)
+    return launch("compare", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+
+
+def _arms(files: tuple[Path, ...]) -> list[dict[str, Any]]:
+    """Scenario files as arms, each under its file's name."""
+    from pgherd.cli.scenarios import read_scenario
+
+    found = []
+    for file in files:
+        scenario = read_scenario(file)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).strip("-.")[:40] or "scenario"
+        found.append({"name": name, "study": scenario.study, "options": scenario.options})
+    return found

@@ -1,0 +1,155 @@
+"""What differs between two PostgreSQL servers before anybody sets anything: what would spoil a comparison of versions.
+
+What can be matched is matched when clusters are made (data checksums, encoding, byte-order collation; see ``initdb``). The
+rest is listed, with what it means where that is known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgherd.model.units import format_bytes
+from pgherd.node.protocol import Node
+from pgherd.postgres.initdb import initdb
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import Instance
+from pgherd.postgres.settings import PRIVATE
+
+ABSENT = "–"
+"""Stands for a setting that a version does not have."""
+
+MEANING: Mapping[str, str] = {
+    "autovacuum_vacuum_max_threshold": "from 18 on large tables are vacuumed earlier",
+    "checkpoint_completion_target": "how far a checkpoint's writes are spread",
+    "data checksums": "pages are checked when read and WAL-logged for hint bits",
+    "effective_io_concurrency": "how far bitmap scans read ahead",
+    "enable_partitionwise_aggregate": "another plan may be chosen",
+    "hash_mem_multiplier": "more memory before hashes spill",
+    "huge_pages": "whether shared memory may lie on huge pages",
+    "io_combine_limit": "how many blocks one read takes together",
+    "io_method": "since 18 reads that miss shared_buffers may go through I/O workers or io_uring",
+    "io_workers": "processes that read for others",
+    "jit": "costly queries are compiled",
+    "locale": "order is by bytes either way; upper and lower case of letters beyond ASCII differ",
+    "log_autovacuum_min_duration": "what is logged",
+    "log_checkpoints": "what is logged",
+    "maintenance_io_concurrency": "how far vacuum and recovery read ahead",
+    "max_wal_size": "how often WAL volume asks for a checkpoint",
+    "built": "other compilers and options make other code",
+    "random_page_cost": "another plan may be chosen",
+    "vacuum_buffer_usage_limit": "memory that VACUUM may use of shared_buffers",
+    "wal_compression": "full-page images are compressed",
+    "wal_level": "how much is written to the WAL",
+}
+"""What a difference means, by the name of the setting or fact. A setting that only one version has is listed if it is here."""
+
+# What identifies or describes a server, or a matter of the environment in which it was started.
+_NO_DIFFERENCE = frozenset(
+    {"server_version", "server_version_num", "in_hot_standby", "timezone_abbreviations", "log_timezone", "TimeZone", "application_name"}
+)
+_NO_DIFFERENCE_FAMILIES = ("ssl", "krb_", "gss_", "oauth_", "log_connections")
+_BYTES = {"B": 1, "kB": 2**10, "8kB": 8 * 2**10, "16kB": 2**14, "32kB": 2**15, "MB": 2**20, "GB": 2**30}
+
+_BOOT = "SELECT name, boot_val, unit FROM pg_settings WHERE context <> 'internal' AND boot_val IS NOT NULL ORDER BY name"
+_CLUSTER = """SELECT current_setting('data_checksums'), current_setting('block_size'), current_setting('wal_segment_size'),
+pg_encoding_to_char(encoding), datlocprovider::text, to_jsonb(d) ->> CASE datlocprovider WHEN 'c' THEN 'datcollate'
+WHEN 'i' THEN coalesce((SELECT attname::text FROM pg_attribute WHERE attrelid = 'pg_database'::regclass AND attname = 'datlocale'),
+'daticulocale') ELSE 'datlocale' END, version() FROM pg_database d WHERE datname = current_database()"""
+_PROVIDERS = {"c": "libc", "i": "icu", "b": "builtin"}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a server has by itself: ``boot`` maps settings to their built-in values with units, ``cluster`` facts that were
+    fixed when it was built or its cluster was made."""
+
+    version: str
+    boot: Mapping[str, str]
+    cluster: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two servers differ by themselves: both values, and what it means ('' where that is not known)."""
+
+    name: str
+    one: str
+    other: str
+    meaning: str = ""
+
+
+def differing(one: Defaults, other: Defaults, settings: Iterable[str] = ()) -> tuple[Difference, ...]:
+    """What differs between two servers by itself. ``settings`` are names that are set on them, so that no default counts.
+
+    Facts of the clusters come first, then settings whose meaning is known, then the others. A setting that only one
+    of them has is left out unless it is known to matter: new versions have new settings.
+    """
+    found = [
+        Difference(name, one.cluster.get(name, ABSENT), other.cluster.get(name, ABSENT), MEANING.get(name, ""))
+        for name in _names(one.cluster, other.cluster)
+    ]
+    left_out = {*settings, *PRIVATE, *_NO_DIFFERENCE}
+    left_out |= {name for name in (*one.boot, *other.boot) if name.startswith(_NO_DIFFERENCE_FAMILIES)}
+    listed = [
+        Difference(name, one.boot.get(name, ABSENT), other.boot.get(name, ABSENT), MEANING.get(name, ""))
+        for name in _names(one.boot, other.boot)
+        if name not in left_out and (name in MEANING or (name in one.boot and name in other.boot))
+    ]
+    return (*[row for row in found if row.one != row.other], *sorted((row for row in listed if row.one != row.other), key=_unknown_last))
+
+
+def _unknown_last(row: Difference) -> tuple[bool, str]:
+    return not row.meaning, row.name
+
+
+def _names(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys([*one, *other]))
+
+
+def read(ask: Callable[[str], Sequence[Sequence[Any]]], version: str) -> Defaults:
+    """What a running server has by itself; ``ask`` runs a statement on it and returns the rows."""
+    checksums, block, segment, encoding, provider, locale, built = ask(_CLUSTER)[0]
+    cluster = {
+        "data checksums": str(checksums),
+        "encoding": str(encoding),
+        "locale": f"{locale} ({_PROVIDERS.get(provider, provider)})",
+        "block size": str(block),
+        "WAL segment size": str(segment),
+        "built": str(built).partition(" on ")[2] or str(built),
+    }
+    return Defaults(version, {str(name): with_unit(str(value), unit) for name, value, unit in ask(_BOOT)}, cluster)
+
+
+def with_unit(value: str, unit: str | None) -> str:
+    """A value of pg_settings as people write it: ``16384`` of ``8kB`` is ``128 MB``, ``300`` of ``s`` is ``300 s``. Zero and
+    negative values, which mean something else than an amount, stay as they are."""
+    if unit is None or not value.isdigit() or int(value) == 0:
+        return value
+    return format_bytes(int(value) * _BYTES[unit]) if unit in _BYTES else f"{value} {unit}"
+
+
+def of(
+    node: Node, installation: Installation, *, account: str | None, directory: str, socket_dir: str, checksums: bool | None = None
+) -> Defaults:
+    """What servers of an installation have by themselves, found on a small cluster that is made for it as for any server
+    (two seconds) and removed.
+
+    ``directory`` must be one of ours that ``account`` can enter, ``socket_dir`` as for ``Instance``.
+
+    Raises:
+        TrialError: initdb or the server failed.
+    """
+    data = os.path.join(directory, f"defaults-{installation.version}")
+    server = Instance(node, installation, data, socket_dir, account=account, name="defaults")
+    try:
+        initdb(node, installation, data, account=account, checksums=checksums)
+        server.write_settings({"fsync": "off", "shared_buffers": "8MB", "max_connections": "10"})
+        server.start()
+        server.wait_ready()
+        return read(server.sql, installation.version)
+    finally:
+        server.stop("immediate", 10.0)
+        node.remove_tree(data)

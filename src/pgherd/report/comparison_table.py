@@ -1,0 +1,29 @@
+"""The table of a comparison as people read it: metrics by their names, ratios as changes in per cent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.model.finding import Finding
+from pgherd.report.tables import Row
+from pgherd.report.wording import clean
+from pgherd.studies.compare.metrics import metric
+
+COLUMNS = ("variant", "metric", "baseline", "value", "change", "verdict", "A/A")
+
+
+def readable(rows: Sequence[Row]) -> list[Row]:
+    """The rows with ``metric`` in words, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in per cent."""
+    return [
+        row
+        | {"metric": clean(metric(str(row.get("metric", ""))).label), "change": change(row.get("ratio")), "A/A": change(row.get("floor"))}
+        for row in rows
+    ]
+
+
+def change(ratio: object) -> Finding | None:
+    """A ratio to the baseline as a change in per cent."""
+    if not isinstance(ratio, Finding):
+        return None
+    ends = {name: None if (end := getattr(ratio, name)) is None else (end - 1) * 100 for name in ("value", "low", "high")}
+    return ratio.model_copy(update={**ends, "unit": "%"})

@@ -1,0 +1,98 @@
+"""What an arm measures, and the order of a block's trials. Pure; imports the arms' study, and no scientific library."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from pgherd.model.base import Model
+from pgherd.model.result import TrialResult
+from pgherd.model.study import Study
+from pgherd.model.trial import Trial
+from pgherd.studies.compare.options import Arm, CompareOptions
+from pgherd.studies.registry import study_of
+
+VARIANT = "variant"
+"""The coordinate that a comparison adds to a trial's point."""
+KEPT = ("not-client-bound",)
+"""Intents that an arm's trials keep. What limits a server is what its variants may differ in; that it is the server, and not the
+load generator, must hold for all."""
+
+
+def prepared(arm: Arm) -> tuple[Study[Any], Model]:
+    """An arm's study and its options."""
+    return _prepared(arm.study, json.dumps(arm.options))
+
+
+def trials(arm: Arm) -> tuple[Trial, ...]:
+    """What the arm's study plans, once at each of its points."""
+    return _trials(arm.study, json.dumps(arm.options))
+
+
+@lru_cache(maxsize=32)
+def _prepared(study: str, text: str) -> tuple[Study[Any], Model]:
+    found = study_of(study)
+    return found, found.options.model_validate_json(text)
+
+
+@lru_cache(maxsize=32)
+def _trials(study: str, text: str) -> tuple[Trial, ...]:
+    found, options = _prepared(study, text)
+    planned: dict[str, Trial] = {}
+    for trial in found.propose(options, []).trials:
+        if trial.repeat == 0:
+            planned.setdefault(trial.key(), trial)
+    return tuple(planned.values())
+
+
+def block(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
+    """The trials of a block in the order in which they run.
+
+    Shuffled by the seed and the block's number. Arms that measure the same points take turns at each of them, so that a
+    pair lies close together in time; else each arm measures its own points in a row.
+    """
+    rng = random.Random(f"block {options.seed} {number}")
+    sides = list(options.sides)
+    by_side = {side: {_place(trial): trial for trial in trials(options.arm(side))} for side in sides}
+    rng.shuffle(sides)
+    places = list(by_side[options.baseline])
+    if any(set(of) != set(places) for of in by_side.values()):
+        order = [(side, place) for side in sides for place in by_side[side]]
+    else:
+        order = []
+        rng.shuffle(places)
+        for place in places:
+            order += [(side, place) for side in sides]
+            rng.shuffle(sides)
+    alone = all(len(of) == 1 for of in by_side.values())
+    return tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
+
+
+def _place(trial: Trial) -> str:
+    """A trial's point as text: what pairs the trials of several arms."""
+    return trial.key().rpartition("#")[0]
+
+
+def _stand_in(trial: Trial, side: str, number: int, reason: str, alone: bool) -> Trial:
+    """An arm's trial as one of a block; its own coordinates are left out where it has no other point."""
+    intents = tuple(intent for intent in trial.intents if intent in KEPT)
+    point = {VARIANT: side, **({} if alone else trial.point)}
+    return trial.model_copy(update={"point": point, "repeat": number, "reason": reason, "intents": intents})
+
+
+def of_study(arm: Arm, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Results of one arm in one block as its own study would have them."""
+    only = trials(arm)[0].point
+    points = [point_of(result) or only for result in results]
+    return [
+        result.model_copy(update={"trial": result.trial.model_copy(update={"point": point, "repeat": 0, "reason": "planned"})})
+        for point, result in zip(points, results, strict=True)
+    ]
+
+
+def point_of(result: TrialResult) -> dict[str, int | float | str]:
+    """A trial's point without the variant: the arm's own coordinates, where it has several points."""
+    return {name: value for name, value in result.trial.point.items() if name != VARIANT}

@@ -1,0 +1,79 @@
+"""Results in blocks: what holds every arm, and which of them can be compared. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pgherd.model.result import TrialResult
+from pgherd.studies.compare import arms
+from pgherd.studies.compare.options import CompareOptions
+
+ENOUGH = 3
+"""Clean blocks from which on tainted ones are left out; with fewer, those that finished stand in, as an indication."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: by side, its trials in the order in which they ran."""
+
+    number: int
+    results: Mapping[str, tuple[TrialResult, ...]]
+
+    @property
+    def all(self) -> list[TrialResult]:
+        """All its trials."""
+        return [result for results in self.results.values() for result in results]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has numbers."""
+        return all(result.error is None for result in self.all)
+
+    @property
+    def clean(self) -> bool:
+        """Whether no trial is tainted: a pair is only as good as its worse half."""
+        return not any(result.tainted for result in self.all)
+
+    @property
+    def faults(self) -> str:
+        """Why it is not clean: ``base failed steal; big did not finish``."""
+        return "; ".join(f"{side} {_fault(result)}" for side, results in self.results.items() for result in results if result.tainted)
+
+    @property
+    def gap(self) -> float:
+        """The longest time between two of its trials, seconds: a run that was interrupted within a block tears it apart."""
+        spans = sorted((result.started, result.ended) for result in self.all)
+        return max((after[0] - before[1] for before, after in itertools.pairwise(spans)), default=0.0)
+
+
+def whole_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> list[Block]:
+    """All blocks of which every trial was run, by number."""
+    numbers = sorted({result.trial.repeat for result in results})
+    by_key: dict[str, TrialResult] = {}
+    for result in results:
+        by_key.setdefault(result.trial.key(), result)
+    found = []
+    for number in numbers:
+        keys = {trial.key() for trial in arms.block(options, number)}
+        if keys <= set(by_key):
+            found.append(_block(options, number, [result for key, result in by_key.items() if key in keys]))
+    return found
+
+
+def _block(options: CompareOptions, number: int, results: Sequence[TrialResult]) -> Block:
+    return Block(number, {side: tuple(result for result in results if result.trial.point[arms.VARIANT] == side) for side in options.sides})
+
+
+def counted(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks that the numbers rest on: the clean ones, or where those are too few all that finished."""
+    clean = [block for block in blocks if block.clean]
+    finished = [block for block in blocks if block.finished]
+    return clean if len(clean) >= min(ENOUGH, len(finished)) else finished
+
+
+def _fault(result: TrialResult) -> str:
+    if result.error is not None:
+        return "did not finish"
+    return "failed " + ", ".join(v.check for v in result.verdicts if v.result == "fail" and v.severity == "taint")

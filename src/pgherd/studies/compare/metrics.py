@@ -1,0 +1,204 @@
+"""What is compared: a trial's metrics, each with its unit and what to call more and less of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pgherd.model.finding import Finding
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies import schedule
+from pgherd.studies.compare import arms
+from pgherd.studies.compare.options import Arm
+from pgherd.studies.observe import latency
+
+AT = "@"
+"""Stands between a metric and the point at which alone it is taken: ``throughput@databases=4``."""
+DEFAULT = "throughput"
+MB = 2**20
+
+# Devices that pass on to others what they are asked: counting them too would count a byte twice.
+_STACKED = ("disk:dm-", "disk:md", "disk:loop", "disk:zram")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``words`` are what a variant is called that has more of it, and less. ``absent`` says why a trial may not have it;
+    ``least`` is the value below which there is nothing to compare."""
+
+    name: str
+    label: str
+    unit: str
+    better: Literal["higher", "lower", ""]
+    words: tuple[str, str]
+    take: Callable[[TrialResult], float | None]
+    absent: str
+    least: float = 0.0
+
+
+def _throughput(result: TrialResult) -> float | None:
+    return schedule.throughput(result) if any(phase.targets for phase in result.phases) else None
+
+
+def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
+    """A rate per second of the phases' windows, per transaction."""
+
+    def take(result: TrialResult) -> float | None:
+        done = sum(target.transactions for phase in result.phases for target in phase.targets)
+        parts = [of_phase(result, phase) for phase in result.phases]
+        if done <= 0 or not parts or any(part is None for part in parts):
+            return None
+        return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / done
+
+    return take
+
+
+def _containers(result: TrialResult, phase: PhaseResult, metric: str) -> float | None:
+    """The sum of a metric over the containers under load; None where one of them was not seen."""
+    names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
+    values = [phase.metrics.get(f"container:{name}", {}).get(metric) for name in names]
+    return None if not values or any(value is None for value in values) else math.fsum(value or 0.0 for value in values)
+
+
+def _cpu(result: TrialResult, phase: PhaseResult) -> float | None:
+    used = _containers(result, phase, "cpu.usage")
+    return None if used is None else 1000 * used
+
+
+def _servers(result: TrialResult, phase: PhaseResult) -> float | None:
+    """WAL bytes per second of all servers that were seen."""
+    values = [m["wal.bytes"] for entity, m in phase.metrics.items() if entity.startswith("server:") and "wal.bytes" in m]
+    return math.fsum(values) if values else None
+
+
+def _devices(result: TrialResult, phase: PhaseResult) -> float | None:
+    disks = {
+        entity: m["read_bytes"] + m["write_bytes"]
+        for entity, m in phase.metrics.items()
+        if entity.startswith("disk:") and "read_bytes" in m and "write_bytes" in m
+    }
+    plain = [value for entity, value in disks.items() if not entity.startswith(_STACKED)]
+    return math.fsum(plain or disks.values()) if disks else None
+
+
+def _memory(result: TrialResult) -> float | None:
+    seconds = math.fsum(phase.seconds for phase in result.phases)
+    parts = [_with_reserved(phase, _containers(result, phase, "memory.usage")) for phase in result.phases]
+    if seconds <= 0 or not parts or any(part is None for part in parts):
+        return None
+    return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / seconds / MB
+
+
+def _with_reserved(phase: PhaseResult, charged: float | None) -> float | None:
+    """With the servers' reserved huge pages, which the kernel charges to no control group."""
+    pages = math.fsum(m.get("pages.reserved", 0.0) for entity, m in phase.metrics.items() if entity.startswith("server:"))
+    return None if charged is None else charged + pages
+
+
+def _sampled(percent: int) -> str:
+    return f"fewer than ten sampled transactions lie beyond p{percent}"
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
+        Metric(
+            "cpu_per_tx",
+            "CPU per transaction",
+            "ms",
+            "lower",
+            ("dearer", "cheaper"),
+            _per_transaction(_cpu),
+            "the container's CPU was not seen",
+        ),
+        Metric("p50", "median latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p50"), _sampled(50)),
+        Metric("p95", "p95 latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p95"), _sampled(95)),
+        Metric("p99", "p99 latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p99"), _sampled(99)),
+        Metric("memory", "memory", "MB", "lower", ("larger", "smaller"), _memory, "this runtime does not account for a container's memory"),
+        Metric(
+            "wal_per_tx",
+            "WAL per transaction",
+            "bytes",
+            "lower",
+            ("more WAL", "less WAL"),
+            _per_transaction(_servers),
+            "the servers' statistics could not be read",
+            least=1.0,
+        ),
+        Metric(
+            "io_per_tx",
+            "I/O per transaction",
+            "bytes",
+            "lower",
+            ("more I/O", "less I/O"),
+            _per_transaction(_devices),
+            "/proc/diskstats shows no device here",
+            least=16.0,
+        ),
+        Metric(
+            "switches_per_tx",
+            "context switches per transaction",
+            "switches",
+            "lower",
+            ("more switches", "fewer switches"),
+            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("ctxt")),
+            "the host's context switches were not seen",
+        ),
+    )
+}
+"""The metrics that a comparison takes of every trial, in the order in which they are told. I/O is that of all the host's block
+devices and context switches are all the host's: other programs' are among them."""
+
+
+def metric(name: str, unit: str = "") -> Metric:
+    """The metric of a name. What is not of ``METRICS`` is a study's own finding or a probe's reading: whether more of it is better
+    is not known."""
+    base, at, place = name.partition(AT)
+    known = METRICS.get(base)
+    if known is None:
+        return Metric(name, name.replace("_", " "), unit, "", ("higher", "lower"), lambda result: None, "")
+    if not at:
+        return known
+    return Metric(name, f"{known.label} at {place}", known.unit, known.better, known.words, known.take, known.absent, known.least)
+
+
+def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
+    """Metric → value of one arm's trials in one block, those that were seen; ``only`` one of them.
+
+    An arm with several points has each metric at every point, and their geometric mean under the metric's own name.
+    """
+    found: dict[str, float] = {}
+    wanted = [one for one in METRICS.values() if only is None or one.name == only.partition(AT)[0]]
+    for one in wanted:
+        values = [one.take(result) if result.error is None else None for result in results]
+        if len(results) > 1:
+            found |= {f"{one.name}{AT}{_place(result)}": v for result, v in zip(results, values, strict=True) if v is not None}
+        whole = [value for value in values if value is not None]
+        if whole and len(whole) == len(values):
+            found[one.name] = _geometric_mean(whole)
+    for result in results:
+        readings = result.probe if result.error is None else {}
+        suffix = f"{AT}{_place(result)}" if len(results) > 1 else ""
+        found |= {f"{name}{suffix}": value for name, value in readings.items()}
+    return found
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if min(values) > 0 else 0.0
+
+
+def own_findings(arm: Arm, results: Sequence[TrialResult]) -> dict[str, Finding]:
+    """The arm's own study's findings on its trials of one block: those with a value, under their name (with the study's before it
+    where a metric has the same)."""
+    study, options = arms.prepared(arm)
+    found = study.analyse(options, arms.of_study(arm, results)).findings
+    return {(f"{arm.study}.{name}" if name in METRICS else name): finding for name, finding in found.items() if finding.value is not None}
+
+
+def _place(result: TrialResult) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(arms.point_of(result).items()))

@@ -1,0 +1,109 @@
+"""A comparison in words: what a ratio is called, and the sentence that answers. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.paired import Values, why_no_ratio
+from pgherd.analysis.sequential import Decision, Verdict, verdict_of
+from pgherd.studies.compare.metrics import Metric
+from pgherd.studies.compare.options import CompareOptions
+
+CANNOT_TELL = "cannot tell"
+
+
+def judged(estimate: Estimate, equivalence: float) -> Verdict:
+    """What an interval says of a ratio; without an interval nothing can be told."""
+    if estimate.low is None or estimate.high is None or estimate.low <= 0:
+        return "cannot tell"
+    return verdict_of(math.log(estimate.low), math.log(estimate.high), equivalence)
+
+
+def verdict(metric: Metric, decided: Verdict, equivalence: float) -> str:
+    """What a variant is called by a metric: faster, dearer, …"""
+    match decided:
+        case "higher":
+            return metric.words[0]
+        case "lower":
+            return metric.words[1]
+        case "equivalent":
+            return f"no difference beyond {100 * equivalence:.3g} %"
+    return CANNOT_TELL
+
+
+def change(estimate: Estimate) -> str:
+    """A ratio as a change: ``+4.8 % (+3.1 … +6.4 %)``."""
+    low, high = estimate.low, estimate.high
+    digits = 1 if low is None or high is None or high - low >= 0.01 else 2
+    text = f"{100 * (estimate.value - 1):+.{digits}f} %"
+    if low is None or high is None:
+        return text
+    return f"{text} ({100 * (low - 1):+.{digits}f} … {100 * (high - 1):+.{digits}f} %)"
+
+
+def no_ratio(pair: tuple[Values, Values]) -> str:
+    """Why there is no ratio."""
+    return why_no_ratio(*pair) or "no ratio"
+
+
+def answer(options: CompareOptions, metric: Metric, decided: Mapping[str, Decision | None], floor: Estimate | None, blocks: int) -> str:
+    """The sentence: what each variant is, by how much, and what two runs of the baseline differ by."""
+    parts = [_of_variant(options, metric, side, decision, blocks) for side, decision in decided.items() if decision is not None]
+    if floor is not None:
+        parts.append(_floor(options, floor))
+    return "; ".join(parts) + "."
+
+
+def _of_variant(options: CompareOptions, metric: Metric, side: str, decision: Decision, blocks: int) -> str:
+    base, estimate = options.baseline, decision.estimate
+    margin = f"{100 * options.equivalence:.3g} %"
+    if decision.verdict == "equivalent":
+        said = f"{side} and {base} do not differ by more than {margin}"
+    elif decision.verdict == CANNOT_TELL:
+        said = f"nobody can tell yet whether {side} and {base} differ"
+    elif metric.better:
+        said = f"{side} is {verdict(metric, decision.verdict, options.equivalence)} than {base}"
+    else:
+        said = f"{side} has a {verdict(metric, decision.verdict, options.equivalence)} {metric.label} than {base}"
+    numbers = _numbers(estimate, blocks)
+    said += f": {metric.label} {numbers}"
+    if decision.verdict in ("higher", "lower") and _within(estimate, options.equivalence):
+        said += f", which is certain but less than {margin}"
+    if decision.verdict == CANNOT_TELL:
+        if estimate.low is None:
+            said += f"; {decision.why}"
+        else:
+            said += (
+                f"; about {decision.more} more blocks would settle it" if decision.more else "; no number of blocks is likely to settle it"
+            )
+    return said[0].upper() + said[1:] if decision.verdict == CANNOT_TELL else said
+
+
+def _numbers(estimate: Estimate, blocks: int) -> str:
+    text = change(estimate)
+    many = f"{blocks} block{'' if blocks == 1 else 's'}"
+    if estimate.low is None or "(" not in text:
+        return f"{text} ({many}, too few for an interval)"
+    value, _, interval = text.partition(" (")
+    level = f"{100 * (estimate.confidence or 0.95):.4g} %"
+    return f"{value} ({level} interval {interval.removesuffix(')')}, {many})"
+
+
+def _within(estimate: Estimate, equivalence: float) -> bool:
+    if estimate.low is None or estimate.high is None:
+        return False
+    return estimate.low >= 1 / (1 + equivalence) and estimate.high <= 1 + equivalence
+
+
+def farthest(floor: Estimate) -> float | None:
+    """How far from 1 a ratio's interval reaches; None without an interval."""
+    return None if floor.low is None or floor.high is None else max(abs(floor.low - 1), abs(floor.high - 1))
+
+
+def _floor(options: CompareOptions, floor: Estimate) -> str:
+    most = farthest(floor)
+    if most is None:
+        return f"two runs of {options.baseline} differ by {100 * abs(floor.value - 1):.1f} %"
+    return f"two runs of {options.baseline} differ by at most {100 * most:.1f} %"

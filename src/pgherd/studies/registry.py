@@ -1,0 +1,27 @@
+"""The studies by name. A study's modules are imported only when it is asked for: most calls need one of them."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from pgherd.model.errors import UsageError
+from pgherd.model.study import Study
+
+STUDIES: Mapping[str, str] = {
+    "compare": "pgherd.studies.compare:STUDY",
+    "density": "pgherd.studies.density:STUDY",
+    "hugepages": "pgherd.studies.hugepages:STUDY",
+    "scaling": "pgherd.studies.scaling:STUDY",
+    "sizes": "pgherd.studies.sizes:STUDY",
+}
+"""Verb → ``module:name`` of the study."""
+
+
+def study_of(name: str) -> Study[Any]:
+    """The study by its name; raises UsageError when there is none."""
+    if name not in STUDIES:
+        raise UsageError(f"there is no study '{name}'; there are {', '.join(sorted(STUDIES))}")
+    found: Study[Any] = pkgutil.resolve_name(STUDIES[name])
+    return found

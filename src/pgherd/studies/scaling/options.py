@@ -1,0 +1,87 @@
+"""The complete options of a scaling run, and the numbers of clients that it measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pydantic import Field, field_validator, model_validator
+
+from pgherd.model.base import Model
+from pgherd.studies.databases import DatabaseOptions
+
+SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Clients per core at which a curve is measured, beside one, two, four … clients; E3 went from 1 beyond 48 on 32 cores."""
+BEYOND = 2
+"""A server is set up for so many times the clients that are planned: a peak may lie past them."""
+
+CONTAINER = "db01"
+"""The only container; in every variant the same, so that the next variant's server takes the place of the one before."""
+
+
+class Variant(Model):
+    """One of several servers that are held against each other; ``options`` are complete."""
+
+    name: str
+    options: DatabaseOptions
+
+
+class ScalingOptions(DatabaseOptions):
+    """Everything that a scaling run depends on.
+
+    ``clients`` are the planned numbers of clients; ``most`` is how many the servers are set up for, and further numbers up to
+    it may be added where the curve is least certain, unless ``refine`` is False. ``repeats`` are series. With ``variants`` the
+    server and its load are theirs, and what this says of them itself is the first one's.
+    """
+
+    clients: tuple[int, ...] = Field(min_length=1)
+    most: int = Field(ge=1)
+    refine: bool = True
+    variants: tuple[Variant, ...] = ()
+
+    @field_validator("clients")
+    @classmethod
+    def _ascending(cls, clients: tuple[int, ...]) -> tuple[int, ...]:
+        if min(clients) < 1:
+            raise ValueError(f"a point of {min(clients)} clients cannot be measured; they begin at 1")
+        return tuple(sorted(set(clients)))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ScalingOptions:
+        if self.most < self.clients[-1]:
+            raise ValueError(f"the servers are set up for {self.most} clients, but {self.clients[-1]} are to be measured")
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) < len(names) or len(names) == 1:
+            raise ValueError(f"variants are two or more with names of their own, not {', '.join(names)}")
+        return self
+
+    def servers(self) -> Mapping[str, DatabaseOptions]:
+        """Options by variant; of a run without variants its own, under an empty name."""
+        return {variant.name: variant.options for variant in self.variants} or {"": self}
+
+
+def scripts_of(options: DatabaseOptions) -> str:
+    """The load in words: ``select-only``, or the files' names."""
+    return ", ".join(script.source.removeprefix("builtin:").rpartition("/")[2] for script in options.scripts)
+
+
+def plural(clients: float) -> str:
+    """``1 client``, ``8 clients``."""
+    return f"{clients:g} client{'' if clients == 1 else 's'}"
+
+
+def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
+    """Numbers of clients for so many cores: 1, 2, 4 … up to a quarter of the cores, then SHARES of them.
+
+    Args:
+        cores: those that the server has.
+        limit: the largest number that memory allows; numbers beyond it fall away and it becomes one itself.
+    """
+    wanted = {1, *(max(1, math.floor(share * cores + 0.5)) for share in SHARES)}
+    doubled = 2
+    while doubled < cores / 4:
+        wanted.add(doubled)
+        doubled *= 2
+    if limit is not None and max(wanted) > limit:
+        wanted = {n for n in wanted if n < limit} | {max(1, limit)}
+    return tuple(sorted(wanted))

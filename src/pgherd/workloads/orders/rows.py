@@ -1,0 +1,318 @@
+"""The initial population, as blocks of rows for binary COPY. Everything follows from (seed, warehouse, table).
+
+Counts, ranges and distributions are those of the TPC-C description, clause 4.3.3.1; docs/orders.md lists what differs.
+NumPy is imported when rows are made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pgherd.workloads.binary_copy import Layout, Letters, Rows, decimal, instant, integer, layout, null, text
+from pgherd.workloads.orders.names import NAMES_BY_NUMBER, draw_load_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ITEMS = 100_000
+DISTRICTS = 10
+CUSTOMERS = 3_000
+"""Of a district; it has as many orders to begin with."""
+DELIVERED = 2_100
+"""Of a district's orders, the first ones; the others are new."""
+
+_CHUNK = 5_000  # rows: a block then fits into a processor's cache, or nearly
+_FULL_NAME = 24  # letters of first and last name together
+_TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
+
+_ADDRESS = (("street_1", 15), ("street_2", 15), ("city", 15), ("state", 2), ("zip", 9))
+
+
+def _address(prefix: str) -> list[Any]:
+    return [text(f"{prefix}_{name}", size) for name, size in _ADDRESS]
+
+
+WAREHOUSE = layout([integer("w_id"), decimal("w_ytd", 2), decimal("w_tax", 4), text("w_name", 8), *_address("w")])
+DISTRICT = layout(
+    [
+        integer("d_w_id"),
+        integer("d_id"),
+        integer("d_next_o_id"),
+        decimal("d_ytd", 2),
+        decimal("d_tax", 4),
+        text("d_name", 8),
+        *_address("d"),
+    ]
+)
+HISTORY = layout(
+    [instant("h_date"), *map(integer, ("h_c_id", "h_c_d_id", "h_c_w_id", "h_d_id", "h_w_id")), decimal("h_amount", 2), text("h_data", 18)]
+)
+NEW_ORDER = layout([*map(integer, ("no_w_id", "no_d_id", "no_o_id"))])
+_ORDERS = [instant("o_entry_d"), *map(integer, ("o_w_id", "o_d_id", "o_id", "o_c_id", "o_ol_cnt", "o_all_local"))]
+ORDERS = {True: layout([*_ORDERS, integer("o_carrier_id")]), False: layout([*_ORDERS, null("o_carrier_id")])}
+_LINES = [
+    *map(integer, ("ol_w_id", "ol_d_id", "ol_o_id", "ol_number", "ol_i_id", "ol_supply_w_id", "ol_quantity")),
+    decimal("ol_amount", 2),
+    text("ol_dist_info", 24),
+]
+ORDER_LINE = {True: layout([*_LINES, instant("ol_delivery_d")]), False: layout([*_LINES, null("ol_delivery_d")])}
+ITEM = layout([integer("i_id"), integer("i_im_id"), decimal("i_price", 2), text("i_name", 19), text("i_data", 38)])
+STOCK = layout(
+    [
+        *map(integer, ("s_w_id", "s_i_id", "s_quantity", "s_ytd", "s_order_cnt", "s_remote_cnt")),
+        *(text(f"s_dist_{number:02d}", 24) for number in range(1, DISTRICTS + 1)),
+        text("s_data", 38),
+    ]
+)
+
+
+def _customer(last: int) -> Layout:
+    """A customer whose last name has so many letters. First and last name have 24 together, so that all customers are of
+    one size however long their names are: a last name has 9 to 15 letters, a first name may have 8 to 16."""
+    return layout(
+        [
+            text("c_last", last),
+            text("c_first", _FULL_NAME - last),
+            instant("c_since"),
+            *map(integer, ("c_w_id", "c_d_id", "c_id", "c_payment_cnt", "c_delivery_cnt")),
+            decimal("c_credit_lim", 2),
+            decimal("c_discount", 4),
+            decimal("c_balance", 2),
+            decimal("c_ytd_payment", 2),
+            text("c_middle", 2),
+            *_address("c"),
+            text("c_phone", 16),
+            text("c_credit", 2),
+            text("c_data", 400),
+        ]
+    )
+
+
+CUSTOMER = {last: _customer(last) for last in range(9, 16)}
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is loaded: ``seed`` decides all that is random, ``instant`` (microseconds since PostgreSQL's epoch) all dates."""
+
+    seed: int
+    instant: int
+    _drawn: list[Letters] = field(default_factory=list, compare=False, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, compare=False, repr=False)
+
+    def _letters(self) -> Letters:
+        import numpy as np
+
+        with self._lock:  # several threads fill tables
+            if not self._drawn:
+                self._drawn.append(Letters(np.random.Generator(np.random.SFC64(self.seed))))
+        return self._drawn[0]
+
+    def _random(self, table: str, w: int) -> np.random.Generator:
+        import numpy as np
+
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence((self.seed, w, _TABLES.index(table)))))
+
+    def items(self) -> Iterator[Rows]:
+        """All items."""
+        random = self._random("item", 0)
+        for first, count in _chunks(ITEMS):
+            rows = ITEM.rows(count, self._letters(), random).set(
+                i_id=_from(first, count), i_im_id=_between(random, 1, 10_000, count), i_price=_between(random, 100, 10_000, count)
+            )
+            _mark_original(rows, "i_data", random)
+            yield rows
+
+    def warehouse(self, w: int) -> Iterator[Rows]:
+        """The warehouse itself."""
+        random = self._random("warehouse", w)
+        rows = WAREHOUSE.rows(1, self._letters(), random).set(w_id=w, w_ytd=30_000_000, w_tax=_between(random, 0, 2_000, 1))
+        yield rows.set(w_zip=_zips(random, 1))
+
+    def districts(self, w: int) -> Iterator[Rows]:
+        """Its districts."""
+        random = self._random("district", w)
+        rows = DISTRICT.rows(DISTRICTS, self._letters(), random).set(
+            d_w_id=w,
+            d_id=_from(1, DISTRICTS),
+            d_next_o_id=CUSTOMERS + 1,
+            d_ytd=3_000_000,
+            d_tax=_between(random, 0, 2_000, DISTRICTS),
+            d_zip=_zips(random, DISTRICTS),
+        )
+        yield rows
+
+    def customers(self, w: int) -> Iterator[Rows]:
+        """Its customers, a block for each district."""
+        import numpy as np
+
+        random = self._random("customer", w)
+        names = np.array([name.encode() for name in NAMES_BY_NUMBER])
+        sizes = np.array([len(name) for name in NAMES_BY_NUMBER])
+        ids = _from(1, CUSTOMERS)
+        for d in range(1, DISTRICTS + 1):
+            # The first thousand have each name once.
+            numbers = np.where(ids <= len(names), ids - 1, draw_load_name(random, CUSTOMERS))
+            rows = CUSTOMER[9].rows(CUSTOMERS, self._letters(), random)
+            rows.set(
+                c_since=self.instant,
+                c_w_id=w,
+                c_d_id=d,
+                c_id=ids,
+                c_payment_cnt=1,
+                c_delivery_cnt=0,
+                c_credit_lim=5_000_000,
+                c_discount=_between(random, 0, 5_000, CUSTOMERS),
+                c_balance=-1_000,
+                c_ytd_payment=1_000,
+                c_middle=b"OE",
+                c_zip=_zips(random, CUSTOMERS),
+                c_phone=_digits(random, CUSTOMERS, 16),
+                c_credit=np.where(random.random(CUSTOMERS) < 0.1, b"BC", b"GC"),
+            )
+            for size, other in CUSTOMER.items():
+                # The same rows with the border between last and first name moved; the letters behind it are random already.
+                chosen = sizes[numbers] == size
+                moved = rows.block.view(other.dtype())
+                moved["c_last.length"][chosen] = size
+                moved["c_last"][chosen] = names[numbers[chosen]]
+                moved["c_first.length"][chosen] = _FULL_NAME - size
+                moved["c_first"][chosen] = _letters(random, int(chosen.sum()), _FULL_NAME - size)
+            yield rows
+
+    def history(self, w: int) -> Iterator[Rows]:
+        """A payment of each customer."""
+        random = self._random("history", w)
+        for d in range(1, DISTRICTS + 1):
+            yield HISTORY.rows(CUSTOMERS, self._letters(), random).set(
+                h_date=self.instant, h_c_id=_from(1, CUSTOMERS), h_c_d_id=d, h_c_w_id=w, h_d_id=d, h_w_id=w, h_amount=1_000
+            )
+
+    def stock(self, w: int) -> Iterator[Rows]:
+        """Its stock of every item."""
+        random = self._random("stock", w)
+        for first, count in _chunks(ITEMS):
+            rows = STOCK.rows(count, self._letters(), random).set(
+                s_w_id=w, s_i_id=_from(first, count), s_quantity=_between(random, 10, 100, count), s_ytd=0, s_order_cnt=0, s_remote_cnt=0
+            )
+            _mark_original(rows, "s_data", random)
+            yield rows
+
+    def new_orders(self, w: int) -> Iterator[Rows]:
+        """The orders that are not delivered."""
+        random = self._random("new_order", w)
+        for d in range(1, DISTRICTS + 1):
+            count = CUSTOMERS - DELIVERED
+            yield NEW_ORDER.rows(count, self._letters(), random).set(no_w_id=w, no_d_id=d, no_o_id=_from(DELIVERED + 1, count))
+
+    def orders(self, w: int) -> Iterator[Rows]:
+        """Its orders, one of each customer in random order."""
+        lines = self._lines(w)
+        random = self._random("orders", w)
+        for d in range(DISTRICTS):
+            customers = random.permutation(_from(1, CUSTOMERS))
+            for delivered, span in _by_delivery():
+                count = span.stop - span.start
+                rows = (
+                    ORDERS[delivered]
+                    .rows(count, self._letters(), random)
+                    .set(
+                        o_entry_d=self.instant,
+                        o_w_id=w,
+                        o_d_id=d + 1,
+                        o_id=_from(span.start + 1, count),
+                        o_c_id=customers[span],
+                        o_ol_cnt=lines[d][span],
+                        o_all_local=1,
+                    )
+                )
+                yield rows.set(o_carrier_id=_between(random, 1, 10, count)) if delivered else rows
+
+    def order_lines(self, w: int) -> Iterator[Rows]:
+        """The lines of its orders."""
+        import numpy as np
+
+        lines = self._lines(w)
+        random = self._random("order_line", w)
+        for d in range(DISTRICTS):
+            for delivered, span in _by_delivery():
+                counts = lines[d][span]
+                count = int(counts.sum())
+                starts = np.repeat(np.cumsum(counts) - counts, counts)
+                rows = (
+                    ORDER_LINE[delivered]
+                    .rows(count, self._letters(), random)
+                    .set(
+                        ol_w_id=w,
+                        ol_d_id=d + 1,
+                        ol_o_id=np.repeat(_from(span.start + 1, len(counts)), counts),
+                        ol_number=np.arange(1, count + 1) - starts,
+                        ol_i_id=_between(random, 1, ITEMS, count),
+                        ol_supply_w_id=w,
+                        ol_quantity=5,
+                        ol_amount=0 if delivered else _between(random, 1, 999_999, count),
+                    )
+                )
+                yield rows.set(ol_delivery_d=self.instant) if delivered else rows
+
+    def _lines(self, w: int) -> Any:
+        """How many lines each order of each district has."""
+        return _between(self._random("warehouse", w + 1_000_000_000), 5, 15, DISTRICTS * CUSTOMERS).reshape(DISTRICTS, CUSTOMERS)
+
+
+def _chunks(count: int) -> Iterator[tuple[int, int]]:
+    """(first number, how many) of blocks that make up 1 to ``count``."""
+    for start in range(0, count, _CHUNK):
+        yield start + 1, min(_CHUNK, count - start)
+
+
+def _by_delivery() -> tuple[tuple[bool, slice], ...]:
+    return (True, slice(0, DELIVERED)), (False, slice(DELIVERED, CUSTOMERS))
+
+
+def _from(first: int, count: int) -> Any:
+    import numpy as np
+
+    return np.arange(first, first + count, dtype=np.int32)
+
+
+def _between(random: np.random.Generator, low: int, high: int, count: int) -> Any:
+    import numpy as np
+
+    return random.integers(low, high, size=count, dtype=np.int32, endpoint=True)
+
+
+def _letters(random: np.random.Generator, count: int, size: int) -> Any:
+    import numpy as np
+
+    return random.integers(ord("a"), ord("z"), size=count * size, dtype=np.uint8, endpoint=True).view(f"S{size}")
+
+
+def _digits(random: np.random.Generator, count: int, size: int) -> Any:
+    import numpy as np
+
+    return random.integers(ord("0"), ord("9"), size=count * size, dtype=np.uint8, endpoint=True).view(f"S{size}")
+
+
+def _zips(random: np.random.Generator, count: int) -> Any:
+    """Four random digits and 11111."""
+    import numpy as np
+
+    zips = np.full((count, 9), ord("1"), dtype=np.uint8)
+    zips[:, :4] = random.integers(ord("0"), ord("9"), size=(count, 4), dtype=np.uint8, endpoint=True)
+    return zips.reshape(-1).view("S9")
+
+
+def _mark_original(rows: Rows, column: str, random: np.random.Generator) -> None:
+    """Write ORIGINAL into a tenth of the rows, at any place of the column."""
+    import numpy as np
+
+    word = np.frombuffer(b"ORIGINAL", dtype=np.uint8)
+    chosen = np.flatnonzero(random.random(len(rows.block)) < 0.1)
+    kind, begin = rows.block.dtype.fields[column][:2]
+    begins = chosen * rows.block.dtype.itemsize + begin + random.integers(0, kind.itemsize - len(word), size=len(chosen), endpoint=True)
+    letters = rows.block.view("u1")
+    letters[begins[:, None] + np.arange(len(word))] = word

@@ -1,0 +1,14 @@
+-- One row to a page: a row takes about a tenth of its page, and the fill factor sends the next row to the next page. What
+-- is left free takes the row's later versions, so that updates touch no index and the table does not grow.
+-- The variable scale is the table's size in MiB; a MiB holds 128 pages of 8 kB.
+CREATE TABLE block (
+    id integer NOT NULL,
+    updates integer NOT NULL,
+    filler varchar(672) NOT NULL
+) WITH (fillfactor = 10);
+ALTER TABLE block ALTER filler SET STATISTICS 0;
+ALTER TABLE block ALTER filler SET STORAGE PLAIN;
+INSERT INTO block
+SELECT n, 0, (SELECT string_agg(md5(n::text || '.' || part::text), '') FROM generate_series(1, 21) AS part)
+FROM generate_series(1, :scale * 128) AS n;
+ALTER TABLE block ADD PRIMARY KEY (id);

@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from pgherd.cli.compare import command
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+from pgherd.studies.compare.request import CompareRequest
+
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "scenarios"}
+_SCENARIO_ONLY = {"arms", "repeats"}
+
+
+def test_the_command_line_and_the_scenario_know_the_same_options():
+    assert {parameter.name for parameter in command.params} - _VERB_ONLY == set(CompareRequest.model_fields) - _SCENARIO_ONLY
+
+
+def test_every_option_says_what_it_does():
+    assert all(parameter.help for parameter in command.params if parameter.param_type_name == "option")
+    assert not any("{" in (getattr(parameter, "help", "") or "") for parameter in command.params)
+
+
+def test_a_command_line_becomes_a_scenario(tmp_path):
+    file = tmp_path / "s.yaml"
+    words = ["--variant", "a:jit=off", "--variant", 'b:search_path="x,y"', "--precision", "1%", "--scale", "2"]
+    assert run(["compare", *words, "--write-scenario", str(file)]) == 0
+    scenario = read_scenario(file)
+    assert scenario.study == "compare"
+    assert scenario.options == {"variant": ["a:jit=off", 'b:search_path="x,y"'], "precision": "1%", "scale": 2}
+
+
+def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
+    for name in ("one", "two words"):
+        assert run(["sizes", "--scales", str(len(name)), "--write-scenario", str(tmp_path / f"{name}.yaml")]) == 0
+    both = tmp_path / "both.yaml"
+    assert run(["compare", str(tmp_path / "one.yaml"), str(tmp_path / "two words.yaml"), "--write-scenario", str(both)]) == 0
+    assert read_scenario(both).options == {
+        "arms": [
+            {"name": "one", "study": "sizes", "options": {"scales": [3]}},
+            {"name": "two-words", "study": "sizes", "options": {"scales": [9]}},
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "there is nothing to compare; name variants"),
+        (["--variant", "a", "--precision", "two"], "'precision': value error, a share is written as 2% or 0.02"),
+        (["missing.yaml"], "missing.yaml: No such file"),
+        (["--variant", ":jit=off"], "the name is missing"),
+        (["--repeats", "3"], "No such option"),
+    ],
+)
+def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
+    assert run(["compare", *words, "--runs", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr()
+    assert message.lower() in said.err.lower() and "Traceback" not in said.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_the_plan_is_a_document(capsys):
+    assert run(["compare", "--variant", "simple:protocol=simple", "--host-memory", "2GB", "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["study"] == "compare" and len(document["trials"]) == 3 < document["worst_case_trials"]
+    assert {trial["point"]["variant"] for trial in document["trials"]} == {"base", "base again", "simple"}

@@ -1,0 +1,405 @@
+"""The control law of pg_balloon: what it decides of one view, and what many servers that obey it do together.
+
+The simulation is a plain one: pages touched at random in a working set, a pool, one memory for all, and swapping of the
+pages touched least once that is full. It is no model of a machine's speed; it shows whether the law settles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+STAY, GIVE, TAKE, CLEAN = range(4)
+CALM, EMPTY, FLOOR, PINNED, IDLE, SWAPPED, EXHAUSTED, NEED, NO_MEMORY, HELD, TIDY, BOTTOM = range(12)
+BLOCK = 8192
+MB = 1024 * 1024
+RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class View(ctypes.Structure):
+    _fields_ = [
+        ("dt", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block")),
+        *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "miss_cost", "dirty")),
+        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable")),
+        *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
+    ]
+
+
+class Tuning(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("reserve_low", "reserve_high", "yield_rate", "growth_rate", "clean_rate")]
+
+
+class Mind(ctypes.Structure):
+    _fields_ = [
+        *((n, ctypes.c_double) for n in ("pressed", "need", "needed", "hold", "exhausted", "quiet", "refaults", "since_given", "patience")),
+        ("gave", ctypes.c_bool),
+    ]
+
+
+class Verdict(ctypes.Structure):
+    _fields_ = [
+        ("act", ctypes.c_int),
+        ("why", ctypes.c_int),
+        ("buffers", ctypes.c_int64),
+        ("write", ctypes.c_bool),
+        ("prefetch", ctypes.c_bool),
+    ]
+
+
+Law = Callable[[Tuning, View, Mind], Verdict]
+
+
+@pytest.fixture(scope="session")
+def law(pure: ctypes.CDLL) -> Law:
+    pure.balloon_law.restype = None
+    pure.balloon_law.argtypes = [ctypes.POINTER(kind) for kind in (Tuning, View, Mind, Verdict)]
+
+    def ask(tuning: Tuning, view: View, mind: Mind) -> Verdict:
+        verdict = Verdict()
+        pure.balloon_law(tuning, view, mind, verdict)
+        return verdict
+
+    return ask
+
+
+def tuning_for(limit: int, low: float = 0.03, high: float = 0.08) -> Tuning:
+    return Tuning(int(limit * low), int(limit * high), 2048 * MB, 1024 * MB, 16 * MB)
+
+
+def view(**different: float) -> View:
+    """A server of 1 GB on a machine of 2 GB with half of it available, its pool full and half of it idle, at peace."""
+    pool = 1024 * MB // BLOCK
+    usual: dict[str, float] = {
+        "dt": 0.1, "pool": pool, "floor": pool // 16, "ceiling": pool * 9 // 10, "block": BLOCK, "hot": 0.5, "miss_cost": -1,
+        "limit": 2048 * MB, "available": 1024 * MB, "reachable": 1024 * MB, "stall": -1,
+    }  # fmt: skip
+    return View(
+        **{name: int(value) if dict(View._fields_)[name] is ctypes.c_int64 else value for name, value in (usual | different).items()}
+    )
+
+
+def repeated(law: Law, one: View, ticks: int = 20) -> Verdict:
+    """What it says after so many ticks of the same view."""
+    mind = Mind()
+    for _ in range(ticks):
+        verdict = law(tuning_for(2048 * MB), one, mind)
+    return verdict
+
+
+def test_nothing_to_do_at_peace(law):
+    verdict = repeated(law, view())
+    assert (verdict.act, verdict.why) == (STAY, CALM)
+
+
+def test_idle_memory_is_offered_before_anything_is_swapped(law):
+    verdict = repeated(law, view(available=100 * MB, swapping=0, refaults=0))
+    assert (verdict.act, verdict.why) == (GIVE, IDLE)
+    assert 0 < verdict.buffers * BLOCK <= (0.08 * 2048 - 100) * MB + 256 * BLOCK, "not much more than is missing"
+    assert verdict.write, "after two seconds also dirty pages"
+    first = next(v for v in _ticks(law, view(available=100 * MB)) if v.act == GIVE)
+    assert not _ticks(law, view(available=100 * MB))[0].act
+    assert first.buffers <= verdict.buffers
+
+
+def _ticks(law: Law, one: View, ticks: int = 20) -> list[Verdict]:
+    mind = Mind()
+    return [law(tuning_for(2048 * MB), one, mind) for _ in range(ticks)]
+
+
+def test_a_hot_pool_gives_nothing_while_it_is_not_swapped(law):
+    assert repeated(law, view(available=40 * MB, hot=1.0)).act == STAY
+
+
+def test_a_busy_pool_that_is_swapped_gives_a_little(law):
+    verdicts = _ticks(law, view(available=10 * MB, hot=1.0, refaults=5000, own_refaults=5000))
+    assert {(v.act, v.why) for v in verdicts} == {(GIVE, SWAPPED)}
+    assert verdicts[0].buffers <= 5000 * 0.1, "at first fewer than came back from swap"
+    assert all(v.buffers <= view().pool / 8 for v in verdicts)
+
+
+def test_a_busy_pool_gives_slowly_when_nothing_is_left(law):
+    verdicts = _ticks(law, view(available=10 * MB, hot=1.0), ticks=60)
+    given = [v for v in verdicts if v.act == GIVE]
+    assert {v.why for v in given} == {EXHAUSTED} and not any(v.act == GIVE for v in verdicts[:19])
+    assert 3 <= len(given) <= 5, "once a second, after two seconds"
+    assert all(v.buffers <= view().pool / 64 + 1 for v in given)
+
+
+def test_need_takes_memory_back_and_stops_at_the_reserve(law):
+    half = view().pool // 2
+    needy = {"ballooned": half, "unused": 0, "misses": 5000, "miss_cost": 2e-4, "hot": 1.0}
+    assert (repeated(law, view(**needy)).act, repeated(law, view(**needy)).why) == (TAKE, NEED)
+    assert repeated(law, view(**needy)).prefetch
+    poor = repeated(law, view(**needy, available=66 * MB, reachable=66 * MB))
+    assert poor.act == TAKE and poor.buffers * BLOCK <= 2.3 * MB, "half of what is above the reserve"
+    none = repeated(law, view(**needy, available=60 * MB, reachable=60 * MB))
+    assert (none.act, none.why) == (STAY, NO_MEMORY)
+
+
+def test_growth_follows_what_a_miss_costs(law):
+    half = view().pool // 2
+    cheap = repeated(law, view(ballooned=half, misses=1000, miss_cost=6e-6, hot=1.0))
+    dear = repeated(law, view(ballooned=half, misses=1000, miss_cost=5e-4, hot=1.0))
+    assert cheap.act == STAY, "pages that the operating system has anyway are not worth memory"
+    assert dear.act == TAKE
+    stalled = repeated(law, view(ballooned=half, misses=100, stall=0.8, hot=1.0))
+    assert stalled.act == TAKE, "unknown cost: by the waiting"
+
+
+def test_an_unused_buffer_is_no_need(law):
+    half = view().pool // 2
+    assert repeated(law, view(ballooned=half, unused=half // 4, misses=5000, miss_cost=1e-3)).act == STAY
+
+
+def test_an_empty_pool_is_left_alone(law):
+    pool = view().pool
+    verdict = repeated(law, view(unused=pool * 99 // 100, available=MB, refaults=1e5, swapping=1e9, hot=0.0))
+    assert (verdict.act, verdict.why) == (STAY, EMPTY)
+
+
+def test_the_bands_overlap(law):
+    """Between the two reserves a needy server still grows while an idle one already gives."""
+    between = {"available": 100 * MB, "reachable": 100 * MB}
+    assert repeated(law, view(**between)).act == GIVE
+    assert repeated(law, view(**between, ballooned=view().pool // 2, misses=5000, miss_cost=2e-4, hot=1.0)).act == TAKE
+
+
+def test_too_many_pins_bring_buffers_back(law):
+    verdict = repeated(law, view(ballooned=view().pool // 2, pinned=0.7, available=MB))
+    assert (verdict.act, verdict.why) == (TAKE, PINNED)
+
+
+def test_dirty_pages_of_an_idle_pool_are_written_ahead(law):
+    verdict = repeated(law, view(dirty=0.3), ticks=40)
+    assert (verdict.act, verdict.why) == (CLEAN, TIDY)
+    assert verdict.buffers * BLOCK <= 16 * MB * 0.1
+
+
+pages = st.integers(0, 10**7)
+shares = st.floats(0, 1)
+rates = st.floats(0, 1e9)
+
+
+@RELAXED
+@given(data=st.data())
+def test_no_view_makes_it_break_its_bounds(law, data):
+    """Whatever it sees, it moves no more than there is, never beyond floor or ceiling, and says why."""
+    mind = Mind()
+    tuning = tuning_for(data.draw(st.integers(MB, 2**40)), *sorted((data.draw(shares), data.draw(shares))))
+    for _ in range(5):
+        pool = data.draw(st.integers(16, 10**8))
+        ballooned = data.draw(st.integers(0, pool))
+        seen = View(
+            dt=data.draw(st.floats(1e-3, 100)), pool=pool, ballooned=ballooned, unused=data.draw(st.integers(0, pool)),
+            floor=data.draw(st.integers(0, pool)), ceiling=data.draw(st.integers(0, pool)), block=BLOCK, hot=data.draw(shares),
+            pinned=data.draw(shares), misses=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)), dirty=data.draw(shares),
+            limit=data.draw(st.integers(0, 2**50)), available=data.draw(st.integers(-(2**40), 2**50)),
+            reachable=data.draw(st.integers(-(2**40), 2**50)), refaults=data.draw(rates), own_refaults=data.draw(rates),
+            swapping=data.draw(rates), stall=data.draw(st.floats(-1, 1)),
+        )  # fmt: skip
+        verdict = law(tuning, seen, mind)
+        assert verdict.buffers >= 0 and (verdict.act != STAY or verdict.buffers == 0)
+        if verdict.act == GIVE:
+            assert verdict.buffers <= pool - seen.floor - ballooned and verdict.buffers <= seen.ceiling - ballooned
+        if verdict.act == TAKE:
+            assert verdict.buffers <= ballooned
+        assert all(math.isfinite(getattr(mind, name)) for name, _ in Mind._fields_)
+
+
+# The simulation.
+
+
+@dataclass
+class Server:
+    """A pool of pages: those of the working set (hot), others (cold), unused ones, and the balloon."""
+
+    pool: int
+    floor: int
+    working_set: int
+    rate: float = 0.0  # touches per second that its clients would make without misses
+    hot: float = 0.0
+    cold: float = 0.0
+    ballooned: int = 0
+    misses: float = 0.0
+    refaults: float = 0.0
+    touched: float = 0.0  # share of used pages touched within five seconds
+    swapped: float = 0.0
+    moved: int = 0
+    mind: Mind = field(default_factory=Mind)
+
+    @property
+    def used(self) -> float:
+        return self.hot + self.cold
+
+    @property
+    def unused(self) -> float:
+        return self.pool - self.ballooned - self.used
+
+    def fill(self) -> None:
+        self.hot = min(self.working_set, self.pool)
+        self.cold = self.pool - self.hot
+
+    @property
+    def missing(self) -> float:
+        return 1 - self.hot / self.working_set
+
+    @property
+    def away(self) -> float:
+        return min(1.0, self.swapped / self.used) if self.used else 0.0
+
+    def throughput(self, cost: float, clients: int = 4) -> float:
+        """Touches per second, when each one that misses, or finds its page in swap, makes one of the clients wait."""
+        return self.rate / (1 + self.rate * (self.missing + self.away) * cost / clients)
+
+    def work(self, dt: float, cost: float) -> None:
+        """Clients touch pages of the working set at random."""
+        rate, missing, away = self.throughput(cost), self.missing, self.away
+        self.misses, self.refaults = rate * missing, rate * away
+        new = min(self.misses * dt, self.working_set - self.hot)
+        unused = min(new, max(0.0, self.unused))
+        replaced = min(new - unused, self.cold)
+        self.hot += unused + replaced
+        self.cold -= replaced
+        within = 1 - math.exp(-rate * 5 / self.working_set)
+        self.touched = self.hot * within / self.used if self.used else 0.0
+
+    def obey(self, verdict: Verdict) -> None:
+        if verdict.act == TAKE:
+            self.ballooned -= verdict.buffers
+        elif verdict.act == GIVE:
+            left = float(verdict.buffers)
+            left -= min(left, max(0.0, self.unused))
+            cold = min(left, self.cold)
+            self.cold -= cold
+            self.hot = max(0.0, self.hot - (left - cold))
+            self.ballooned += verdict.buffers
+        if verdict.act in (GIVE, TAKE):
+            self.moved += verdict.buffers
+
+
+@dataclass
+class Machine:
+    """One memory for several servers, and for something else (``other``, in bytes)."""
+
+    law: Law
+    limit: int
+    servers: list[Server]
+    other: float = 0.0
+    cost: float = 2e-4
+    dt: float = 0.1
+    swapped: float = 0.0
+    most_swapped: float = 0.0
+
+    def run(self, seconds: float, each: Callable[[int], None] = lambda _: None) -> None:
+        for number in range(round(seconds / self.dt)):
+            self.tick()
+            each(number)
+
+    def tick(self) -> None:
+        for server in self.servers:
+            server.work(self.dt, self.cost)
+        total = sum(server.used for server in self.servers) * BLOCK + self.other
+        over = max(0.0, total - self.limit)
+        growth, self.swapped = max(0.0, over - self.swapped), over
+        self.most_swapped = max(self.most_swapped, over)
+        left = over / BLOCK
+        for server in sorted(self.servers, key=lambda one: one.rate * one.touched):  # what is touched least goes first
+            server.swapped = min(left, server.used)
+            left -= server.swapped
+        available = self.limit - total
+        refaults = sum(server.refaults for server in self.servers)
+        for server in self.servers:
+            seen = View(
+                dt=self.dt, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
+                ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, miss_cost=self.cost,
+                limit=self.limit, available=int(available), reachable=int(available), refaults=refaults,
+                own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
+            )  # fmt: skip
+            server.obey(self.law(tuning_for(self.limit), seen, server.mind))
+            assert server.pool - server.ballooned >= min(server.floor, server.pool)
+            assert 0 <= server.ballooned <= server.pool * 9 // 10
+
+
+def servers(count: int, pool: int, working_set: int) -> list[Server]:
+    made = [Server(pool // BLOCK, pool // BLOCK // 16, working_set // BLOCK) for _ in range(count)]
+    for one in made:
+        one.fill()
+    return made
+
+
+def test_two_with_opposite_rhythms_trade_memory(law):
+    """384 MB of pool each, 310 MB of data each, 460 MB for both: the busy one has what it needs within two seconds."""
+    pair = servers(2, 384 * MB, 310 * MB)
+    machine = Machine(law, 460 * MB, pair)
+    for phase in range(6):
+        busy, idle = pair[phase % 2], pair[1 - phase % 2]
+        busy.rate, idle.rate = 50_000, 20
+        machine.run(2)
+        assert busy.throughput(machine.cost) >= 0.5 * busy.rate, f"phase {phase}"
+        machine.run(6)
+        assert busy.hot >= 0.98 * busy.working_set, f"phase {phase}"
+        assert machine.swapped == 0
+
+
+def test_slowly_growing_pressure_never_becomes_swapping(law):
+    (idle,) = servers(1, 1024 * MB, 512 * MB)
+    idle.rate = 5
+    machine = Machine(law, 2048 * MB, [idle], other=700 * MB)
+
+    def grow(_: int) -> None:
+        machine.other = min(1800 * MB, machine.other + 20 * MB)
+
+    machine.run(12, grow)
+    assert machine.most_swapped == 0
+    assert idle.ballooned * BLOCK >= 500 * MB
+
+
+def test_nothing_moves_when_there_is_enough(law):
+    several = servers(4, 256 * MB, 200 * MB)
+    machine = Machine(law, 2048 * MB, several)
+    for one in several:
+        one.rate = 10_000
+    machine.run(30)
+    assert [one.moved for one in several] == [0, 0, 0, 0]
+
+
+def test_memory_that_comes_back_is_used_again(law):
+    (one,) = servers(1, 1024 * MB, 900 * MB)
+    one.rate = 5
+    machine = Machine(law, 1200 * MB, [one])
+    machine.other = 900 * MB
+    machine.run(10)
+    assert one.ballooned * BLOCK > 600 * MB
+    machine.other, one.rate = 0, 50_000
+    machine.run(10)
+    assert one.throughput(machine.cost) >= 0.5 * one.rate and one.hot >= 0.9 * one.working_set
+
+
+@RELAXED
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 12), short=st.floats(0.25, 1.2))
+def test_many_servers_settle_within_the_budget(law, seed, count, short):
+    """Any number of servers, sizes and rhythms: after ninety seconds they fit, none below its floor, and little moves any more."""
+    rng = random.Random(seed)
+    several = []
+    for _ in range(count):
+        pool = rng.randrange(64, 2048) * MB // BLOCK
+        one = Server(pool, pool // 16, max(1, int(pool * rng.uniform(0.05, 1.5))), rate=rng.choice([0, 5, 500, 5_000, 50_000]))
+        one.fill()
+        several.append(one)
+    everything = sum(one.pool for one in several)
+    machine = Machine(law, int(short * everything) * BLOCK, several, cost=rng.choice([1e-5, 1e-4, 1e-3]))
+    machine.run(90)
+    assert sum(one.used for one in several) * BLOCK <= machine.limit * 1.01
+    assert machine.swapped <= 0.01 * machine.limit
+    before = [one.moved for one in several]
+    machine.run(10)
+    moved = sum(one.moved - was for one, was in zip(several, before, strict=True))
+    assert moved <= 0.10 * everything, "in ten seconds of an unchanged load"

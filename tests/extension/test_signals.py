@@ -1,0 +1,254 @@
+"""The memory signals of pg_balloon, read from trees of captured files."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+AUTO, CGROUP2, CGROUP1, MACHINE = range(4)
+MB = 1024 * 1024
+LEVELS, PLACE = 12, 200
+
+V2_MOUNT = "30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+HYBRID_MOUNT = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
+
+
+class Level(ctypes.Structure):
+    _fields_ = [
+        ("place", ctypes.c_char * PLACE),
+        *((name, ctypes.c_int) for name in ("source", "fd_limit", "fd_high", "fd_usage", "fd_stat", "fd_swap")),
+    ]
+
+
+class Reader(ctypes.Structure):
+    _fields_ = [
+        ("source", ctypes.c_int),
+        ("nlevels", ctypes.c_int),
+        ("levels", Level * LEVELS),
+        *((name, ctypes.c_int) for name in ("fd_vmstat", "fd_memory_pressure", "fd_io_pressure")),
+    ]
+
+    def places(self) -> list[str]:
+        return [level.place.decode() for level in self.levels[: self.nlevels]]
+
+
+class Reading(ctypes.Structure):
+    _fields_ = [
+        ("tight", ctypes.c_int),
+        *((n, ctypes.c_int64) for n in ("limit", "available", "reachable", "refaults", "own_refaults", "swapped", "stalled")),
+    ]
+
+
+@pytest.fixture(scope="session")
+def c(pure: ctypes.CDLL) -> ctypes.CDLL:
+    text = ctypes.c_char_p
+    for name, result, arguments in (
+        ("signals_open", ctypes.c_bool, [ctypes.POINTER(Reader), text, ctypes.c_int]),
+        ("signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
+        ("signals_close", None, [ctypes.POINTER(Reader)]),
+        ("signals_field", ctypes.c_int64, [text, text]),
+        ("signals_limit", ctypes.c_int64, [text]),
+        ("signals_some_total", ctypes.c_int64, [text]),
+        ("signals_own_group", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
+        ("signals_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
+    ):
+        getattr(pure, name).restype, getattr(pure, name).argtypes = result, arguments
+    return pure
+
+
+class Tree:
+    """A root directory with the files that the kernel would show."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("proc/meminfo", (FIXTURES / "metrics/proc-meminfo").read_text())
+        self.write("proc/vmstat", (FIXTURES / "metrics/proc-vmstat").read_text())
+        self.write("proc/pressure/memory", (FIXTURES / "metrics/proc-pressure-memory").read_text())
+        self.write("proc/pressure/io", (FIXTURES / "metrics/proc-pressure-io").read_text())
+        self.write("proc/self/cgroup", "0::/\n")
+        self.write("proc/self/mountinfo", (FIXTURES / "host/kvm-guest/proc/self/mountinfo").read_text())
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def v2_group(self, directory: str, limit: str, used: int, high: str = "max", inactive: int = 0, active: int = 0, swap: int = 0) -> None:
+        stat = (FIXTURES / "metrics/v2-memory.stat").read_text()
+        lines = [line for line in stat.splitlines() if line.split()[0] not in ("inactive_file", "active_file")]
+        files = {
+            "memory.max": limit, "memory.high": high, "memory.current": str(used), "memory.swap.current": str(swap),
+            "memory.stat": "\n".join([*lines, f"inactive_file {inactive}", f"active_file {active}"]),
+            "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
+            "io.pressure": (FIXTURES / "metrics/v2-io.pressure").read_text(),
+        }  # fmt: skip
+        for name, text in files.items():
+            self.write(f"{directory}/{name}", f"{text}\n")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def read(c: ctypes.CDLL, tree: Tree, source: int = AUTO) -> tuple[Reader, Reading]:
+    reader, reading = Reader(), Reading()
+    assert c.signals_open(reader, str(tree.root).encode(), source)
+    try:
+        assert c.signals_read(reader, reading)
+    finally:
+        places = Reader.from_buffer_copy(reader)
+        c.signals_close(reader)
+    return places, reading
+
+
+def test_a_plain_machine(c, tree):
+    reader, reading = read(c, tree)
+    assert reader.source == MACHINE and reader.places() == ["machine"]
+    assert reading.limit == 24684096 * 1024 and reading.available == 23931980 * 1024 == reading.reachable
+    assert reading.refaults == 936685 and reading.own_refaults == 0 and reading.swapped == 0
+    assert reading.stalled >= 0
+
+
+def test_a_version_2_group_inside_another_one(c, tree):
+    tree.write("proc/self/cgroup", "0::/system.slice/pg.service\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/system.slice/pg.service", str(512 * MB), 300 * MB, inactive=20 * MB, active=30 * MB, swap=5 * MB)
+    tree.v2_group("/sys/fs/cgroup/system.slice", "max", 4000 * MB)
+    reader, reading = read(c, tree)
+    assert reader.source == CGROUP2
+    assert reader.places() == ["/sys/fs/cgroup/system.slice/pg.service", "/sys/fs/cgroup/system.slice", "machine"]
+    assert (reading.tight, reading.limit, reading.available) == (0, 512 * MB, 262 * MB)
+    assert (reading.own_refaults, reading.refaults, reading.swapped) == (17, 17 + 4242, 5 * MB)
+    assert reading.stalled == 1000 + 283
+
+
+def test_memory_high_is_a_limit_too(c, tree):
+    tree.write("proc/self/cgroup", "0::/pg\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB, high=str(400 * MB))
+    assert read(c, tree)[1].limit == 400 * MB
+
+
+def test_the_tightest_level_decides(c, tree):
+    """The parent has less to spare than its child; what the child may reach excludes its brothers' active page cache."""
+    tree.write("proc/self/cgroup", "0::/host/a\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/host/a", str(512 * MB), 200 * MB, active=10 * MB)
+    tree.v2_group("/sys/fs/cgroup/host", str(600 * MB), 580 * MB, inactive=5 * MB, active=40 * MB)
+    _, reading = read(c, tree)
+    assert (reading.tight, reading.limit, reading.available, reading.reachable) == (1, 600 * MB, 65 * MB, 35 * MB)
+
+
+def test_a_machine_can_be_tighter_than_its_group(c, tree):
+    meminfo = (FIXTURES / "metrics/proc-meminfo").read_text().replace("23931980", "100000").replace("974268", "974")
+    tree.write("proc/meminfo", meminfo)
+    tree.write("proc/self/cgroup", "0::/pg\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB)
+    reader, reading = read(c, tree)
+    assert reader.places()[reading.tight] == "machine" and reading.available == 100000 * 1024
+
+
+def test_a_container_sees_only_its_part_of_the_hierarchy(c, tree):
+    """Version 1 without a namespace of its own: /proc/self/cgroup has the host's path, the mount begins below it."""
+    tree.write("proc/self/cgroup", "4:cpu,memory:/docker/1234/pg\n0::/\n")
+    tree.write("proc/self/mountinfo", V1_MOUNT.replace("0:32 / /sys", "0:32 /docker/1234 /sys"))
+    stat = (FIXTURES / "metrics/v1-memory.stat").read_text()
+    for directory, limit in (("", "9223372036854771712"), ("/pg", str(10 * MB))):
+        tree.write(f"/sys/fs/cgroup/memory{directory}/memory.limit_in_bytes", f"{limit}\n")
+        tree.write(f"/sys/fs/cgroup/memory{directory}/memory.usage_in_bytes", (FIXTURES / "metrics/v1-memory.usage_in_bytes").read_text())
+        tree.write(f"/sys/fs/cgroup/memory{directory}/memory.stat", stat)
+    reader, reading = read(c, tree)
+    assert reader.source == CGROUP1 and reader.places() == ["/sys/fs/cgroup/memory/pg", "/sys/fs/cgroup/memory", "machine"]
+    assert (reading.limit, reading.available) == (10 * MB, 10 * MB - 1925120 + 131072 + 90112)
+    assert (reading.refaults, reading.own_refaults, reading.swapped) == (54, 0, 0)
+
+
+def test_a_hybrid_host_has_pressure_in_version_2(c, tree):
+    tree.write("proc/self/cgroup", "4:memory:/pg\n0::/there\n")
+    tree.write("proc/self/mountinfo", V1_MOUNT + HYBRID_MOUNT)
+    tree.write("/sys/fs/cgroup/memory/pg/memory.limit_in_bytes", "1000000000\n")
+    tree.write("/sys/fs/cgroup/memory/pg/memory.usage_in_bytes", "5\n")
+    tree.write("/sys/fs/cgroup/memory/pg/memory.stat", (FIXTURES / "metrics/v1-memory.stat").read_text())
+    tree.write("/sys/fs/cgroup/unified/there/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=41\n")
+    tree.write("/sys/fs/cgroup/unified/there/io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+    reader, reading = read(c, tree)
+    assert reader.source == CGROUP1 and reading.stalled == 42
+
+
+def test_a_source_can_be_asked_for(c, tree):
+    reader = Reader()
+    assert not c.signals_open(reader, str(tree.root).encode(), CGROUP2)
+    assert not c.signals_open(reader, str(tree.root).encode(), CGROUP1)
+    assert read(c, tree, MACHINE)[0].source == MACHINE
+
+
+def test_files_are_opened_once_and_closed(c, tree):
+    """What changes shows without opening again; a group that is gone is noticed; nothing stays open."""
+    tree.write("proc/self/cgroup", "0::/pg\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB)
+    before = len(os.listdir("/proc/self/fd"))
+    reader, reading = Reader(), Reading()
+    assert c.signals_open(reader, str(tree.root).encode(), AUTO)
+    opened = len(os.listdir("/proc/self/fd"))
+    for used in (300, 400):
+        tree.write("/sys/fs/cgroup/pg/memory.current", str(used * MB))
+        assert c.signals_read(reader, reading) and reading.available == (512 - used) * MB
+        assert len(os.listdir("/proc/self/fd")) == opened
+    tree.write("/sys/fs/cgroup/pg/memory.current", "")
+    assert not c.signals_read(reader, reading)
+    c.signals_close(reader)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_proc_there_is_nothing(c, tmp_path):
+    assert not c.signals_open(Reader(), str(tmp_path).encode(), AUTO)
+
+
+def test_this_machine(c):
+    """Whatever this is, it has memory, and some of it is used."""
+    if not Path("/proc/meminfo").exists():
+        pytest.skip("there is no /proc/meminfo")
+    reader, reading = Reader(), Reading()
+    assert c.signals_open(reader, b"", AUTO) and c.signals_read(reader, reading)
+    c.signals_close(reader)
+    assert 0 < reading.available <= reading.limit and reading.reachable <= reading.available
+
+
+def test_parsers(c):
+    assert c.signals_limit(b"max\n") == 2**63 - 1 == c.signals_limit(b"9223372036854771712\n")
+    assert c.signals_limit(b"1073741824\n") == 1 << 30
+    assert c.signals_field(b"file 1\ninactive_file 7\n", b"inactive_file") == 7
+    assert c.signals_field(b"inactive_file 7\nfile 1\n", b"file") == 1, "not the end of another key"
+    assert c.signals_field(b"MemFree:  12 kB\n", b"MemFree") == 12
+    assert c.signals_field(b"", b"x") == -1 == c.signals_field(b"xx 1", b"x")
+    assert c.signals_some_total(b"full avg10=0 total=3\n") == -1
+    path, within = ctypes.create_string_buffer(100), ctypes.create_string_buffer(100)
+    assert not c.signals_own_group(b"3:cpu,memory_hog:/x\n", 1, path, 100)
+    assert c.signals_own_group(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
+    assert not c.signals_own_group(b"0::/" + b"x" * 200, 2, path, 100), "too long"
+    assert c.signals_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
+    assert not c.signals_mount(V2_MOUNT.encode(), 1, path, within, 100)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.binary(max_size=300).map(lambda raw: raw.replace(b"\0", b"")))
+def test_no_text_breaks_a_parser(c, text):
+    path, within = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+    for version in (1, 2):
+        c.signals_own_group(text, version, path, 64)
+        c.signals_mount(text, version, path, within, 64)
+        c.signals_own_group(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
+        c.signals_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
+    c.signals_limit(text)
+    c.signals_field(text, b"a")
+    c.signals_some_total(text)

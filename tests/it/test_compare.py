@@ -1,0 +1,102 @@
+"""`pgherd compare` on real servers: blocks, what differs, resume in the middle of a block, bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+
+FINE = (0, 1)
+"""Exit codes of a run that came to its end: so few and short trials give grade C on a busy machine."""
+INTERRUPTED, BAD_USAGE = 130, 2
+QUICK = ("compare", "--scale", "1", "--seconds", "1s", "--ramp", "0s", "--host-memory", "1GB", "--no-report")
+CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
+"""What else runs on the host is no matter here, and no reason to run a block again."""
+BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
+
+
+def side(trial) -> str:
+    return trial["trial"]["point"]["variant"]
+
+
+def test_variants_differ_in_what_they_were_told_to(pgherd):
+    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--blocks", "2", "--json")
+    assert ended.code in FINE, ended
+    trials = pgherd.trials()
+    assert len(trials) >= 6 and not [trial["error"] for trial in trials if trial["error"]]
+    first = {side(trial): trial for trial in trials[:3]}
+    assert set(first) == {"whole", "whole again", "tiny"}
+    assert [trial["transition"] for trial in trials[1:3]] == ["1 restarted"] * 2, "all sides begin alike"
+    misses = {name: trial["phases"][0]["metrics"]["server:db01/pg"]["db.blks_read"] for name, trial in first.items()}
+    assert misses["tiny"] > 100 * max(misses["whole"], misses["whole again"], 1), "the server really had so few buffers"
+    document = json.loads(ended.out)
+    assert document["schema"] == "pgherd/compare/1" and document["study"] == "compare"
+    (difference,) = document["tables"]["differences"]
+    assert (difference["option"], difference["tiny"]) == ("shared_buffers", "128kB") and difference["whole"].endswith("MB")
+    row = document["tables"]["comparison"][0]
+    assert (row["variant"], row["metric"], row["primary"]) == ("tiny", "throughput", 1) and row["ratio"]["value"] > 0
+    assert {row["trial"] for row in document["tables"]["blocks"]} <= {trial["id"] for trial in trials}
+    shown = pgherd("show", "last")
+    assert shown.code == 0 and document["answer"][:40] in re.sub(r"\s+", " ", shown.out) and "throughput" in shown.out
+    assert "compare" in pgherd("runs").out
+    repeated = pgherd("show", "last", "1", "--commands")
+    assert repeated.code == 0 and "pgbench" in repeated.out
+
+
+def test_resumed_in_the_middle_of_a_block(pgherd):
+    process = pgherd.start(*QUICK, *CALM, "--variant", "simple:protocol=simple", "--blocks", "2", "--seed", "7")
+    pgherd.wait_until(lambda: pgherd.in_trial(5))
+    process.send_signal(signal.SIGINT)
+    ended = pgherd.end(process)
+    assert ended.code == INTERRUPTED and "Go on with: pgherd resume" in ended.err, ended
+    kept, before = pgherd.digests(), [trial["trial"] for trial in pgherd.trials()]
+    assert len(before) == 4
+    resumed = pgherd("resume", "last", "--no-report")
+    assert resumed.code in FINE, resumed
+    assert {name: pgherd.digests().get(name) for name in kept} == kept
+    trials = pgherd.trials()
+    assert [trial["trial"] for trial in trials[:4]] == before
+    blocks: dict[int, list[str]] = {}
+    for trial in trials:
+        blocks.setdefault(trial["trial"]["repeat"], []).append(side(trial))
+    assert all(sorted(sides) == ["base", "base again", "simple"] for sides in blocks.values()), blocks
+    assert pgherd.record()["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(("--variant", "a", "--variant", "b"), "variants 'a' and 'b' are identical", id="identical"),
+        pytest.param(("--variant", "a:work_mem=much"), 'variant \'a\': .*invalid value for parameter "work_mem": "much"', id="bad value"),
+        pytest.param(
+            ("--variant", "a:nonsense=1"), "variant 'a': .*unrecognized configuration parameter \"nonsense\"", id="no such setting"
+        ),
+        pytest.param(
+            ("--variant", "a:clientz=4"), "'clientz' is neither an option nor a setting's name .is clients meant", id="typing error"
+        ),
+        pytest.param((), "there is nothing to compare", id="nothing"),
+        pytest.param(("/nonexistent.yaml", "/nonexistent.yaml"), "/nonexistent.yaml: No such file", id="no scenario"),
+    ],
+)
+def test_bad_input(pgherd, words, said):
+    ended = pgherd(*QUICK, *words)
+    assert ended.code == BAD_USAGE, ended
+    assert re.search(said, ended.message), ended.message
+    assert not ended.out and not list(pgherd.runs.glob("*/run.json"))
+    pgherd.nothing_left()
+
+
+def test_scenarios_of_a_study_are_compared_by_its_own_readings(pgherd):
+    """Sizes need no load, and never differ by chance."""
+    pgherd.runs.mkdir()
+    files = []
+    for scale in (1, 2):
+        files.append(pgherd.runs / f"scale{scale}.yaml")
+        files[-1].write_text(f"study: sizes\noptions:\n  scales: [{scale}]\n")
+    ended = pgherd("compare", *map(str, files), "--blocks", "1", "--no-report", "--json")
+    assert ended.code in FINE, ended
+    document = json.loads(ended.out)
+    assert document["answer"]
+    assert {side(trial) for trial in pgherd.trials()} == {"scale1", "scale1 again", "scale2"}

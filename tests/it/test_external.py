@@ -1,0 +1,246 @@
+"""Somebody else's server, by DSN: it is loaded, looked at, and left exactly as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgherd.host.account import server_account
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.postgres import dsn, external, installations
+from pgherd.postgres.external import External
+from pgherd.postgres.initdb import initdb
+from pgherd.postgres.instance import Instance
+
+NODE = LocalNode()
+PASSWORD = "correct:horse\\battery staple"
+SETTINGS = {"autovacuum": "off", "fsync": "off", "max_connections": "30", "shared_buffers": "32MB", "work_mem": "5MB"}
+
+
+@dataclass
+class Theirs:
+    """The server of somebody else, who is a superuser on it; ``loader`` is whom they let in with a password."""
+
+    instance: Instance
+
+    @property
+    def host(self) -> str:
+        return self.instance.socket_dir
+
+    def dsn(self, user: str = "loader", database: str = "app", password: str | None = None) -> str:
+        words = f"host={self.host} user={user} dbname={database}"
+        return words if password is None else f"{words} password='{password.replace(chr(92), chr(92) * 2)}'"
+
+    def sql(self, statement: str, database: str = "app") -> list[tuple[object, ...]]:
+        with psycopg.connect(self.instance.conninfo(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def state(self) -> dict[str, object]:
+        """Everything that must not change: settings, databases, relations and their contents, files, and that nothing was written."""
+        return {
+            "settings": self.sql("SELECT name, setting, source FROM pg_settings WHERE name <> 'application_name' ORDER BY name"),
+            "databases": self.sql("SELECT oid, datname FROM pg_database ORDER BY oid"),
+            "roles": self.sql("SELECT oid, rolname, rolconfig FROM pg_roles ORDER BY oid"),
+            "relations": self.sql("SELECT oid, relname, relfilenode, relpages FROM pg_class ORDER BY oid"),
+            "rows": self.sql("SELECT count(*), sum(abalance) FROM pgbench_accounts"),
+            "transaction ids given": self.sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"),
+            "started": self.sql("SELECT pg_postmaster_start_time()::text, pg_conf_load_time()::text"),
+            "files": sorted(str(file) for name in ("base", "global") for file in Path(self.instance.data_dir, name).rglob("*")),
+            "configuration": Path(self.instance.data_dir, "postgresql.conf").read_text(),
+        }
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[Theirs]:
+    root = Path(tempfile.mkdtemp(prefix="theirs-", dir="/tmp"))
+    root.chmod(0o755)
+    account = server_account()
+    try:
+        usable = installations.reachable_copy(NODE, installations.choose(NODE), account, str(root))
+    except CapabilityError as error:
+        shutil.rmtree(root)
+        pytest.skip(str(error))
+    one = Instance(NODE, usable, str(root / "data"), str(root / "s"), account=account, name="theirs")
+    try:
+        initdb(NODE, usable, one.data_dir, account=account)
+        hba = "local all postgres trust\nlocal all free trust\nlocal all all scram-sha-256\n"
+        (Path(one.data_dir) / "pg_hba.conf").write_text(hba)
+        one.write_settings(SETTINGS)
+        one.start()
+        one.wait_ready()
+        found = Theirs(one)
+        found.sql(f"CREATE ROLE loader LOGIN PASSWORD '{PASSWORD}'", "postgres")
+        found.sql("CREATE ROLE free LOGIN", "postgres")
+        for name in ("app", "empty", "closed"):
+            found.sql(f"CREATE DATABASE {name} OWNER loader", "postgres")
+        found.sql("ALTER DATABASE closed SET default_transaction_read_only = on", "postgres")
+        for name in ("app", "closed"):
+            argv = [usable.tool("pgbench"), "-i", "-q", "-s", "1", "-h", found.host, "-U", "postgres", name]
+            made = NODE.run(Command(argv, user=account, env={"PGOPTIONS": "-c default_transaction_read_only=off -c role=loader"}))
+            assert made.code == 0, made.err
+        found.sql("CHECKPOINT")
+        yield found
+    finally:
+        one.disconnect(["app"])
+        one.stop("immediate", 10)
+        shutil.rmtree(root)
+
+
+def everything_below(*roots: Path) -> Iterator[tuple[Path, bytes]]:
+    for root in roots:
+        for file in root.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                with contextlib.suppress(OSError):
+                    yield file, file.read_bytes()
+
+
+def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
+    before = theirs.state()
+    asked = theirs.dsn(password=PASSWORD)
+    ended = pgherd.density("--points", "1", "--clients", "2", "--server", asked, "--json")
+    assert ended.code in (0, 1), ended
+    assert theirs.state() == before
+    trial = pgherd.trials()[0]
+    (phase,) = trial["phases"]
+    (target,) = phase["targets"]
+    assert target["throughput"] > 10 and target["failed"] == 0
+    (container,) = trial["trial"]["deployment"]["hosts"][0]["containers"]
+    assert container["runtime"] == "external" and container["servers"][0]["dsn"] == f"user=loader dbname=app host={theirs.host}"
+    assert container["servers"][0]["databases"][0]["scale"] == 1
+    assert phase["metrics"]["server:db001/pg" if "server:db001/pg" in phase["metrics"] else "server:db01/pg"]["db.xact_commit"] > 0
+    assert not any(entity.startswith("container:") for entity in phase["metrics"]), "its CPU is not seen, and ours is not taken for it"
+    verdicts = {verdict["check"]: verdict["result"] for verdict in trial["verdicts"]}
+    assert verdicts["cpu-bound"] == verdicts["foreign-cpu"] == verdicts["steal"] == "unknown"
+    record = pgherd.record()
+    assert record["settings"]["work_mem"] == "5MB" and record["settings"]["autovacuum"] == "off"
+    assert any("only read" in sentence for sentence in record["choices"])
+    assert "***" in " ".join(record["command"])
+    secret = PASSWORD[:13].encode()
+    for file, content in everything_below(pgherd.runs, pgherd.root / "state", pgherd.root / "cache"):
+        assert secret not in content and b"battery" not in content, file
+    assert "horse" not in ended.out + ended.err
+
+
+def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    (count,) = theirs.sql("SELECT count(*) FROM pgbench_history")[0]
+    refused = pgherd.density("--points", "1", "--server", theirs.dsn(), "--workload", "tpcb-like")
+    assert refused.code == 2 and "only read unless you allow more" in refused.message and "--allow-write" in refused.message
+    assert theirs.state() == before
+    ended = pgherd.density(
+        "--points", "1", "--clients", "2", "--server", theirs.dsn(), "--workload", "tpcb-like", "--allow-write", "--intent", "io-bound"
+    )
+    assert ended.code in (0, 1), ended
+    assert theirs.sql("SELECT count(*) FROM pgbench_history")[0][0] > count
+    after = theirs.state()
+    for same in ("settings", "databases", "roles", "started", "configuration"):
+        assert after[same] == before[same], same
+    assert [row[:2] for row in after["relations"]] == [row[:2] for row in before["relations"]], "only rows are written"
+
+
+def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_with_it(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    process = pgherd.start_density("--points", "1", "--repeats", "2", "--server", theirs.dsn(), "--seconds", "2s", "--budget", "60s")
+    pgherd.wait_until(lambda: pgherd.in_trial(2))
+    process.kill()
+    pgherd.end(process)
+    monkeypatch.delenv("PGPASSWORD")
+    without = pgherd("resume", str(pgherd.run), "--no-report")
+    assert without.code == 2 and "no connection" in without.message and "PGPASSWORD" in without.message, without
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    assert pgherd("resume", str(pgherd.run), "--no-report").code in (0, 1)
+    assert len(pgherd.trials()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--server", "host=/nonexistent dbname=app"), "no connection: .*/nonexistent.*check the DSN"),
+        (("--server", "postgresql://loader:s3cret@127.0.0.1:1/app"), "no connection: .*[Cc]onnection refused"),
+        (("--server", "not a dsn"), "this is not a DSN"),
+        (("--server", "{dsn}"), "no connection: .*password.*set PGPASSWORD"),
+        (("--server", "{free} dbname=nosuch"), 'no connection: .*database "nosuch" does not exist'),
+        (("--server", "{empty}"), "has no pgbench_accounts, pgbench_branches.*pgbench -i -s 10 "),
+        (("--server", "{free}"), "pgbench's tables cannot be read: permission denied"),
+        (("--server", "{closed}", "--workload", "tpcb-like", "--allow-write"), "takes no writes: default_transaction_read_only is on"),
+        (("--server", "{owner}", "--scale", "7"), "--scale is 7, but pgbench's tables .* have scale 1"),
+        (("--server", "{owner}", "--set", "work_mem=1MB"), "--set does not go with --server"),
+        (("--server", "{owner}", "--wal-dir", "/tmp"), "--wal-dir does not go with --server"),
+        (("--server", "{owner}", "--runtime", "process"), "--runtime does not go with --server"),
+        (("--server", "{owner}", "--memory", "1GB"), "--memory does not go with --server"),
+        (("--server", "{owner}", "--state", "fresh"), "--state fresh does not go with --server"),
+        (("--server", "{owner}", "--client-place", "inside"), "--client-place inside does not go with --server"),
+        (("--server", "{owner}", "--points", "1,2"), "density puts more and more databases on this host"),
+    ],
+)
+def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
+    known = {
+        "dsn": theirs.dsn(),
+        "free": theirs.dsn("free"),
+        "empty": theirs.dsn("postgres", "empty"),
+        "closed": theirs.dsn("postgres", "closed"),
+        "owner": theirs.dsn("postgres"),
+    }
+    points = () if "--points" in words else ("--points", "1")
+    ended = pgherd("density", "--no-report", *points, *(word.format(**known) for word in words))
+    assert ended.code == 2, ended
+    assert re.search(message, ended.message), ended
+    assert "s3cret" not in ended.err
+    assert not pgherd.runs.exists() or not os.listdir(pgherd.runs)
+
+
+def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    one = External(NODE, dsn.take(theirs.dsn()), name="a/pg", passfile=str(tmp_path / "passfile"))
+    try:
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            one.sql("CREATE TABLE mine ()")
+        assert PASSWORD.split(":")[0] not in one.conninfo() and (tmp_path / "passfile").stat().st_mode & 0o777 == 0o600
+        monkeypatch.delenv("PGPASSWORD")
+        one.disconnect()
+        assert one.answers, "by the password file alone"
+        at = one.address()
+        assert (at.host, at.user, at.database) == (theirs.host, "loader", "app")
+        assert at.environment["PGOPTIONS"] == external.READ_ONLY and at.environment["PGPASSFILE"] == str(tmp_path / "passfile")
+        assert "PGOPTIONS" not in one.address(writes=True).environment
+        assert PASSWORD not in json.dumps(dict(at.environment))
+        assert one.differing()["work_mem"] == "5MB"
+    finally:
+        one.disconnect()
+
+
+def test_options_of_the_user_stay(theirs, tmp_path):
+    asked = dsn.take(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
+    one = External(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"))
+    assert one.sql("SHOW statement_timeout") == [("7s",)] and one.sql("SHOW transaction_read_only") == [("on",)]
+    assert one.address(writes=True).environment["PGOPTIONS"] == "-c statement_timeout=7s"
+    assert not (tmp_path / "passfile").exists(), "no password, no file"
+    one.disconnect()
+
+
+def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
+    one = External(NODE, dsn.take(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
+    rows = [(name, "x", "", "configuration file", "x") for name in ("primary_conninfo", "archive_command", "app.api_key", "work_mem")]
+    monkeypatch.setattr(External, "sql", lambda self, statement, parameters=(): rows)
+    told = one.differing()
+    assert told == {"primary_conninfo": "(not shown)", "archive_command": "(not shown)", "app.api_key": "(not shown)", "work_mem": "x"}
+
+
+def test_an_unsupported_version_is_refused(theirs, monkeypatch):
+    monkeypatch.setattr(external, "SUPPORTED", range(40, 42))
+    with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):
+        external.look(dsn.take(theirs.dsn("postgres")))

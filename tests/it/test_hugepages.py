@@ -1,0 +1,132 @@
+"""Huge pages for real: reserved before servers start, seen to be used, and given back whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import holds, huge_pages
+from pgherd.node.local import LocalNode
+
+NODE = LocalNode()
+SMALL, LARGE = 2 * 2**20, 2**30
+FINE = (0, 1)
+"""Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
+BAD_USAGE, CANNOT = 2, 3
+QUICK = ("--scale", "5", "--seconds", "1s", "--ramp", "0s", "--blocks", "1", "--budget", "5s", "--no-report")
+
+
+def reserved() -> dict[int, int]:
+    return {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()}
+
+
+def state() -> tuple[dict[int, int], str | None]:
+    return reserved(), huge_pages.transparent(NODE)
+
+
+@pytest.fixture
+def host():
+    """The host's pages as they are, which they must be again after the test."""
+    if os.geteuid() != 0 or not huge_pages.may_reserve(NODE, SMALL):
+        pytest.skip("huge pages cannot be reserved here: that needs root and a kernel with pages of 2 MB")
+    if holds.LEDGER.exists():
+        pytest.skip("another run holds huge pages on this host")
+    before = state()
+    yield before
+    assert state() == before
+    assert not holds.LEDGER.exists()
+
+
+def kinds() -> str:
+    """Every kind that this host can give for a small server."""
+    pools = huge_pages.pools(NODE)
+    found = ["none", "2MB"]
+    if LARGE in pools and huge_pages.may_reserve(NODE, LARGE):
+        found.append("1GB")
+    try:
+        huge_pages.check_transparent(NODE, on=True)
+    except Exception:
+        return ",".join(found)
+    return ",".join([*found, "thp"])
+
+
+def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
+    ended = pgherd("hugepages", "--pages", kinds(), *QUICK, "--yes", "--json")
+    if ended.code == CANNOT and "were asked for, but the kernel gave" in ended.message:
+        pytest.skip(f"this host's memory is in pieces: {ended.message}")
+    assert ended.code in FINE, ended
+    trials = pgherd.trials()
+    assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none again"}
+    for trial in trials:
+        assert trial["error"] is None, trial["error"]
+        (verdict,) = [one for one in trial["verdicts"] if one["check"] == "huge-pages"]
+        assert verdict["result"] == "pass", verdict
+        seen = trial["phases"][0]["metrics"]["server:db01/pg"]
+        size = {"2MB": SMALL, "1GB": LARGE}.get(trial["trial"]["point"]["variant"])
+        if size:
+            assert seen["pages.size"] == size and seen["pages.reserved"] >= 64 * 2**20
+            assert trial["phases"][0]["metrics"]["host"]["memory.hugetlb"] >= seen["pages.reserved"]
+        else:
+            assert seen["pages.reserved"] == 0
+    document = json.loads(ended.out)
+    rows = {row["pages"]: row for row in document["tables"]["hugepages"]}
+    assert rows["none"]["backed"]["value"] < 0.1 < 0.9 < rows["2MB"]["backed"]["value"]
+    assert document["schema"] == "pgherd/hugepages/1"
+
+
+def test_killed_while_pages_are_reserved(pgherd, host):
+    process = pgherd.start("hugepages", "--pages", "2MB,none", *QUICK[:2], "--seconds", "60s", "--blocks", "1", "--yes", "--no-report")
+    pgherd.wait_until(lambda: process.poll() is not None or (reserved() != host[0] and pgherd.programs("pgbench")), 0.05)
+    process.send_signal(signal.SIGKILL)
+    ended = pgherd.end(process)
+    assert ended.code == -signal.SIGKILL, ended
+    assert reserved()[SMALL] > host[0][SMALL], "nobody is left to give them back"
+    cleaned = pgherd("clean")
+    assert cleaned.code == 0, cleaned
+    assert f"wrote {host[0][SMALL]} back to {huge_pages.pool_file(SMALL)}" in " ".join(cleaned.out.split())
+    assert state() == host
+    pgherd.nothing_left()
+
+
+def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
+    ended = pgherd.density("--points", "1,2", "--set", "huge_pages=on", "--yes")
+    assert ended.code in FINE, ended
+    verdicts = [one for trial in pgherd.trials() for one in trial["verdicts"] if one["check"] == "huge-pages"]
+    assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
+
+
+def test_without_a_terminal_a_change_of_the_host_wants_yes(pgherd, host):
+    ended = pgherd("hugepages", "--pages", "none,2MB", *QUICK)
+    assert ended.code == BAD_USAGE and "this changes the host: " in ended.message and "give --yes" in ended.message
+    assert not list(pgherd.runs.glob("*/run.json"))
+
+
+def test_a_dry_run_lists_the_change_and_makes_none(pgherd, host):
+    ended = pgherd("hugepages", "--pages", "none,2MB", *QUICK, "--dry-run", "--json")
+    assert ended.code == 0, ended
+    document = json.loads(ended.out)
+    assert any("huge pages of 2MB" in change for change in document["host_changes"]) and document["confirm"]
+    assert state() == host
+
+
+def test_pages_that_cannot_be_had(pgherd, host):
+    memory = huge_pages._available(NODE)
+    words = ("hugepages", "--pages", "none,2MB", "--runtime", "process", *QUICK, "--yes")
+    ended = pgherd(*words, "--set", f"shared_buffers={memory // 2**20}MB")
+    assert ended.code == CANNOT, ended
+    assert "huge pages of 2MB take" in ended.message and "of memory are available" in ended.message
+    assert not list(pgherd.runs.glob("*/run.json"))
+
+
+def test_an_ordinary_user_is_told_what_would_make_it_able(ordinary):
+    pools = huge_pages.pools(NODE)
+    if SMALL not in pools or pools[SMALL].spare >= 200:
+        pytest.skip("this kernel has no pages of 2 MB, or some stand free")
+    for words in ((), ("--pages", "none,2MB")):
+        ended = ordinary("hugepages", *words, *QUICK, "--yes")
+        assert ended.code == CANNOT, ended
+        assert "run pgherd as root" in ended.message and str(Path(huge_pages.pool_file(SMALL))) in ended.message

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pgherd.report.differences import differences, names, same
+
+
+def changed(record, **update):
+    return record.model_copy(update=update)
+
+
+def test_only_what_differs_is_listed_with_both_values(run8, synthetic):
+    record = run8[0]
+    other = changed(record, settings={**record.settings, "huge_pages": "on"}, postgres={"/x": "17.4"}, pgherd="0.2.0")
+    found = differences([("a", record), ("b", other)])
+    assert [row[0].text for row in found["settings"].rows] == ["huge_pages"]
+    assert [cell.text for cell in found["settings"].rows[0]] == ["huge_pages", "off", "on"]
+    assert names(found["versions"]) == ["PostgreSQL", "pgherd"]
+    assert not found["host facts"].rows and not found["options"].rows
+    assert same(found) == "Host facts, options are the same in all runs; settings, versions differ."
+
+
+def test_what_only_one_has_differs_from_nothing(run8):
+    found = differences([("a", run8[0]), ("b", changed(run8[0], tools={}))])
+    assert ("python", "3.11.2", "–") in [tuple(cell.text for cell in row) for row in found["versions"].rows]
+
+
+def test_a_few_kilobytes_of_memory_are_no_other_machine(run8, synthetic):
+    facts = synthetic.host_facts(2.0)
+    nearly = facts.model_copy(update={"memory": facts.memory - 200_000, "memory_available": 1})
+    half = facts.model_copy(update={"memory": facts.memory // 2})
+
+    def hosts(other):
+        pair = [(name, changed(run8[0], hosts={"local": one})) for name, one in (("a", facts), ("b", other))]
+        return names(differences(pair)["host facts"])
+
+    assert hosts(nearly) == [] and hosts(half) == ["memory"]
+
+
+def test_options_within_options_are_told_apart_by_name(run8):
+    def arms(clients):
+        both = [{"name": "base", "options": {"clients": 2}}, {"name": "big", "options": {"clients": clients}}]
+        return changed(run8[0], options={"arms": both, "n": (1, 2)})
+
+    found = differences([("a", arms(4)), ("b", arms(8))])["options"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("arms: big: options: clients", "4", "8")]
+
+
+def test_hosts_of_a_cluster_are_told_apart_by_name(run8, synthetic):
+    two = {"n1": synthetic.host_facts(2.0, "h1"), "n2": synthetic.host_facts(2.0, "h2")}
+    other = {**two, "n2": synthetic.host_facts(4.0, "h2")}
+    found = differences([("a", changed(run8[0], hosts=two)), ("b", changed(run8[0], hosts=other))])
+    assert names(found["host facts"]) == ["n2 cores", "n2 logical cpus", "n2 physical cores"]

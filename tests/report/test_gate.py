@@ -1,0 +1,340 @@
+"""The gate over made-up runs whose truth is known."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.model.errors import UsageError
+from pgherd.model.finding import Analysis, Finding, Verdict
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import gate as gates
+from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
+from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.studies.sizes import STUDY, SizesOptions
+
+
+@pytest.fixture(scope="module")
+def runs(synthetic):
+    """A function that makes a density run of 8 databases of which each alone makes so many transactions."""
+
+    def make(alone: float, seed: int, **update: object) -> Run:
+        record, results = synthetic.density_run(
+            8, seed=seed, seconds=4, vcpus=0.25, alone=alone, name=f"20260131-120000-density-{seed:04x}"
+        )
+        return Run(f"run-{seed}", record.model_copy(update=update), results)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def baseline(runs) -> Run:
+    return runs(17_000.0, 1)
+
+
+def by_point(found: Gate) -> dict[str, Comparison]:
+    return {one.point: one for one in found.comparisons}
+
+
+# ---- what is decided
+
+
+def test_a_run_that_is_much_slower_everywhere_is_worse(baseline, runs):
+    found = gate(baseline, runs(15_000.0, 3))
+    assert found.failed and found.outcome == "worse"
+    over = by_point(found)[ALL]
+    assert over.verdict == "worse" and over.change.value == pytest.approx(-11.8, abs=2)
+    assert found.answer.startswith("Worse than allowed: throughput over all points −1")
+    assert "allowed −5 %, and" in found.answer
+
+
+def test_an_equal_run_is_not_worse(baseline, runs):
+    found = gate(baseline, runs(17_000.0, 2))
+    assert not found.failed and by_point(found)[ALL].verdict == "within"
+    assert found.answer.startswith("Nothing is shown to be worse than allowed: throughput over all points")
+
+
+def test_a_faster_run_is_better(baseline, runs):
+    found = gate(baseline, runs(21_000.0, 4))
+    assert by_point(found)[ALL].verdict == "better" and not found.failed
+
+
+def test_worse_but_not_for_certain_cannot_tell_and_says_what_would(baseline, runs):
+    found = gate(baseline, runs(15_800.0, 4))
+    over = by_point(found)[ALL]
+    assert not found.failed and found.outcome == "cannot tell" and over.doubtful
+    assert found.answer.startswith("Cannot tell whether it is worse than allowed: throughput over all points −")
+    assert over.more is not None and f"about {over.more} more repeats at each point in each run would tell." in found.answer
+
+
+def test_what_is_allowed_decides(baseline, runs):
+    slower = runs(15_000.0, 3)
+    assert by_point(gate(baseline, slower, [Wanted("throughput", 0.2)]))[ALL].verdict == "within"
+    assert gate(baseline, slower, [Wanted("throughput", 0.0)]).failed
+
+
+def test_lower_is_better_of_latency(baseline, runs):
+    slower = gate(baseline, runs(14_000.0, 3), [Wanted("p95", 0.05)])
+    assert slower.failed and slower.worse[0].limit == "+5 %" and slower.worse[0].change.value > 5
+    assert not gate(baseline, runs(20_000.0, 3), [Wanted("p95", 0.05)]).failed
+
+
+def test_more_comparisons_widen_all_intervals(baseline, runs):
+    other = runs(17_000.0, 2)
+    alone = by_point(gate(baseline, other))[ALL].change
+    among = next(
+        one.change
+        for one in gate(baseline, other, [Wanted("throughput"), Wanted("p95"), Wanted("cpu_per_tx")]).comparisons
+        if one.point == ALL
+    )
+    assert among.low < alone.low and among.high > alone.high
+    assert "one of 9 simultaneous intervals" in alone.method and alone.confidence == 0.95
+
+
+def test_points_come_smallest_first_and_the_median_over_all_before_them(baseline, runs):
+    points = [one.point for one in gate(baseline, runs(17_000.0, 2)).comparisons]
+    assert points[0] == ALL and points[1:] == sorted(points[1:], key=lambda words: int(words.split()[-1]))
+
+
+def test_tainted_trials_support_nothing(baseline, runs):
+    other = runs(12_000.0, 3)
+    fail = Verdict(check="steal", kind="noise", result="fail", observed="", wanted="")
+    at4 = [result.model_copy(update={"verdicts": [fail]}) if result.trial.point == {"databases": 5} else result for result in other.results]
+    one = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
+    assert one.verdict == "cannot tell" and one.change.value < -20 and remedy(one) == f"only tainted trials in {other.name}"
+
+
+@pytest.mark.parametrize("side", ["baseline", "run"])
+def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side):
+    other = runs(17_000.0, 2)
+    graded = {"baseline": baseline, "run": other}
+    was = graded[side]
+    record = was.record.model_copy(update={"analysis": was.record.analysis.model_copy(update={"grade": "C"})})
+    graded[side] = Run(was.name, record, was.results)
+    found = gate(graded["baseline"], graded["run"])
+    assert found.failed and not found.worse
+    assert {one.verdict for one in found.comparisons} == {"cannot tell"}
+    assert found.answer == f"The gate cannot be passed: run {was.name} has grade C: it is tainted throughout and supports nothing."
+
+
+@settings(deadline=None, max_examples=25)
+@given(loss=st.floats(0.2, 0.6), allowed=st.floats(0, 0.15))
+def test_a_large_loss_fails_and_the_same_gain_never_does(synthetic, loss, allowed):
+    record, results = synthetic.density_run(8, seconds=2, vcpus=0.25, alone=17_000.0)
+    slower = [scaled(result, 1 - loss) for result in results]
+    old, new = Run("a", record, results), Run("b", record.model_copy(update={"run": "b"}), slower)
+    assert gate(old, new, [Wanted("throughput", allowed)]).failed
+    assert not gate(new, old, [Wanted("throughput", allowed)]).failed
+
+
+def scaled(result: TrialResult, factor: float) -> TrialResult:
+    phases = [
+        phase.model_copy(
+            update={"targets": [target.model_copy(update={"throughput": target.throughput * factor}) for target in phase.targets]}
+        )
+        for phase in result.phases
+    ]
+    return result.model_copy(update={"phases": phases})
+
+
+# ---- findings
+
+
+def test_a_finding_is_compared_by_its_intervals(baseline, runs):
+    other = runs(17_000.0, 2)
+    value = Finding(value=0.70, unit="ratio", low=0.69, high=0.71, confidence=0.95, n=5)
+    record = other.record.model_copy(
+        update={"analysis": other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})}
+    )
+    (one,) = gate(baseline, Run("b", record, other.results), [Wanted("efficiency_at_saturation", 0.1)]).comparisons
+    assert one.verdict == "worse" and one.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
+    (same,) = gate(baseline, other, [Wanted("efficiency_at_saturation", 0.5)]).comparisons
+    assert same.verdict == "within"
+
+
+def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
+    other = runs(17_000.0, 2)
+    findings = {"efficiency_at_saturation": Finding(value=0.5, unit="ratio")}
+    record = other.record.model_copy(update={"analysis": other.record.analysis.model_copy(update={"findings": findings})})
+    found = gate(baseline, Run("b", record, other.results), [Wanted("efficiency_at_saturation")])
+    assert not found.failed and "no interval: one of the two has none" in found.answer
+
+
+# ---- other studies
+
+
+def sizes(pg_version: str, larger: float = 1.0) -> Run:
+    options = SizesOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
+    results = [
+        TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": larger * (7.7e6 + 15.68e6 * trial.point["scale"])})
+        for trial in STUDY.propose(options, []).trials
+    ]
+    record = RunRecord(
+        run=f"r{pg_version}",
+        study="sizes",
+        state="finished",
+        options=options.model_dump(),
+        postgres={"/b": pg_version},
+        started=0,
+        pgherd="1",
+        analysis=STUDY.analyse(options, results),
+    )
+    return Run(record.run, record, results)
+
+
+def test_sizes_are_exact(synthetic):
+    assert gate(sizes("17.1"), sizes("18.6", 1.04)).outcome == "within"
+    found = gate(sizes("17.1"), sizes("18.6", 1.06))
+    assert found.failed and len(found.comparisons) == 5 and found.comparisons[0].change.value == pytest.approx(6)
+    assert "The versions differ (PostgreSQL): a change may come from that" in found.warnings
+
+
+def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_baseline(baseline, runs):
+    def compared(run: Run) -> Run:
+        names = {1: "base", 2: "base again", 3: "big", 5: "small"}
+        kept = [result for result in run.results if result.trial.point["databases"] in names and result.error is None]
+        moved = [
+            result.model_copy(
+                update={"trial": result.trial.model_copy(update={"point": {"variant": names[int(result.trial.point["databases"])]}})}
+            )
+            for result in kept
+        ]
+        return Run(run.name, run.record.model_copy(update={"study": "compare"}), moved)
+
+    found = by_point(gate(compared(baseline), compared(runs(17_000.0, 2))))
+    assert list(found) == [ALL, "variant base", "variant big", "variant small"]
+    assert found["variant base"].old.n > found["variant big"].old.n
+
+
+# ---- what differs
+
+
+def test_another_host_is_another_platform(baseline, runs, synthetic):
+    found = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(4.0, "other")}))
+    assert found.warnings[0].startswith("The hosts differ (cores, logical cpus, physical cores): this compares two platforms")
+    named = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(2.0, "other")}))
+    assert named.warnings[0] == "The runs are of two hosts that look alike by all that was seen of them but their names"
+
+
+def test_settings_options_and_days_apart_are_said(baseline, runs):
+    record = baseline.record
+    other = runs(
+        17_000.0,
+        2,
+        settings={**record.settings, "io_method": "worker"},
+        options={**record.options, "at": 0.9},
+        started=record.started + 90_000,
+    )
+    words = " ".join(gate(baseline, other).warnings)
+    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs began 25 h apart"):
+        assert said in words
+
+
+def test_equal_runs_differ_in_nothing(baseline, runs):
+    found = gate(baseline, runs(17_000.0, 2))
+    assert not any(table.rows for table in found.differences.values())
+    assert not any("differ" in warning for warning in found.warnings)
+
+
+# ---- bad input
+
+
+def refused(*arguments: object) -> str:
+    with pytest.raises(UsageError) as error:
+        gate(*arguments)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
+    other = runs(17_000.0, 2)
+    assert "are the same run" in refused(baseline, baseline)
+    assert "of different studies" in refused(baseline, Run("x", *synthetic.other_study()))
+    assert "is not finished (it is interrupted); 'pgherd resume x'" in refused(
+        baseline, Run("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
+    )
+    record, results = synthetic.density_run(80, seconds=2, repeats=1)
+    alone = [result for result in results if result.trial.point["databases"] > 20]
+    assert "have no point in common: run-1 has databases 1, " in refused(baseline, Run("x", record, alone))
+
+
+def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs):
+    other = runs(17_000.0, 2)
+    said = refused(baseline, other, [Wanted("speed")])
+    assert "'speed' is not in run run-1" in said and "throughput, cpu_per_tx, p50, p95, p99" in said and "efficiency_at_saturation" in said
+    blind = [
+        result.model_copy(update={"phases": [phase.model_copy(update={"metrics": {}}) for phase in result.phases]})
+        for result in other.results
+    ]
+    assert "'cpu_per_tx' is not in run x: the container's CPU was not seen" in refused(
+        baseline, Run("x", other.record, blind), [Wanted("cpu_per_tx")]
+    )
+    empty = other.record.model_copy(
+        update={
+            "analysis": other.record.analysis.model_copy(
+                update={"findings": {"efficiency_at_saturation": Finding(value=None, unit="", note="too few")}}
+            )
+        }
+    )
+    assert "has no number in run x: too few" in refused(baseline, Run("x", empty, other.results), [Wanted("efficiency_at_saturation")])
+
+
+def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
+    def with_bends(run: Run) -> Run:
+        assert run.record.analysis is not None
+        bend = Finding(value=5.0, unit="bends", low=4.9, high=5.1, confidence=0.95, n=9)
+        return Run(
+            run.name,
+            run.record.model_copy(update={"analysis": run.record.analysis.model_copy(update={"findings": {"bends": bend}})}),
+            run.results,
+        )
+
+    sides = with_bends(baseline), with_bends(runs(17_000.0, 2))
+    assert "--metric 'bends:5%:higher'" in refused(*sides, [Wanted("bends")])
+    assert not gate(*sides, [Wanted("bends", 0.05, "lower")]).failed
+
+
+def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
+    other = runs(17_000.0, 2)
+    fewer = [result for result in other.results if result.trial.point != {"databases": 1}]
+    found = gate(baseline, Run("b", other.record, fewer))
+    assert "databases 1" not in by_point(found)
+    assert "Only run-1 has databases 1; that is not compared" in found.warnings
+
+
+def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
+    other = runs(17_000.0, 2)
+
+    def without(result: TrialResult) -> TrialResult:
+        if result.trial.point != {"databases": 1}:
+            return result
+        phases = [
+            phase.model_copy(
+                update={"targets": [t.model_copy(update={"latency": t.latency.model_copy(update={"p99": None})}) for t in phase.targets]}
+            )
+            for phase in result.phases
+        ]
+        return result.model_copy(update={"phases": phases})
+
+    found = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [Wanted("p99")])
+    assert "databases 1" not in by_point(found)
+    assert any(re.match(r"p99 at databases 1 is left out \(b: fewer than ten", warning) for warning in found.warnings)
+
+
+def test_changes_are_written_with_the_digits_that_they_deserve():
+    def change(value: float, low: float | None = None, high: float | None = None) -> str:
+        return change_text(Finding(value=value, unit="%", low=low, high=high))
+
+    assert change(-6.123, -11.04, -0.96) == "−6.1 % (−11.0 … −1.0 %)"
+    assert change(0.004, -0.2, 0.21) == "+0.00 % (−0.20 … +0.21 %)"
+    assert change(71, 20, 131) == "+71 % (+20 … +131 %)"
+    assert change(-4.0) == "−4.0 %" and "unbounded" in change(3, -50, 1e300)
+
+
+def test_an_analysis_that_is_missing_is_said(baseline, runs):
+    other = runs(17_000.0, 2, analysis=None)
+    assert "is not finished" in refused(baseline, other)
+    assert isinstance(baseline.record.analysis, Analysis) and gates.NOTE.endswith(".")

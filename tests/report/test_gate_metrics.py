@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.report.gate_metrics import Run, Wanted, compared, default_metric, direction, is_metric, metric_of
+
+
+@pytest.fixture(scope="module")
+def run(run8) -> Run:
+    return Run("a", *run8)
+
+
+def test_throughput_of_every_clean_trial_by_point(run):
+    found = {one.point: one for one in compared(run, run, "throughput")}
+    clean = [result for result in run.results if result.trial.point == {"databases": 3} and not result.tainted]
+    assert found["databases 3"].pair.old == pytest.approx([result.phases[0].throughput for result in clean])
+    assert len(clean) == 2 and not found["databases 3"].tainted
+    assert list(found)[:3] == ["databases 1", "databases 2", "databases 3"] and list(found)[-1] == "databases 10"
+
+
+def test_a_point_without_a_clean_trial_is_an_indication(run):
+    first = [result for result in run.results if result.trial.point == {"databases": 3} and result.tainted]
+    (one,) = compared(Run("b", run.record, first), run, "throughput")
+    assert one.tainted == "only tainted trials in b" and len(one.pair.old) == 1
+
+
+def test_names_are_metrics_or_not(run):
+    assert is_metric(run, run, "p99") and not is_metric(run, run, "efficiency_at_saturation")
+    assert default_metric(run.record) == "throughput"
+    assert metric_of("database_bytes").unit == "bytes" and metric_of("p95").label == "p95 latency"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "known", "better"),
+    [
+        ("throughput", "tps", "higher", "higher"),
+        ("size_1000", "MB", "", "lower"),
+        ("databases_held", "databases", "", "higher"),
+        ("efficiency_at_saturation", "ratio", "", "higher"),
+        ("ratio:big:throughput", "", "", "higher"),
+        ("ratio:big:cpu_per_tx", "", "", "lower"),
+        ("ratio:big:p95@databases=4", "", "", "lower"),
+    ],
+)
+def test_which_direction_is_better(name, unit, known, better):
+    assert direction(Wanted(name), unit, known) == better
+    other = "lower" if better == "higher" else "higher"
+    assert direction(Wanted(name, 0.05, other), unit, known) == other
+
+
+def test_of_what_is_not_known_it_must_be_said():
+    with pytest.raises(UsageError, match="--metric 'ratio:big:knee:5%:higher'"):
+        direction(Wanted("ratio:big:knee"), "")
+
+
+def test_zero_has_no_ratio(run):
+    with pytest.raises(UsageError, match="'wal_per_tx' is not in run a: the servers' statistics could not be read"):
+        compared(run, run, "wal_per_tx")
+    still = [
+        result.model_copy(
+            update={"phases": [phase.model_copy(update={"metrics": {"server:c01/pg": {"wal.bytes": 0.0}}}) for phase in result.phases]}
+        )
+        for result in run.results
+    ]
+    quiet = Run("q", run.record, still)
+    with pytest.raises(UsageError, match="'wal_per_tx' cannot be compared: q: below 1 bytes, nothing to compare"):
+        compared(quiet, quiet, "wal_per_tx")

@@ -1,0 +1,119 @@
+import os
+
+import pytest
+
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Container, Deployment, Host, Server, Volume
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Completed
+from pgherd.runner import volumes as module
+from pgherd.runner.volumes import Volumes, check_wal_directory, same_device, used_by, wal_bytes
+
+NODE = LocalNode()
+GB = 2**30
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """Somebody's directory with something in it."""
+    place = tmp_path / "wal disk"
+    place.mkdir()
+    (place / "precious").write_text("do not touch")
+    return place
+
+
+def cluster(tmp_path, name):
+    (tmp_path / name / "pg_wal").mkdir(parents=True)
+    (tmp_path / name / "pg_wal" / "1").write_text(name)
+    return str(tmp_path / name)
+
+
+def volume(place):
+    return {"wal": Volume(name="wal", path=str(place))}
+
+
+def test_servers_lie_apart_in_one_directory_that_goes_with_the_run(tmp_path, journal, theirs):
+    volumes = Volumes(NODE, journal, None)
+    made = [volumes.place(volume(theirs), cluster(tmp_path, name), f"00{name}") for name in ("1", "2")]
+    (root,) = set(theirs.iterdir()) - {theirs / "precious"}
+    assert [place for one in made for place in one] == [str(root / "001"), str(root / "002")]
+    assert (tmp_path / "2" / "pg_wal" / "1").read_text() == "2" and (tmp_path / "2" / "pg_wal").is_symlink()
+    assert (root / "001").stat().st_mode & 0o777 == 0o700
+    volumes.remove(made[0])
+    assert not (root / "001").exists() and (root / "002" / "pg_wal" / "1").exists()
+    journal.play()
+    assert os.listdir(theirs) == ["precious"]
+
+
+def test_a_move_that_fails_leaves_nothing_of_the_server(tmp_path, journal, theirs, monkeypatch):
+    def full(*_):
+        raise TrialError("no space left")
+
+    monkeypatch.setattr(module.wal, "move", full)
+    with pytest.raises(TrialError, match="no space"):
+        Volumes(NODE, journal, None).place(volume(theirs), cluster(tmp_path, "1"), "001")
+    assert not list(theirs.glob("*/001"))
+
+
+def test_a_volume_that_has_gone_is_not_made(tmp_path, journal):
+    with pytest.raises(CapabilityError, match="not there any more"):
+        Volumes(NODE, journal, None).place(volume(tmp_path / "gone"), cluster(tmp_path, "1"), "001")
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"data": Volume(name="v", path="/x")}, {"wal": Volume(name="v", kind="device", path="/dev/x")}, {"wal": Volume(name="v")}],
+)
+def test_other_roles_and_kinds_are_refused(tmp_path, journal, wanted):
+    with pytest.raises(UsageError, match="volume 'v' .* only the WAL can lie in a directory elsewhere"):
+        Volumes(NODE, journal, None).place(wanted, cluster(tmp_path, "1"), "001")
+
+
+def test_a_good_directory_is_left_as_it_is(theirs):
+    check_wal_directory(NODE, str(theirs), None, 1)
+    assert os.listdir(theirs) == ["precious"]
+
+
+def test_a_bad_directory_is_refused_with_what_to_do(tmp_path, theirs, monkeypatch):
+    with pytest.raises(UsageError, match="nowhere does not exist; make the directory"):
+        check_wal_directory(NODE, str(tmp_path / "nowhere"), None, 1)
+    with pytest.raises(UsageError, match="precious is not a directory"):
+        check_wal_directory(NODE, str(theirs / "precious"), None, 1)
+    with pytest.raises(UsageError, match=r"MB free|GB free|TB free.*make room"):
+        check_wal_directory(NODE, str(theirs), None, 2**60)
+    monkeypatch.setattr(module.paths, "unreachable", lambda path, account: "/private" if account else None)
+    with pytest.raises(CapabilityError, match="servers run as 'pgherd', which cannot enter /private"):
+        check_wal_directory(NODE, str(theirs), "pgherd", 1)
+
+    class ReadOnly(LocalNode):
+        def run(self, command, timeout=60.0):
+            return Completed(1, "", "") if "-w" in command.argv else super().run(command, timeout)
+
+    with pytest.raises(CapabilityError, match="cannot be written to"):
+        check_wal_directory(ReadOnly(), str(theirs), None, 1)
+
+
+def test_room_for_what_is_written():
+    assert wal_bytes(3, read_only=False) - wal_bytes(3, read_only=True) == 3 * GB
+    assert wal_bytes(2, read_only=True) == 2 * wal_bytes(1, read_only=True) > 0
+
+
+def test_file_systems_are_told_apart(tmp_path):
+    assert same_device(NODE, str(tmp_path), str(tmp_path / "not" / "yet"))
+    assert not same_device(NODE, "/proc", str(tmp_path))
+
+
+def test_volumes_by_role():
+    wal, other = Volume(name="fast", path="/fast"), Volume(name="slow", path="/slow")
+    server = Server(bin="/pg", version="18", volumes={"wal": "fast"})
+    deployment = Deployment(hosts=(Host(containers=(Container(name="a", servers=(server,)),)),), volumes=(other, wal))
+    assert used_by(server, deployment) == {"wal": wal}

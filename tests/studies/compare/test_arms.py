@@ -1,0 +1,56 @@
+from collections import Counter
+from itertools import pairwise
+
+from pgherd.studies.compare import arms
+
+
+def test_an_arm_measures_each_of_its_points_once(options, server):
+    made = options({"a": server(points=(1, 2, 4), repeats=3, repeats_one=5), "b": server(points=(1, 2, 4), protocol="simple")})
+    assert [trial.point["databases"] for trial in sorted(arms.trials(made.arm("a")), key=lambda t: t.key())] == [1, 2, 4]
+
+
+def test_a_block_has_every_side_once_in_a_shuffled_order_of_its_own(options):
+    made = options(seed=3)
+    blocks = [arms.block(made, number) for number in range(30)]
+    orders = Counter(tuple(trial.point["variant"] for trial in block) for block in blocks)
+    assert all(sorted(order) == ["base", "base again", "other"] for order in orders)
+    assert len(orders) == 6, "30 blocks of three see every order"
+    assert blocks == [arms.block(made, number) for number in range(30)]
+    assert [arms.block(options(seed=4), number) for number in range(30)] != blocks
+    keys = [trial.key() for block in blocks for trial in block]
+    assert len(set(keys)) == len(keys)
+
+
+def test_sides_take_turns_at_each_point(options, server):
+    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    block = arms.block(made, 0)
+    assert len(block) == 9
+    for place in range(0, 9, 3):
+        turn = block[place : place + 3]
+        assert {trial.point["variant"] for trial in turn} == {"a", "a again", "b"}
+        assert len({trial.point["databases"] for trial in turn}) == 1
+
+
+def test_arms_of_different_points_are_measured_one_after_the_other(options, server):
+    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 3))})
+    order = [trial.point["variant"] for trial in arms.block(made, 0)]
+    assert sum(one != other for one, other in pairwise(order)) == 2
+
+
+def test_all_sides_deploy_under_the_same_names(options):
+    names = {name for trial in arms.block(options(), 0) for _, container in trial.deployment.containers() for name in [container.name]}
+    assert names == {"db01"}
+
+
+def test_of_the_intents_only_that_of_the_load_generator_stays(options):
+    assert {trial.intents for trial in arms.block(options(), 0)} == {("not-client-bound",)}
+
+
+def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
+    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    results = simulate(made).all(arms.block(made, 7))
+    own = arms.of_study(made.arm("b"), [result for result in results if result.trial.point["variant"] == "b"])
+    assert sorted(result.trial.key() for result in own) == ["databases=1#0", "databases=2#0"]
+    single = options()
+    own = arms.of_study(single.arm("base"), simulate(single).all(arms.block(single, 2))[:1])
+    assert [result.trial.point for result in own] == [{"databases": 1}]

@@ -1,0 +1,82 @@
+import pytest
+
+from pgherd.model.result import TrialResult
+from pgherd.studies.compare import arms, metrics
+
+
+def results(options, simulate, side="base", **how):
+    made = options()
+    found = simulate(made, noise=0.0, **how).all(arms.block(made, 0))
+    return [result for result in found if result.trial.point["variant"] == side]
+
+
+def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
+    seen = metrics.seen(
+        results(
+            options,
+            simulate,
+            metrics={
+                "container:db01": {"memory.usage": 64 * 2**20},
+                "server:db01/pg": {"wal.bytes": 5e6},
+                "disk:sda": {"read_bytes": 2e6, "write_bytes": 1e6},
+                "disk:dm-0": {"read_bytes": 2e6, "write_bytes": 1e6},
+            },
+        )
+    )
+    assert seen == pytest.approx(
+        {
+            "throughput": 10_000,
+            "cpu_per_tx": 0.1,
+            "p50": 0.1,
+            "p95": 0.2,
+            "p99": 0.4,
+            "memory": 64,
+            "wal_per_tx": 500,
+            "io_per_tx": 300,
+            "switches_per_tx": 2,
+        }
+    )
+
+
+def test_what_was_not_seen_is_absent(options, simulate):
+    seen = metrics.seen(results(options, simulate, p99=False))
+    assert {"p99", "memory", "wal_per_tx", "io_per_tx"}.isdisjoint(seen) and "p95" in seen
+    failed = results(options, simulate, fail=lambda trial: "no")
+    assert metrics.seen(failed) == {}
+
+
+def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):
+    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    found = [r for r in simulate(made, noise=0.0).all(arms.block(made, 0)) if r.trial.point["variant"] == "b"]
+    seen = metrics.seen(found, "throughput")
+    assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
+    assert metrics.metric("throughput@databases=4").label == "throughput at databases=4"
+    assert metrics.seen(found, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
+
+
+def test_a_probes_readings_are_metrics_too(options, simulate):
+    trial = arms.block(options(), 0)[0]
+    result = TrialResult(id="1", trial=trial, started=0, ended=1, probe={"database_bytes": 5.0})
+    assert metrics.seen([result]) == {"database_bytes": 5.0}
+
+
+def test_an_arms_own_findings(options, server, simulate):
+    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    found = [r for r in simulate(made, noise=0.0).all(arms.block(made, 0)) if r.trial.point["variant"] == "a"]
+    own = metrics.own_findings(made.arm("a"), found)
+    assert own["efficiency_at_saturation"].value == pytest.approx(1.0, rel=0.01)
+    assert all(finding.value is not None for finding in own.values())
+
+
+@pytest.mark.parametrize("name", metrics.METRICS)
+def test_every_metric_can_be_told(name):
+    metric = metrics.METRICS[name]
+    assert metric.better in ("higher", "lower") and metric.words[0] != metric.words[1] and metric.absent and metric.unit
+
+
+def test_words_go_with_what_is_better():
+    assert metrics.METRICS["throughput"].words == ("faster", "slower")
+    assert metrics.METRICS["p95"].words == ("slower", "faster")
+    assert metrics.METRICS["cpu_per_tx"].words == ("dearer", "cheaper")
+    unknown = metrics.metric("usl_peak", "tps")
+    assert unknown.better == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"

@@ -1,0 +1,75 @@
+import pytest
+
+from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.sequential import Decision
+from pgherd.studies.compare import words
+from pgherd.studies.compare.metrics import METRICS, metric
+
+
+def estimate(value, low=None, high=None):
+    return Estimate(value, low, high, 0.95 if low else None, 8, "method")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(1.01, 1.2, "higher"), (0.8, 0.99, "lower"), (0.99, 1.01, "equivalent"), (0.9, 1.1, "cannot tell")]
+)
+def test_an_interval_is_judged(low, high, verdict):
+    assert words.judged(estimate(1.0, low, high), 0.02) == verdict
+
+
+def test_without_an_interval_nothing_can_be_told():
+    assert words.judged(estimate(2.0), 0.02) == "cannot tell"
+
+
+def test_a_change_has_as_many_digits_as_it_deserves():
+    assert words.change(estimate(1.048, 1.031, 1.064)) == "+4.8 % (+3.1 … +6.4 %)"
+    assert words.change(estimate(0.9995, 0.9981, 1.0012)) == "-0.05 % (-0.19 … +0.12 %)"
+    assert words.change(estimate(0.5)) == "-50.0 %"
+
+
+@pytest.mark.parametrize(
+    ("name", "decided", "said"),
+    [
+        ("throughput", "higher", "faster"),
+        ("p95", "higher", "slower"),
+        ("cpu_per_tx", "higher", "dearer"),
+        ("cpu_per_tx", "equivalent", "no difference beyond 2 %"),
+        ("p99", "cannot tell", "cannot tell"),
+    ],
+)
+def test_a_verdict_is_in_the_metrics_words(name, decided, said):
+    assert words.verdict(METRICS[name], decided, 0.02) == said
+
+
+def answer(options, verdict, found, more=None, why="because", name="throughput", floor=None):
+    decision = Decision(verdict, found, True, more, why)
+    return words.answer(options, metric(name), {"other": decision}, floor, 8)
+
+
+def test_the_sentence(options):
+    made = options()
+    floor = estimate(1.002, 0.989, 1.011)
+    assert answer(made, "higher", estimate(1.048, 1.031, 1.064), floor=floor) == (
+        "other is faster than base: throughput +4.8 % (95 % interval +3.1 … +6.4 %, 8 blocks); two runs of base differ by at most 1.1 %."
+    )
+    assert answer(made, "lower", estimate(0.985, 0.981, 0.99)) == (
+        "other is slower than base: throughput -1.5 % (95 % interval -1.90 … -1.00 %, 8 blocks), which is certain but less than 2 %."
+    ) or answer(made, "lower", estimate(0.985, 0.981, 0.99)).endswith("which is certain but less than 2 %.")
+    assert answer(made, "equivalent", estimate(1.0, 0.99, 1.01)).startswith("other and base do not differ by more than 2 %: throughput")
+    assert answer(made, "cannot tell", estimate(1.0, 0.9, 1.1), more=12) == (
+        "Nobody can tell yet whether other and base differ: throughput +0.0 % (95 % interval -10.0 … +10.0 %, 8 blocks); "
+        "about 12 more blocks would settle it."
+    )
+    assert "no number of blocks" in answer(made, "cannot tell", estimate(1.0, 0.9, 1.1))
+    assert answer(made, "cannot tell", estimate(1.1), why="3 blocks so far; the next look is at 6", floor=estimate(0.98)) == (
+        "Nobody can tell yet whether other and base differ: throughput +10.0 % (8 blocks, too few for an interval); "
+        "3 blocks so far; the next look is at 6; two runs of base differ by 2.0 %."
+    )
+    assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="databases_held") == (
+        "other has a higher databases held than base: databases held +20.0 % (95 % interval +10.0 … +30.0 %, 8 blocks)."
+    )
+
+
+def test_how_far_a_ratio_reaches_from_one():
+    assert words.farthest(estimate(1.0, 0.95, 1.02)) == pytest.approx(0.05)
+    assert words.farthest(estimate(1.1)) is None

@@ -1,0 +1,64 @@
+"""Several kinds of pages on a simulated host of known truth; the comparison itself is tested in tests/studies/compare."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.studies.hugepages import STUDY, HugepagesOptions
+
+MB = 2**20
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """The simulator of comparisons."""
+    spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[1] / "compare/conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compare_conftest"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+KINDS = {
+    "none": {"settings": {"huge_pages": "off"}, "transparent_huge_pages": False},
+    "2MB": {"settings": {"huge_pages": "on", "huge_page_size": "2048kB"}, "huge_page_bytes": 2 * MB * 829},
+    "1GB": {"settings": {"huge_pages": "on", "huge_page_size": "1048576kB"}, "huge_page_bytes": 1024 * MB * 2},
+    "thp": {"settings": {"huge_pages": "off"}, "transparent_huge_pages": True},
+}
+
+
+@pytest.fixture
+def build(compared):
+    def options(*kinds, uncounted="", **more):
+        names = kinds or tuple(KINDS)
+        arms = [{"name": name, "study": "density", "options": compared.server_options(**KINDS[name])} for name in names]
+        sizes = {"2MB": 2 * MB, "1GB": 1024 * MB}
+        return HugepagesOptions(
+            arms=arms,
+            baseline=names[0],
+            most=14,
+            budget_seconds=4000,
+            uncounted=uncounted,
+            page_sizes={name: size for name, size in sizes.items() if name in names},
+            **more,
+        )
+
+    return options
+
+
+@pytest.fixture
+def run(compared):
+    """A whole run of a study whose truth is known."""
+
+    def through(options, **more):
+        simulator = compared.Simulator(options, **more)
+        results = []
+        while (proposal := STUDY.propose(options, results)).stop is None:
+            results += simulator.all(proposal.trials)
+        return results
+
+    return through

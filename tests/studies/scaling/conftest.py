@@ -1,0 +1,143 @@
+"""A simulated server with a known curve of throughput against clients, so that the study is tested without PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from pgherd.model.finding import Verdict
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.databases import DatabaseOptions
+from pgherd.studies.scaling import ScalingOptions, Variant, propose
+
+CORES = 4
+
+
+def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
+    return Verdict(check=check, kind=kind, result=result, observed="seen", wanted="wanted")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``each`` tps per client up to ``knee`` clients, then ``slope`` × each per further one, and ``fall`` × each less per client
+    past ``peak``."""
+
+    each: float = 10_000.0
+    knee: float = 4.0
+    slope: float = 0.3
+    peak: float = 10.0
+    fall: float = 0.05
+
+    def __call__(self, n: float) -> float:
+        rising = min(n, self.knee) + self.slope * max(min(n, self.peak) - self.knee, 0)
+        return self.each * (rising - self.fall * max(n - self.peak, 0))
+
+
+@dataclass
+class Server:
+    """Servers on a host of four cores, by variant; a third of the CPU that a server and its clients use is pgbench's."""
+
+    options: ScalingOptions
+    shapes: Mapping[str, Shape] = field(default_factory=lambda: {"": Shape()})
+    noise: float = 0.01
+    metrics: bool = True
+    taint: Callable[[Trial], str | None] = lambda trial: None
+    fail: Callable[[Trial], str | None] = lambda trial: None
+    overhead: float = 0.5
+    seed: int = 1
+    clock: float = 1_000_000.0
+
+    def run(self, trial: Trial) -> TrialResult:
+        rng = random.Random(f"{self.seed} {trial.key()}")
+        started = self.clock
+        self.clock += trial.seconds() + self.overhead
+        name, error = f"{int(started)}", self.fail(trial)
+        if error:
+            return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
+        why = self.taint(trial)
+        (phase,) = trial.phases
+        start = started + phase.ramp
+        clients = int(trial.point["clients"])
+        tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if why else 1.0)
+        verdicts = [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.intents]
+        verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
+        return TrialResult(
+            id=name,
+            trial=trial,
+            started=started,
+            ended=self.clock,
+            phases=[self._phase(phase.name, start, phase.seconds, next(iter(phase.loads)), tps, clients)],
+            verdicts=verdicts,
+        )
+
+    def _phase(self, name: str, start: float, seconds: float, target: str, tps: float, clients: int) -> PhaseResult:
+        ms = 1000 * clients / tps
+        result = TargetResult(
+            target=target,
+            driver="pgbench",
+            transactions=tps * seconds,
+            throughput=tps,
+            latency=Latency(mean=ms, p50=ms, p95=2 * ms, p99=None if clients == 1 else 3 * ms, sampled=1000),
+            first=start,
+            last=start + seconds,
+        )
+        busy = min(clients * 0.8, CORES * 0.995)
+        metrics: dict[str, dict[str, float]] = {}
+        if self.metrics:
+            metrics = {
+                "container:db01": {"cpu.usage": busy},
+                f"driver:{target}": {"cpu.usage": busy / 3},
+                "backend:db01/pg": {"cpu.usage": 0.0},
+                "pgherd": {"cpu.usage": 0.01},
+                "host": {"cpu.user": busy, "cpu.online": CORES, "cpu.idle": CORES - busy, "cpu.iowait": 0.0, "cpu.steal": 0.0},
+            }
+        return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=[result], metrics=metrics)
+
+    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
+        return [self.run(trial) for trial in trials]
+
+    def until_stop(self, most: int = 500) -> tuple[list[TrialResult], str]:
+        """The whole run, as the runner does it."""
+        results: list[TrialResult] = []
+        while len(results) < most:
+            proposal = propose(self.options, results)
+            if proposal.stop is not None:
+                return results, proposal.stop
+            assert proposal.trials
+            results += self.all(proposal.trials)
+        raise AssertionError("the study never stops")
+
+
+BASE = {"cores": CORES, "memory": 2**32, "vcpus": CORES, "runtime": "cgroup", "pg_bin": "/pg/bin", "pg_version": "18.6", "threads": CORES}
+
+
+@pytest.fixture
+def server() -> type[Server]:
+    return Server
+
+
+@pytest.fixture
+def shape() -> type[Shape]:
+    return Shape
+
+
+@pytest.fixture
+def options() -> Callable[..., ScalingOptions]:
+    def build(**more: object) -> ScalingOptions:
+        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "most": 32, **more})
+
+    return build
+
+
+@pytest.fixture
+def variants(options: Callable[..., ScalingOptions]) -> Callable[..., ScalingOptions]:
+    """Options of variants, each with its changes to the server's options."""
+
+    def build(changes: Mapping[str, Mapping[str, object]], **more: object) -> ScalingOptions:
+        return options(variants=tuple(Variant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more)
+
+    return build

@@ -1,0 +1,232 @@
+"""The analysis of simulated servers with known curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgherd.model.finding import Analysis, Finding
+from pgherd.model.load import Script
+from pgherd.model.study import Study
+from pgherd.studies.scaling import STUDY, ScalingOptions, planned
+
+Build = Callable[..., ScalingOptions]
+
+COLUMNS = {
+    "scaling": "clients clients_per_core throughput efficiency_linear cpu_per_tx server_cpu_per_tx client_share p50 p95 p99 limited_by "
+    "trials tainted",
+    "cpu": "clients databases_cpu clients_cpu pgherd platform iowait idle steal",
+    "models": "model parameters aicc relative_error knee peak chosen",
+}
+FINDINGS = (
+    "peak_throughput peak_clients slope end_of_linear saturation throughput_beyond_peak server_cpu_per_tx client_cpu_share p95_at_peak "
+    "usl_lambda usl_sigma usl_kappa usl_peak knee pgherd_cpu"
+)
+
+
+def finished(options: ScalingOptions, host: Any) -> Analysis:
+    return STUDY.analyse(options, host.until_stop()[0])
+
+
+def test_it_is_a_study() -> None:
+    study: Study[ScalingOptions] = STUDY
+    assert study.name == "scaling"
+    assert study.options is ScalingOptions
+
+
+def test_a_known_curve(options: Build, server: Any) -> None:
+    """Straight to 4 clients at 10,000 tps each, flatter to 58,000 at 10 clients, and falling from there: 16 make 5 % less."""
+    given = options(clients=(1, 2, 3, 4, 6, 8, 10, 12, 16), repeats=5)
+    found = finished(given, server(given, noise=0.004))
+    assert found.grade == "A"
+    peak = found.findings["peak_throughput"]
+    assert peak.value == pytest.approx(58_000, rel=0.01)
+    assert peak.low < 58_000 < peak.high
+    assert found.findings["peak_clients"].value == 10
+    assert found.findings["slope"].low < 10_000 < found.findings["slope"].high
+    assert (found.findings["end_of_linear"].value, found.findings["end_of_linear"].high) == (4, 6)
+    assert found.findings["saturation"].value == 10
+    assert found.findings["throughput_beyond_peak"].value == pytest.approx(0.948, abs=0.01)
+    assert "5." in found.findings["throughput_beyond_peak"].note and "below" in found.findings["throughput_beyond_peak"].note
+    assert found.answer.startswith("One PostgreSQL 18.6 on 4 cores peaks at 5")
+    assert "tps (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in found.answer
+    assert found.findings["client_cpu_share"].value == pytest.approx(1 / 3)
+    assert any("33 % of the CPU that they used together was pgbench's" in text for text in found.warnings)
+    assert [row["limited_by"] for row in found.tables["scaling"]] == ["few clients"] * 4 + ["host"] * 5
+
+
+def test_names_are_those_that_the_report_reads(options: Build, server: Any) -> None:
+    found = finished(options(), server(options()))
+    for table, columns in COLUMNS.items():
+        for each in found.tables[table]:
+            assert set(columns.split()) <= set(each), table
+            assert "variant" not in each
+    assert set(FINDINGS.split()) <= set(found.findings)
+    assert found.figures["models"]["best"] in ("usl", "hinge")
+    assert Analysis.model_validate_json(found.model_dump_json()) == found
+
+
+def test_every_number_has_a_reason_or_an_interval(options: Build, variants: Build, server: Any, shape: Any) -> None:
+    two = variants({"a": {}, "b": {"pg_version": "15.18"}}, clients=(1, 4, 8))
+    shapes = {"a": shape(), "b": shape(each=8000)}
+    hosts = (
+        server(options()),
+        server(options(), metrics=False),
+        server(options(), taint=lambda t: "steal"),
+        server(options(repeats=1)),
+        server(options(repeats=7, clients=(1, 4))),
+        server(options(clients=(4,))),
+        server(two, shapes),
+        server(two, shapes, metrics=False, fail=lambda t: "died" if t.point["variant"] == "a" and t.point["clients"] == 4 else None),
+    )
+    for host in hosts:
+        found = finished(host.options, host)
+        cells = [c for t in found.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(found.findings.values())
+        for cell in cells:
+            if cell.value is None:
+                assert cell.note
+                assert cell.low is None
+            elif cell.low is None:
+                assert cell.note or cell.method
+            elif cell.confidence is not None:
+                assert cell.low <= cell.value <= cell.high
+
+
+def test_enough_repeats_have_exact_intervals(options: Build, server: Any) -> None:
+    found = finished(options(repeats=6, budget_seconds=None), server(options(repeats=6)))
+    cell = found.tables["scaling"][0]["throughput"]
+    assert isinstance(cell, Finding)
+    assert "exact interval" in cell.method
+    assert cell.confidence == pytest.approx(0.96875)
+    few = finished(options(), server(options())).tables["scaling"][0]["throughput"]
+    assert isinstance(few, Finding)
+    assert "pooled" in few.method
+
+
+def test_a_peak_at_the_edge_is_not_claimed(options: Build, server: Any, shape: Any) -> None:
+    given = options(clients=(1, 2, 3, 4), refine=False)
+    found = finished(given, server(given, {"": shape(knee=100)}))
+    assert found.findings["peak_clients"].value is None
+    assert found.findings["saturation"].value is None
+    assert "the peak lies beyond the data" in found.findings["peak_throughput"].note
+    assert found.answer.startswith("One PostgreSQL 18.6 on 4 cores makes ")
+    assert (
+        "4 clients, the most that were measured; it scales linearly up to 4 clients, as far as was measured; throughput still"
+        in found.answer
+    )
+    assert any("a higher peak may lie beyond; measure there with --clients" in text for text in found.warnings)
+
+
+def test_a_flat_top_says_how_few_clients_are_enough(options: Build, server: Any, shape: Any) -> None:
+    given = options(budget_seconds=None)
+    found = finished(given, server(given, {"": shape(knee=6, slope=0.01, peak=100)}, noise=0.002))
+    assert found.findings["saturation"].value == 6
+    assert "; 6 clients already make 9" in found.answer
+
+
+def test_one_number_of_clients_says_what_it_cannot(options: Build, server: Any) -> None:
+    given = options(clients=(4,), refine=False)
+    found = finished(given, server(given))
+    assert "how it scales cannot be said from one number of clients" in found.answer
+    for name in ("peak_clients", "end_of_linear", "saturation"):
+        assert found.findings[name].value is None
+
+
+def test_published_readings_stand_beside_what_is_like_them(options: Build, variants: Build, server: Any, shape: Any) -> None:
+    found = finished(options(), server(options()))
+    assert found.findings["end_of_linear"].experiment == "E3"
+    assert "8 → 20 clients" in str(found.findings["end_of_linear"].published)
+    assert "VMware" in str(found.findings["end_of_linear"].published)
+    assert found.findings["saturation"].published is None
+    tpcb = options(scripts=(Script(source="builtin:tpcb-like"),), read_only=False)
+    found = finished(tpcb, server(tpcb))
+    assert "beyond 48 clients" in str(found.findings["saturation"].published)
+    assert found.findings["end_of_linear"].published is None
+    assert any("one of 10 rows of branches (--scale), and there were up to" in text for text in found.warnings)
+    own = options(scripts=(Script(source="/own.sql"),), read_only=False)
+    assert not any(finding.published for finding in finished(own, server(own)).findings.values())
+
+
+def test_variants_are_held_against_the_first(variants: Build, server: Any, shape: Any) -> None:
+    given = variants({"old": {"pg_version": "15.18"}, "new": {}, "same": {"settings": {"jit": "off"}}}, budget_seconds=None)
+    shapes = {"old": shape(), "new": shape(each=12_000, knee=6), "same": shape()}
+    found = finished(given, server(given, shapes, noise=0.005))
+    assert found.grade == "A"
+    peak = found.findings["peak_ratio.new"]
+    truth = max(shapes["new"](n) for n in given.clients) / max(shapes["old"](n) for n in given.clients)
+    assert peak.low < truth < peak.high
+    assert peak.experiment == "E3" and "4 ×" in str(peak.published)
+    assert found.findings["slope_ratio.new"].low < 1.2 < found.findings["slope_ratio.new"].high
+    assert found.findings["slope_ratio.new"].published is None
+    linear = found.findings["linear_ratio.new"]
+    assert linear.value == 1.5
+    assert (linear.low, linear.high) == (6 / 6, 8 / 4), "the ends lie between 6 and 8, and between 4 and 6"
+    assert "8 → 20" in str(found.findings["linear_ratio.new"].published)
+    assert found.findings["peak_ratio.same"].low < 1 < found.findings["peak_ratio.same"].high
+    assert found.findings["peak_throughput.old"].value == pytest.approx(56_000, rel=0.02)
+    assert "'old' peaks at 5" in found.answer and "'new' at" in found.answer
+    assert "times that (95 % interval" in found.answer
+    assert "'same' at" in found.answer and "cannot be told apart" in found.answer
+    assert "linear up to 4 ('old'), 6 ('new'), 4 ('same') clients" in found.answer
+    assert any("driven by its own version's pgbench ('old' by that of 15.18, 'new' by that of 18.6" in text for text in found.warnings)
+    assert [row["variant"] for row in found.tables["ratios"]] == ["new", "same"]
+    assert [row["settings"] for row in found.tables["variants"]] == ["jit=default", "jit=default", "jit=off"]
+    rows = [row for row in found.tables["scaling"] if row["variant"] == "new"]
+    assert [row["clients"] for row in rows] == list(given.clients)
+    at_one = rows[0]["ratio"]
+    assert isinstance(at_one, Finding) and at_one.low < 1.2 < at_one.high
+
+
+def test_runtimes_stand_beside_virtual_and_physical(variants: Build, server: Any, shape: Any) -> None:
+    given = variants({"plain": {"runtime": "process"}, "contained": {}}, budget_seconds=None, clients=(1, 4, 8))
+    found = finished(given, server(given, {"plain": shape(), "contained": shape()}))
+    assert "virtual is on par with physical" in str(found.findings["peak_ratio.contained"].published)
+
+
+def test_a_linear_region_without_an_end_gives_no_ratio(variants: Build, server: Any, shape: Any) -> None:
+    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 2, 4), refine=False)
+    found = finished(given, server(given, {"a": shape(knee=2), "b": shape(knee=99)}, noise=0.002))
+    assert found.findings["linear_ratio.b"].value is None
+    assert "the data end before the linear region does: b" in found.findings["linear_ratio.b"].note
+    assert "still rising" in found.findings["peak_ratio.b"].note
+
+
+def test_taints_and_failures_lower_the_grade(options: Build, variants: Build, server: Any, shape: Any) -> None:
+    none = options(max_reruns=0, budget_seconds=None)
+    assert finished(none, server(none, taint=lambda t: "steal")).grade == "C"
+    found = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] == 8 else None))
+    assert found.grade == "B"
+    assert "Only tainted trials for 8 clients: these numbers are an indication" in found.warnings
+    found = finished(none, server(none, fail=lambda t: "it died" if t.point["clients"] == 8 else None))
+    assert found.grade == "B"
+    assert "No finished trial for 8 clients" in found.warnings
+    two = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4), max_reruns=0, budget_seconds=None)
+    shapes = {"a": shape(), "b": shape()}
+    found = finished(two, server(two, shapes, fail=lambda t: "it died" if t.point["variant"] == "b" else None))
+    assert found.grade == "C"
+    assert "No finished trial of variant 'b'" in found.warnings
+    assert "ratios" not in found.tables
+
+
+def test_nothing_at_all_is_said_so(options: Build, server: Any) -> None:
+    assert STUDY.analyse(options(), []).answer == "Nothing can be said: no trial was run."
+    failed = server(options(), fail=lambda t: "died").all(planned(options()))
+    found = STUDY.analyse(options(), failed)
+    assert found.grade == "C"
+    assert "24 trials were run and none of them finished" in found.answer
+
+
+@given(st.integers(0, 10**6), st.floats(0.0, 0.3), st.integers(1, 8))
+@settings(max_examples=6, deadline=None)
+def test_any_subset_of_trials_can_be_analysed(seed: int, noise: float, keep: int) -> None:
+    from tests.studies.scaling.conftest import BASE, Server
+
+    given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "most": 16, "seed": seed})
+    results = Server(given_options, noise=noise, seed=seed).all(planned(given_options))
+    found = STUDY.analyse(given_options, results[::keep])
+    assert found.answer
+    assert found.findings["peak_throughput"].value is not None

@@ -1,0 +1,79 @@
+"""Grades of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pgherd.model.result import TrialResult
+from pgherd.studies.density import DensityOptions, planned
+from pgherd.studies.density.points import Point, group
+from pgherd.studies.grade import grade, trial_warnings, worst
+
+Build = Callable[..., DensityOptions]
+Curve = tuple[list[Point], list[TrialResult]]
+
+
+@pytest.fixture
+def measured(options: Build, simulate: Any) -> Callable[..., Curve]:
+    def run(**host: Any) -> Curve:
+        given = options(points=(1, 4, 8), repeats_one=3)
+        results = simulate(given, **host).all(planned(given))
+        return group(given, results), results
+
+    return run
+
+
+def at(databases: int) -> Callable[..., str | None]:
+    return lambda trial: "steal" if trial.point["databases"] == databases else None
+
+
+def test_all_clean_and_complete_is_a(measured: Callable[..., Curve]) -> None:
+    points, results = measured()
+    assert grade(points, results, complete=True, wanted=3) == "A"
+    assert grade(points, results, complete=False, wanted=3) == "B", "a point that was asked for is missing"
+
+
+def test_noise_in_some_is_b(measured: Callable[..., Curve]) -> None:
+    points, results = measured(taint=at(8))
+    assert grade(points, results, complete=True, wanted=3) == "B"
+    points, results = measured(taint=lambda t: "steal" if t.repeat == 0 else None)
+    assert grade(points, results, complete=True, wanted=3) == "B", "taints left too few repeats for an interval"
+    points, results = measured(taint=lambda t: "steal" if t.key() == "databases=4#0" else None)
+    assert grade(points, results, complete=True, wanted=2) == "A", "two were wanted, and two clean ones are there"
+
+
+def test_tainted_throughout_or_where_it_matters_is_c(measured: Callable[..., Curve]) -> None:
+    points, results = measured(taint=lambda t: "steal")
+    assert grade(points, results, complete=True, wanted=3) == "C"
+    assert grade([], [], complete=False, wanted=3) == "C"
+    points, results = measured(taint=lambda t: "steal" if t.point["databases"] != 4 else None)
+    assert grade(points, results, complete=True, wanted=3) == "C", "one of several is no curve"
+    points, results = measured(taint=at(1))
+    assert grade(points, results, complete=True, wanted=3) == "B"
+    assert grade(points, results, complete=True, wanted=3, essential=points[:1]) == "C"
+
+
+def test_a_check_that_could_not_be_made_did_not_pass(measured: Callable[..., Curve]) -> None:
+    points, results = measured()
+    unseen = [v.model_copy(update={"result": "unknown"}) if v.check == "steal" else v for v in results[0].verdicts]
+    results[0] = results[0].model_copy(update={"verdicts": unseen})
+    assert grade(points, results, complete=True, wanted=3) == "B"
+    assert trial_warnings(results) == ["Could not be checked here, and so did not pass: steal"]
+
+
+def test_the_worst_of_several() -> None:
+    assert worst(["A", "B", "A"]) == "B"
+    assert worst(["A", "C", "B"]) == "C"
+    assert worst([]) == "C"
+
+
+def test_what_is_said_of_trials(measured: Callable[..., Curve]) -> None:
+    _, results = measured(taint=at(8), fail=lambda t: "it died" if t.key() == "databases=4#1" else None)
+    said = trial_warnings(results)
+    assert "Trial databases=4#1 did not finish: it died" in said
+    assert any(text.startswith("3 of 9 trials are tainted, by steal (3)") for text in said)
+    warned = [v.model_copy(update={"result": "fail", "severity": "warn"}) for v in results[0].verdicts[-1:]]
+    assert "Seen, though not held against the trials: overlap (1)" in trial_warnings([results[0].model_copy(update={"verdicts": warned})])

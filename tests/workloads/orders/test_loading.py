@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from pgherd.model.errors import TrialError
+from pgherd.workloads.orders import loading
+from pgherd.workloads.orders.loading import GROUPS, fill, shipped, statements
+
+
+class Connection:
+    """Notes what is done on it; ``trouble`` names a table whose creation fails."""
+
+    done: list[str]
+    lock = threading.Lock()
+
+    def __init__(self, done: list[str], trouble: str | None) -> None:
+        self.done, self.trouble, self.autocommit = done, trouble, False
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def execute(self, statement: Any) -> None:
+        text = statement.decode() if isinstance(statement, bytes) else statement if isinstance(statement, str) else statement.as_string()
+        with self.lock:
+            self.done.append(text)
+        if self.trouble and f"CREATE TABLE {self.trouble}" in text:
+            import psycopg
+
+            raise psycopg.errors.DiskFull("no space left")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Fills without a server; returns what was done and said."""
+
+    def run(warehouses: int, trouble: str | None = None) -> tuple[list[str], list[str]]:
+        done: list[str] = []
+        said: list[str] = []
+        monkeypatch.setattr(loading, "_copy", lambda connection, table, blocks: connection.done.append(f"COPY {table}"))
+        fill(lambda: Connection(done, trouble), warehouses, said.append)  # type: ignore[arg-type,return-value]
+        return done, said
+
+    return run
+
+
+def test_statements_by_table() -> None:
+    schema, keys = statements(shipped("schema.sql")), statements(shipped("keys.sql"))
+    assert len(schema) == 9
+    assert set(schema) == {table for group in GROUPS for table in group}
+    assert all(made[0].lstrip("-").find("CREATE TABLE") >= 0 for made in schema.values())
+    assert set(keys) == set(schema) - {"history"}  # which has no key
+    assert sum(map(len, keys.values())) == 10
+
+
+def test_every_table_is_made_filled_keyed_and_vacuumed(fake: Any) -> None:
+    done, said = fake(3)
+    for table in statements(shipped("schema.sql")):
+        made = next(i for i, line in enumerate(done) if f"CREATE TABLE {table} " in line)
+        copied = [i for i, line in enumerate(done) if line == f"COPY {table}"]
+        assert len(copied) == (1 if table == "item" else 3)
+        assert made < copied[0]
+        assert f'VACUUM (ANALYZE) "{table}"' in done
+    assert "CREATE FUNCTION enter_order" in done[-1]
+    assert said[:-1] == ["loaded 1 of 3 warehouses", "loaded 2 of 3 warehouses", "loaded 3 of 3 warehouses"]
+
+
+def test_progress_is_told_twenty_times_at_most(fake: Any) -> None:
+    said = fake(100)[1]
+    assert len(said) == 21
+    assert said[-2] == "loaded 100 of 100 warehouses"
+
+
+def test_a_failure_is_postgresqls_words(fake: Any) -> None:
+    with pytest.raises(TrialError, match="workload orders cannot be filled: no space left"):
+        fake(50, trouble="stock")

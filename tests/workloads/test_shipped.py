@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.node.local import LocalNode
+from pgherd.workloads import shipped
+from pgherd.workloads.script import stage
+from pgherd.workloads.statements import command_lines
+
+
+def test_orders_begins_fresh_and_reports_say_what_it_is_not() -> None:
+    found = shipped.mix("orders")
+    assert found is not None
+    assert (found.state, found.scale, found.variables, found.read_only) == ("fresh", 1, {"base": "0"}, False)
+    assert "derived" in found.notice and "not comparable with published TPC results" in found.notice
+    assert shipped.NOTICES["orders"] == found.notice
+
+
+def test_waiting_has_its_own_scripts_and_variable() -> None:
+    found = shipped.mix("orders", think=0.01)
+    assert found is not None
+    assert found.variables == {"base": "0", "think": "0.01"}
+    assert all(script.source.endswith("+think") for script in found.scripts)
+    assert shipped.mix("orders", think=0) == shipped.mix("orders")
+
+
+def test_random_block_that_updates_nothing_only_reads() -> None:
+    found = shipped.mix("random-block", updates=0, zipf=1.5)
+    assert found is not None
+    assert (found.read_only, found.state, found.variables) == (True, "warm", {"zipf": "1.5"})
+    assert [script.name for script in found.scripts] == ["read"]
+
+
+def test_other_workloads_are_not_ours() -> None:
+    assert shipped.mix("tpcb-like") is None
+    assert shipped.text("builtin:tpcb-like") is None
+    assert shipped.text("orders:nothing") is None
+    assert shipped.load_sql("pgbench") is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "words"),
+    [
+        ("select-only", {"think": 1.0}, "--think is for --workload orders only; the workload is select-only"),
+        ("orders", {"zipf": 2.0}, "--zipf is for --workload random-block only; the workload is orders"),
+        ("orders", {"updates": 5}, "--updates is for --workload random-block only"),
+        ("orders", {"think": -1.0}, "--think -1"),
+        ("random-block", {"zipf": 1.0}, r"--zipf 1: pgbench takes 1\.001 to 1000"),
+        ("random-block", {"updates": 101}, "--updates 101"),
+    ],
+)
+def test_options_that_do_not_belong_to_the_workload(workload: str, options: dict[str, float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        shipped.mix(workload, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workload", ["orders", "random-block"])
+def test_every_script_of_a_mix_has_a_text_and_is_staged(workload: str, tmp_path: Path) -> None:
+    found = shipped.mix(workload)
+    assert found is not None
+    staged = stage(LocalNode(), [*found.scripts, Script(source="builtin:select-only")], str(tmp_path))
+    assert [script.name for script in staged[:-1]] == [script.name for script in found.scripts]
+    assert [script.weight for script in staged[:-1]] == [script.weight for script in found.scripts]
+    for script, original in zip(staged[:-1], found.scripts, strict=True):
+        file = Path(script.source)
+        assert file.parent == tmp_path and file.stat().st_mode & 0o777 == 0o644
+        assert file.read_text() == shipped.text(original.source)
+        assert command_lines(file.read_text())
+
+
+def test_the_sql_for_psql_makes_what_the_loader_makes() -> None:
+    sql = shipped.load_sql("orders")
+    assert sql is not None
+    assert sql.count("CREATE TABLE") == 9
+    assert sql.index("CREATE TABLE") < sql.index("CREATE FUNCTION") < sql.index("INSERT INTO item") < sql.index("ADD PRIMARY KEY")
+    assert "CREATE TABLE block" in (shipped.load_sql("random-block") or "")
