@@ -134,7 +134,7 @@ class Program:
 
     def trials(self) -> list[dict[str, Any]]:
         """All finished trials."""
-        return [json.loads(file.read_text()) for file in sorted(self.runs.glob("*/trials/*/trial.json"))]
+        return [json.loads(file.read_text()) for file in sorted(self.runs.glob("*/trials/[0-9][0-9][0-9][0-9]/trial.json"))]
 
     def digests(self) -> dict[str, str]:
         """Every file of the finished trials with a hash of its bytes."""
