@@ -116,7 +116,7 @@ def test_what_ignores_a_shutdown_is_made_to_end(tmp_path: Path) -> None:
     one.start()
     while not (tmp_path / "data/up").exists():
         assert one.running
-    one.stop("fast", 0.2)  # SIGINT is ignored, SIGQUIT is not
+    one.stop("fast", 2.0)  # SIGINT is ignored, SIGQUIT is not
     assert one.ending() == "was ended by signal SIGQUIT"
 
 
