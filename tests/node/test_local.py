@@ -1,4 +1,5 @@
 import os
+import subprocess
 
 import pytest
 
@@ -29,3 +30,15 @@ def test_directories_get_the_mode_and_trees_vanish(tmp_path):
 def test_a_missing_file_is_an_os_error():
     with pytest.raises(FileNotFoundError):
         LocalNode().read("/nonexistent")
+
+
+def test_a_directory_that_is_still_written_to_goes_once_the_writer_has_ended(tmp_path):
+    doomed = tmp_path / "doomed"
+    doomed.mkdir()
+    for number in range(2000):
+        (doomed / f"old{number}").touch()
+    script = f"i=0; while [ $i -lt 3000 ]; do : > {doomed}/new$i || exit 0; i=$((i+1)); done 2>/dev/null"
+    with subprocess.Popen(["sh", "-c", script]) as writer:
+        LocalNode().remove_tree(str(doomed))
+        writer.wait(30)
+    assert not doomed.exists()

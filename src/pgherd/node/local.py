@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     import psycopg
 
     from pgherd.node.sampling import LocalSampling, Probe
+
+
+_STILL_WRITTEN = 5.0
+"""Seconds for which a process that is just ending may go on making files in a directory that is to go."""
 
 
 class LocalNode:
@@ -68,9 +73,15 @@ class LocalNode:
         os.rmdir(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; nothing happens if it is gone."""
-        if os.path.lexists(path):
-            shutil.rmtree(path)
+        """Remove a directory with all that is in it; nothing happens if it is gone. What is still being written gets a moment."""
+        deadline = time.monotonic() + _STILL_WRITTEN
+        while os.path.lexists(path):
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def spawn(self, command: Command) -> process.LocalProcess:
         """Start a process and return at once."""
