@@ -25,7 +25,7 @@ from pgherd.node.local import LocalNode
 HOME = Path(__file__).parent
 RESULTS = HOME / "results"
 SCHEMA = "pgherd/benchmark/1"
-ORDER = ("throughput", "sampling", "provision", "orders", "startup", "measuring", "report", "false_positives")
+ORDER = ("presence", "throughput", "sampling", "provision", "orders", "startup", "measuring", "report", "false_positives")
 _BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 

@@ -39,6 +39,14 @@ def quick(name: str, directory: Path, *arguments: str) -> dict[str, Any]:
     return document
 
 
+def test_presence(tmp_path):
+    document = quick("presence", tmp_path)
+    assert len(document["raw"]) == 6
+    assert all(pair["present"] > 0 and pair["absent"] > 0 for pair in document["raw"])
+    worked, stopped = (sum(pair[f"pgherd CPU {side}"] for pair in document["raw"]) for side in ("present", "absent"))
+    assert worked > stopped, "pgherd is not stopped where it is said to be"
+
+
 def test_throughput(tmp_path):
     document = quick("throughput", tmp_path)
     assert len(document["raw"]) == 2
