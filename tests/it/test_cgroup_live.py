@@ -52,7 +52,8 @@ def memory_limit(groups: dict[str, str]) -> int:
 def test_a_quota_limits(group: HostGroup) -> None:
     """A busy loop of one second of wall time under a quarter of a core uses about a quarter of a second of CPU."""
     groups = group.add("db01", Limits(cores=0.25))
-    loop = "import time\nbegun, end = time.process_time(), time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time() - begun)"
+    loop = "import time\nbegun, end = time.process_time(), time.monotonic() + 1\nwhile time.monotonic() < end: pass\n"
+    loop += "print(time.process_time() - begun)"
     done = NODE.run(Command((sys.executable, "-S", "-c", loop), join=group.join("db01")))
     assert done.code == 0, done.err
     # On a crowded machine it may get less than its quota, but never more; one period's grace at each end.
