@@ -25,7 +25,19 @@ from pgherd.node.local import LocalNode
 HOME = Path(__file__).parent
 RESULTS = HOME / "results"
 SCHEMA = "pgherd/benchmark/1"
-ORDER = ("presence", "throughput", "sampling", "provision", "orders", "startup", "measuring", "report", "false_positives")
+ORDER = (
+    "presence",
+    "throughput",
+    "sampling",
+    "provision",
+    "orders",
+    "startup",
+    "measuring",
+    "report",
+    "false_positives",
+    "known_truth",
+    "long_check",
+)
 _BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 
@@ -124,10 +136,21 @@ def blocks_before(benchmark: str, options: argparse.Namespace, settings: dict[st
 def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
     """Print the table; write the JSON, and the line in README.md if this is the benchmark's committed result."""
     show(outcome.figures)
-    target = options.out or (None if outcome.quick else RESULTS / f"{outcome.benchmark}.json")
+    target = store(outcome, options)
     if target is None:
         print("\n--quick: nothing written")
         return
+    print(f"\nwrote {target}")
+    if target == RESULTS / f"{outcome.benchmark}.json":
+        readme = HOME / "README.md"
+        write(readme, with_results(readme.read_text(), RESULTS))
+
+
+def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
+    """Write the JSON of what there is so far; None where nothing is to be written (--quick without --out)."""
+    target: Path | None = options.out or (None if outcome.quick else RESULTS / f"{outcome.benchmark}.json")
+    if target is None:
+        return None
     document = {
         "schema": SCHEMA,
         "benchmark": outcome.benchmark,
@@ -142,10 +165,7 @@ def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
         "figures": [asdict(figure) for figure in outcome.figures],
     }
     write(target, document_text(document, outcome.raw))
-    print(f"\nwrote {target}")
-    if target == RESULTS / f"{outcome.benchmark}.json":
-        readme = HOME / "README.md"
-        write(readme, with_results(readme.read_text(), RESULTS))
+    return target
 
 
 def document_text(document: dict[str, Any], raw: Sequence[dict[str, Any]]) -> str:

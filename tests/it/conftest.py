@@ -372,8 +372,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest, seed: int, nth: int) -> random.Random:
+def chance(request: pytest.FixtureRequest, seed: int, nth: int, record_property: Callable[[str, object], None]) -> random.Random:
     """Random choices of one test; PGHERD_TEST_SEED, which pytest prints, repeats them."""
+    record_property("nth", nth)  # benchmarks/long_check.py counts the tries by it
     return random.Random(f"{seed} {request.node.name}")
 
 
