@@ -252,7 +252,7 @@ def test_check_tells_by_its_exit_code(checkout, fails, wanted):
 
 
 def test_check_selections(checkout):
-    last = lambda: checkout.log.read_text().splitlines()[-1]  # noqa: E731
+    last = lambda: [line for line in checkout.log.read_text().splitlines() if "-m pytest" in line][-1]  # noqa: E731
     checkout.run(program="check", PGHERD_TEST_SEED="7")
     assert last().endswith("--hypothesis-seed=7 tests")
     checkout.run("--fast", program="check", PGHERD_TEST_SEED="7")
@@ -261,7 +261,9 @@ def test_check_selections(checkout):
     assert last().endswith("tests -m ")
     (checkout.root / "benchmarks").mkdir()
     checkout.run("--long", program="check", PGHERD_TEST_SEED="7")
-    assert last().endswith("tests benchmarks -m ")
+    before, _, report = last().partition(" --junitxml=")
+    assert before.endswith("tests benchmarks -m ") and report.endswith("long.xml")
+    assert checkout.log.read_text().splitlines()[-1].endswith(f"long_check.py {report}")
 
 
 def test_check_refuses_what_it_does_not_know(checkout):
