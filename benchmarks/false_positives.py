@@ -25,6 +25,7 @@ MOST = (12, 20, 60)
 NOISE = (0.02, 0.03, 0.05, 0.10)
 EFFECTS = (0.0, 0.02, 0.05, 0.10)
 METRICS = 8
+BESIDE, PLACES = 40, (0.0, 0.1, 0.2, 0.5)
 SHOWN = 20
 GOAL, COVERED, WRONGLY_EQUIVALENT = 0.065, 0.935, 0.035
 METHOD = "share of simulated studies, Clopper-Pearson; each end is a one-sided 99 % bound"
@@ -43,7 +44,7 @@ def main() -> None:
     }
     before = result.cpu_seconds()
     rng = np.random.default_rng(outcome.seed)
-    for part in (equal, covers, power, rules, both_baselines, equivalence, others, more):
+    for part in (equal, covers, power, rules, both_baselines, equivalence, others, more, places):
         result.say(f"{part.__name__}: {(part.__doc__ or '').partition(chr(10))[0]}")
         figures, rows = part(rng, studies)
         outcome.figures += figures
@@ -104,6 +105,25 @@ def equal(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
             worst = max(worst, (anywhere, f"at most {most} blocks, wrong at any look"))
         note = f"the worst of {len(MOST)} lengths and 4 rules: {worst[1]}"
         figures.append(share(f"false positives, noise {model}", worst[0], studies, most=GOAL, note=note))
+    return figures, rows
+
+
+def places(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dict[str, Any]]]:
+    """Servers side by side, each in a place of its own (where its memory lies) that makes it a little faster or slower."""
+    figures, rows = [], []
+    most, deals = BESIDE, {"before every block": 1, "every 4 blocks": 4, "never": BESIDE}
+    for share_of_noise in PLACES:
+        notes, shown = [], 0
+        for name, blocks in deals.items():
+            noise = simulated("autocorrelated", rng, studies, most, 0.05)
+            own = rng.normal(0, 0.05 * share_of_noise * math.sqrt(2), (studies, math.ceil(most / blocks)))
+            logs = noise + np.repeat(own, blocks, axis=1)[:, :most]
+            false = int(np.isin(ends(logs, most).verdict, (1, -1)).sum())
+            rows.append({"places": share_of_noise, "dealt": name, "most": most, "studies": studies, "false": false})
+            notes.append(f"dealt {name}: {false / studies:.1%}")
+            shown = false if blocks == 1 else shown
+        name = f"false positives side by side, places scatter by {share_of_noise:g} of the noise"
+        figures.append(share(name, shown, studies, most=GOAL, note=f"at most {most} blocks; {', '.join(notes)}"))
     return figures, rows
 
 

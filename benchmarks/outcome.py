@@ -34,6 +34,8 @@ ORDER = (
     "startup",
     "measuring",
     "report",
+    "balloon",
+    "balloon_grid",
     "false_positives",
     "known_truth",
     "long_check",

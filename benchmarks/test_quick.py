@@ -88,6 +88,14 @@ def test_report(tmp_path):
     assert next(figure["met"] for figure in document["figures"] if figure["name"] == "report.html")
 
 
+def test_known_truth(tmp_path):
+    document = quick("known_truth", tmp_path)
+    tries = [row for row in document["raw"] if row["series"] != "calibration"]
+    assert sorted(row["series"] for row in tries) == ["quota", "same", "work"]
+    assert all(row["ratio"][0] > 0 and row["blocks"] >= 1 for row in tries)
+    assert {row["truth"] for row in tries} >= {0.95, 1.0}, "one series' truth is measured"
+
+
 def test_false_positives(tmp_path):
     document = quick("false_positives", tmp_path)
     assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others"}

@@ -125,3 +125,43 @@ def test_committed_results_are_whole_and_not_quick(file, modules):
     assert document["benchmark"] == file.stem
     assert not document["quick"]
     assert document["figures"] and document["raw"]
+
+
+def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
+    """Clopper and Pearson's interval of 17 of 20 is 62.1 to 96.8 % (their paper's method; any table of it)."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        known_truth = importlib.import_module("known_truth")
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+    def row(series, decision, low, high, truth, floor=(0.99, 1.01)):
+        ratio = [1.0 if low is None else (low + high) / 2, low, high]
+        return {
+            "series": series,
+            "decision": decision,
+            "ratio": ratio,
+            "floor": [1.0, *floor],
+            "truth": truth,
+            "blocks": 9,
+            "seconds": 99.0,
+        }
+
+    found = [row("quota", "lower", 0.93, 0.97, 0.95)] * 17
+    missed = [
+        row("quota", "lower", 0.90, 0.94, 0.95),
+        row("quota", "cannot tell", 0.93, 1.01, 0.95),
+        row("quota", "cannot tell", None, None, 0.95),
+    ]
+    same = [row("same", "equivalent", 0.99, 1.01, 1.0)] * 17 + [row("same", "higher", 1.01, 1.05, 1.0, (1.01, 1.03))] * 3
+    figures = {figure.name: figure for figure in known_truth.figures([*found, *missed, *same], 20)}
+    hits = figures["quota: found, with an interval that holds the truth"]
+    assert (hits.value, hits.met) == (85.0, True) and (hits.low, hits.high) == pytest.approx((62.1, 96.8), abs=0.05)
+    assert figures["quota: found"].value == 90.0
+    assert figures["quota: interval holds the truth"].value == 90.0
+    assert (figures["same: false alarms"].value, figures["same: false alarms"].met) == (15.0, False)
+    assert figures["same: interval holds the truth"].value == 85.0
+    assert figures["same: A/A pair differs from itself"].value == 15.0
+    assert figures["quota: seconds of a try"].met is True
+    few = {figure.name: figure for figure in known_truth.figures(found[:5], 20)}
+    assert few["quota: found, with an interval that holds the truth"].met is None, "five tries prove no goal for twenty"

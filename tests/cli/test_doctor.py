@@ -95,6 +95,17 @@ def test_without_servers_nothing_can_be_studied(installations: list[Installation
         assert more in ability.more
 
 
+@pytest.mark.parametrize(
+    ("fio", "uid", "able", "more"),
+    [("/bin/fio", 0, "yes", ""), ("/bin/fio", 1000, "partly", "as root for loop devices"), (None, 0, "no", "install the package fio")],
+)
+def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, uid: int, able: str, more: str) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: fio)
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
+    found = doctor.disk_ability()
+    assert found.able == able and more in found.more
+
+
 def test_limits() -> None:
     text = (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
@@ -133,3 +144,23 @@ def test_the_page_for_people() -> None:
     for heading in ("cores", "memory", "virtualisation", "cgroups", "huge pages", "block devices", "PostgreSQL", "limits", "density"):
         assert heading in result.output
     assert max(map(len, result.output.splitlines())) <= 100
+
+
+def test_which_swap_a_run_could_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pgherd.host import swap
+    from pgherd.model.errors import CapabilityError
+
+    refused: set[str] = set()
+
+    def check(node: object, wanted: object) -> None:
+        if wanted.kind in refused:  # type: ignore[attr-defined]
+            raise CapabilityError(f"no {wanted.kind} here")  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(swap, "check", check)
+    found = doctor.swap_ability(LocalNode())
+    assert (found.able, found.more) == ("yes", "") and found.what.endswith("zram, file")
+    refused.add("zram")
+    assert (doctor.swap_ability(LocalNode()).able, doctor.swap_ability(LocalNode()).more) == ("partly", "no zram here")
+    refused.add("file")
+    found = doctor.swap_ability(LocalNode())
+    assert found.able == "no" and found.what.endswith("none")

@@ -53,6 +53,18 @@ def test_every_verb_has_its_module(name):
     assert command.name == name
 
 
+def test_an_interrupt_while_modules_are_imported_is_quiet(tmp_path):
+    (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-m", "pgherd", "--help"], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_importing_leaves_the_callers_interrupt_alone():
+    words = "import signal, pgherd.cli.main; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout == "True\n"
+
+
 def test_help_lists_every_verb(capsys):
     assert run(["--help"]) == 0
     said = capsys.readouterr()

@@ -55,3 +55,10 @@ def test_readings_are_written_in_their_unit():
 )
 def test_a_point_is_in_words(result, point, words):
     assert point_words(result.trial.model_copy(update={"point": point})) == words
+
+
+def test_more_readings_than_a_line_takes_are_counted():
+    from pgherd.cli.trial import MOST_READINGS, readings
+
+    assert readings({f"part{number}_bytes": 1.0 for number in range(MOST_READINGS)}).count(",") == MOST_READINGS - 1
+    assert readings({f"part{number}_bytes": 1.0 for number in range(MOST_READINGS + 1)}) == f"{MOST_READINGS + 1} readings"

@@ -27,7 +27,7 @@ class View(ctypes.Structure):
     _fields_ = [
         ("dt", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block")),
-        *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "miss_cost", "dirty")),
+        *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
         *((name, ctypes.c_int64) for name in ("limit", "available", "reachable")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
     ]
@@ -39,7 +39,10 @@ class Tuning(ctypes.Structure):
 
 class Mind(ctypes.Structure):
     _fields_ = [
-        *((n, ctypes.c_double) for n in ("pressed", "need", "needed", "hold", "exhausted", "quiet", "refaults", "since_given", "patience")),
+        *(
+            (n, ctypes.c_double)
+            for n in ("pressed", "need", "waiting", "needed", "hold", "exhausted", "quiet", "refaults", "since_given", "patience")
+        ),
         ("gave", ctypes.c_bool),
     ]
 
@@ -154,6 +157,35 @@ def test_growth_follows_what_a_miss_costs(law):
     assert stalled.act == TAKE, "unknown cost: by the waiting"
 
 
+def test_a_pool_of_seldom_touched_pages_grows_as_it_misses_and_leaves_others_alone(law):
+    """Its misses cost time, but what came back would lie idle: a few pages out of what is left over, and none while memory is short."""
+    seldom = {"ballooned": view().pool // 2, "misses": 500, "miss_cost": 1e-3, "hot": 0.05}
+    verdict = repeated(law, view(**seldom))
+    assert (verdict.act, verdict.why, verdict.prefetch) == (TAKE, NEED, False)
+    assert verdict.buffers <= 500 * 0.5 + 1, "what it misses in half a second"
+    assert repeated(law, view(**(seldom | {"hot": 1.0}))).buffers > verdict.buffers
+    short = repeated(law, view(**seldom, available=100 * MB, reachable=100 * MB))
+    assert (short.act, short.why) == (GIVE, IDLE), "between the reserves, where one that is hot would still grow"
+
+
+def test_clients_that_wait_for_slow_reads_are_not_idle(law):
+    """They touch few pages, too few misses to be seen in a sample; but several of them wait all the time."""
+    slow = {"ballooned": view().pool // 2, "hot": 0.02, "misses": 0, "miss_cost": 2e-2}
+    assert repeated(law, view(**slow, waiting=5), ticks=30).act == TAKE
+    assert repeated(law, view(**slow, waiting=5, available=100 * MB, reachable=100 * MB), ticks=30).act == TAKE, (
+        "of what others are to give"
+    )
+    assert repeated(law, view(**slow, waiting=1, available=100 * MB, reachable=100 * MB), ticks=30).act == GIVE, "one alone may be a report"
+
+
+def test_pages_that_it_reads_back_itself_are_no_room(law):
+    """Half a second's worth of free buffers is not enough while they are being filled, whoever fills them."""
+    half = view().pool // 2
+    needy = {"ballooned": half, "unused": half // 20, "misses": 2000, "miss_cost": 5e-4, "hot": 1.0}
+    assert repeated(law, view(**needy)).act == STAY
+    assert repeated(law, view(**needy, filled=half // 5)).act == TAKE
+
+
 def test_an_unused_buffer_is_no_need(law):
     half = view().pool // 2
     assert repeated(law, view(ballooned=half, unused=half // 4, misses=5000, miss_cost=1e-3)).act == STAY
@@ -200,7 +232,8 @@ def test_no_view_makes_it_break_its_bounds(law, data):
         seen = View(
             dt=data.draw(st.floats(1e-3, 100)), pool=pool, ballooned=ballooned, unused=data.draw(st.integers(0, pool)),
             floor=data.draw(st.integers(0, pool)), ceiling=data.draw(st.integers(0, pool)), block=BLOCK, hot=data.draw(shares),
-            pinned=data.draw(shares), misses=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)), dirty=data.draw(shares),
+            pinned=data.draw(shares), misses=data.draw(rates), filled=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)),
+            waiting=data.draw(st.integers(0, 1000)), dirty=data.draw(shares),
             limit=data.draw(st.integers(0, 2**50)), available=data.draw(st.integers(-(2**40), 2**50)),
             reachable=data.draw(st.integers(-(2**40), 2**50)), refaults=data.draw(rates), own_refaults=data.draw(rates),
             swapping=data.draw(rates), stall=data.draw(st.floats(-1, 1)),
@@ -229,6 +262,7 @@ class Server:
     cold: float = 0.0
     ballooned: int = 0
     misses: float = 0.0
+    waiting: float = 0.0
     refaults: float = 0.0
     touched: float = 0.0  # share of used pages touched within five seconds
     swapped: float = 0.0
@@ -263,6 +297,7 @@ class Server:
         """Clients touch pages of the working set at random."""
         rate, missing, away = self.throughput(cost), self.missing, self.away
         self.misses, self.refaults = rate * missing, rate * away
+        self.waiting = self.misses * cost
         new = min(self.misses * dt, self.working_set - self.hot)
         unused = min(new, max(0.0, self.unused))
         replaced = min(new - unused, self.cold)
@@ -319,9 +354,10 @@ class Machine:
         for server in self.servers:
             seen = View(
                 dt=self.dt, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
-                ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, miss_cost=self.cost,
+                ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
+                miss_cost=self.cost,
                 limit=self.limit, available=int(available), reachable=int(available), refaults=refaults,
-                own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
+                waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
             server.obey(self.law(tuning_for(self.limit), seen, server.mind))
             assert server.pool - server.ballooned >= min(server.floor, server.pool)
@@ -384,11 +420,12 @@ def test_memory_that_comes_back_is_used_again(law):
 
 
 @RELAXED
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 12), short=st.floats(0.45, 1.2))
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 12), short=st.floats(0.2, 1.2))
 def test_many_servers_settle_within_the_budget(law, seed, count, short):
     """Any number of servers, sizes and rhythms: after ninety seconds they fit, none below its floor, and little moves any more.
 
-    Up to 55 % overcommitted, as it is meant for: where a quarter of the pools was all there is, seven servers stayed 12 % above it.
+    Up to 80 % overcommitted. (Servers whose pages are touched seldom once kept them because their misses cost time; seven of them stayed
+    12 % above a budget of a quarter of their pools.)
     """
     rng = random.Random(seed)
     several = []

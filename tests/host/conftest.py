@@ -20,6 +20,12 @@ def fake_pools() -> ModuleType:
     return _loaded("fake_pools")
 
 
+@pytest.fixture(scope="session")
+def fake_swap() -> ModuleType:
+    """The module fake_swap.py: a node with simulated zram devices and swap areas."""
+    return _loaded("fake_swap")
+
+
 def _loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec and spec.loader

@@ -20,7 +20,7 @@ from pgherd.node.protocol import Command, Completed
 UNIFIED = "/sys/fs/cgroup"
 _FILES = {
     "cpu": {"cpu.max": "max 100000", "cpu.weight": "100"},
-    "memory": {"memory.max": "max", "memory.current": "0", "memory.stat": "anon 0\ninactive_file 0"},
+    "memory": {"memory.max": "max", "memory.swap.max": "max", "memory.current": "0", "memory.stat": "anon 0\ninactive_file 0"},
     "cpuset": {"cpuset.cpus": "", "cpuset.mems": ""},
     "io": {"io.max": ""},
     "pids": {"pids.max": "max"},

@@ -12,7 +12,7 @@ FINE = (0, 1)
 """Exit codes of a run that came to its end: so few and short trials give grade C on a busy machine."""
 INTERRUPTED, BAD_USAGE = 130, 2
 QUICK = ("compare", "--scale", "1", "--seconds", "1s", "--ramp", "0s", "--host-memory", "1GB", "--no-report")
-CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
+CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1", "--threshold", "overlap=0.01", "--threshold", "late_end=9")
 """What else runs on the host is no matter here, and no reason to run a block again."""
 BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
 
@@ -22,7 +22,7 @@ def side(trial) -> str:
 
 
 def test_variants_differ_in_what_they_were_told_to(pgherd):
-    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--blocks", "2", "--json")
+    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--arms", "one-at-a-time", "--blocks", "2", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert len(trials) >= 6 and not [trial["error"] for trial in trials if trial["error"]]
@@ -43,6 +43,29 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     assert "compare" in pgherd("runs").out
     repeated = pgherd("show", "last", "1", "--commands")
     assert repeated.code == 0 and "pgbench" in repeated.out
+
+
+def test_side_by_side_each_trial_loads_a_server_of_its_own(pgherd):
+    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--blocks", "2", "--json")
+    assert ended.code in FINE, ended
+    trials = pgherd.trials()
+    assert len(trials) >= 6 and not [trial["error"] for trial in trials if trial["error"]]
+    transitions = [trial["transition"] for trial in trials]
+    assert transitions[:4] == ["3 restored", "3 kept", "3 kept", "3 restarted"], "all begin each block alike"
+    first = {side(trial): trial for trial in trials[:3]}
+    for name, trial in first.items():
+        (phase,) = trial["phases"]
+        (target,) = phase["targets"]
+        container = target["target"].split("/")[1]
+        assert container == name.replace(" ", "-")
+        done = {one: phase["metrics"][f"server:{one}/pg"]["db.blks_hit"] for one in ("whole", "whole-again", "tiny")}
+        assert done[container] > 100 * max(hits for one, hits in done.items() if one != container), done
+    record = pgherd.record()
+    assert record["options"]["side_by_side"]
+    assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"
+    assert "shared_buffers" not in record["settings"], "the two differ in it"
+    repeated = pgherd("show", "last", "2", "--commands")
+    assert repeated.code == 0 and repeated.out.count("\nwarm ") == 1, "the servers that stood beside it are left out"
 
 
 def test_resumed_in_the_middle_of_a_block(pgherd):

@@ -1,12 +1,19 @@
+import pytest
+
 from pgherd.metrics.cgroup_memory import SAMPLER
 from pgherd.metrics.sampler import ContainerView, View
+from pgherd.node.protocol import Source
 
 A = "container:a"
 
 
 def test_reads_v1(parsed) -> None:
     assert parsed("cgroup_memory", "v1-memory.usage_in_bytes", "usage", A) == {A: {"memory.usage": 1925120}}
-    assert parsed("cgroup_memory", "v1-memory.stat", "v1 stat", A)[A] == {
+    assert parsed("cgroup_memory", "v1-memory.usage_in_bytes", "kernel", A) == {A: {"memory.kernel": 1925120}}
+    assert parsed("cgroup_memory", "v1-memory.oom_control", "events", A) == {A: {"memory.oom_kills": 0}}
+    values = parsed("cgroup_memory", "v1-memory.stat", "v1 stat", A)[A]
+    assert values.pop("memory.active_file") + values.pop("memory.inactive_file") == 221184, "all of its page cache"
+    assert values == {
         "memory.anon": 1232896,
         "memory.file": 221184,
         "memory.shmem": 0,
@@ -20,7 +27,8 @@ def test_reads_v1(parsed) -> None:
 
 def test_reads_v2(parsed) -> None:
     assert parsed("cgroup_memory", "v1-memory.usage_in_bytes", "swap", A) == {A: {"memory.swap": 1925120}}
-    assert parsed("cgroup_memory", "v2-memory.stat", "v2 stat", A)[A] == {
+    values = parsed("cgroup_memory", "v2-memory.stat", "v2 stat", A)[A]
+    wanted = {
         "memory.anon": 335544320,
         "memory.file": 629145600,
         "memory.shmem": 545259520,
@@ -29,19 +37,38 @@ def test_reads_v2(parsed) -> None:
         "memory.fault": 1234567,
         "memory.majfault": 321,
     }
+    assert {name: values[name] for name in wanted} == wanted
+
+
+def test_swapping_of_a_group_where_the_kernel_tells(parsed) -> None:
+    source = Source("cgroup_memory", A, "file", "/x", tag="v2 stat")
+    assert list(SAMPLER.parse("anon 1\npswpin 7\npswpout 9\n", source)) == [
+        (A, {"memory.anon": 1, "memory.swap_in": 7, "memory.swap_out": 9})
+    ]
+
+
+@pytest.mark.parametrize(("raw", "read"), [("838860800\n", 838860800), ("max\n", None), ("9223372036854771712\n", None)])
+def test_a_limit_that_is_none_is_absent(raw, read) -> None:
+    found = list(SAMPLER.parse(raw, Source("cgroup_memory", "budget", "file", "/x", tag="limit")))
+    assert found == ([] if read is None else [("budget", {"memory.limit": read})])
 
 
 def test_takes_v1_where_a_container_has_both() -> None:
     view = View([ContainerView("a", {"memory": "/m/a", "v2": "/u/a"}), ContainerView("b", {"v2": "/u/b"}), ContainerView("c")])
     assert [source.where for source in SAMPLER.sources(view)] == [
-        "/m/a/memory.usage_in_bytes",
-        "/m/a/memory.stat",
-        "/u/b/memory.current",
-        "/u/b/memory.swap.current",
-        "/u/b/memory.stat",
+        *(f"/m/a/memory.{file}" for file in ("usage_in_bytes", "stat", "kmem.usage_in_bytes", "oom_control")),
+        *(f"/u/b/memory.{file}" for file in ("current", "swap.current", "stat", "events")),
     ]
+
+
+def test_the_group_around_all_is_read_right_before_its_containers() -> None:
+    view = View([ContainerView("a", {"memory": "/m/r/a"})], budget={"memory": "/m/r"})
+    found = SAMPLER.sources(view)
+    usages = [(source.entity, source.where) for source in found if source.tag == "usage"]
+    assert usages == [("budget", "/m/r/memory.usage_in_bytes"), (A, "/m/r/a/memory.usage_in_bytes")]
+    assert [source.where for source in found if source.tag == "limit"] == ["/m/r/memory.limit_in_bytes"]
 
 
 def test_reads_what_changes_slowly_less_often_in_a_herd() -> None:
     view = View([ContainerView(f"c{i}", {"memory": f"/m/{i}"}) for i in range(40)])
-    assert {(source.tag, source.every) for source in SAMPLER.sources(view)} == {("usage", 1), ("v1 stat", 5)}
+    assert {(source.tag, source.every) for source in SAMPLER.sources(view)} == {("usage", 1), ("v1 stat", 5), ("kernel", 5), ("events", 5)}

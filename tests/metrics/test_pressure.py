@@ -20,6 +20,11 @@ def test_reads_the_v2_group_only() -> None:
     assert len(found) == 6
 
 
+def test_reads_the_group_around_all_containers() -> None:
+    found = SAMPLER.sources(View([ContainerView("a", {"v2": "/g/a"})], budget={"v2": "/g", "memory": "/m"}))
+    assert [source.where for source in found if source.entity == "budget"] == [f"/g/{x}.pressure" for x in ("cpu", "memory", "io")]
+
+
 def test_refuses_other_text() -> None:
     with pytest.raises(ValueError, match="no pressure lines"):
         list(SAMPLER.parse("cpu 1 2 3", Source("pressure", "host", "file", "/x", tag="cpu")))

@@ -83,3 +83,21 @@ def test_a_full_disk_is_told_when_it_stops():
     time.sleep(0.2)
     with pytest.raises(OSError, match="No space left"):
         sampling.stop()
+
+
+def test_adding_nothing_reads_everything_at_once_beside_the_ticks(tmp_path):
+    spool = tmp_path / "spool"
+    rare = Source("x", "host", "file", "/proc/loadavg", every=2)
+    sampling = LocalNode().sample([Source("x", "host", "file", "/proc/uptime"), rare], str(spool), 3600.0)
+    marks = []
+    for _ in range(3):
+        time.sleep(0.05)
+        marks.append(time.time())
+        sampling.add(())
+    time.sleep(0.05)
+    sampling.stop()
+    lines = _lines(spool)
+    times = [line["t"] for line in lines if line.get("i") == 0]
+    assert len(times) == 5, "the first tick, three marks, the last"
+    assert all(mark <= t for mark, t in zip(marks, times[1:4], strict=True))
+    assert sum(line.get("i") == 1 for line in lines) == 2, "what is not read on each tick is left out"

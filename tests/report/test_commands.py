@@ -18,6 +18,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.swap import Swap
 from pgherd.model.trial import Trial
 from pgherd.postgres import configuration, initdb
 from pgherd.postgres.golden import LOADING
@@ -266,6 +267,7 @@ def test_the_shell_and_shellcheck_have_nothing_to_object(tmp_path, name, found):
         (
             lambda: result(
                 Container(name="db01", runtime="external", servers=(server(dsn="host=theirs"),)),
+                container("db02"),
             ),
             r"its server \(host=theirs\) is somebody else's",
         ),
@@ -394,3 +396,13 @@ def test_where_no_group_can_be_made_it_is_said(tmp_path, mounts):
     (tmp_path / "fs").mkdir()
     written, said = grouped(tmp_path, mounts, "0::/\n", CALLS + "join db01\nremove_groups")
     assert not written and "NO LIMITS" in said
+
+
+def test_swap_of_the_runs_own_is_said_not_made():
+    def around(swap):
+        return record().model_copy(update={"surroundings": record().surroundings.model_copy(update={"swap": swap})})
+
+    text = script(result(), around(Swap(kind="zram", size=2**29)))
+    assert "# In the run these servers had zram swap of 512 MB." in text and "mkswap" not in text
+    assert "had no swap." in script(result(), around(Swap(kind="none")))
+    assert "swap" not in script(result(), record()).partition("set -eu")[0]

@@ -12,5 +12,5 @@ def test_every_study_has_its_parts(name):
 
 
 def test_an_unknown_study_is_said_with_those_that_exist():
-    with pytest.raises(UsageError, match="no study 'densty'; there are compare, density"):
+    with pytest.raises(UsageError, match="no study 'densty'; there are compare, compression"):
         study_of("densty")

@@ -171,7 +171,10 @@ def test_each_container_is_made_by_the_runtime_that_it_names(fleet, session):
 
 
 def test_a_load_that_writes_begins_after_a_checkpoint(fleet):
-    fleet.apply(trial("a", "b", load=Load(scripts=(Script(source="builtin:tpcb-like"),))))
+    writes = Load(scripts=(Script(source="builtin:tpcb-like"),))
+    fleet.apply(trial("a", "b", load=writes))
+    assert ("checkpoint", "a/pg") not in done(fleet), "a server that has just started needs none"
+    fleet.apply(trial("a", "b", load=writes))
     assert done(fleet)[-1] == ("checkpoint", "a/pg")
 
 
@@ -280,7 +283,7 @@ def test_targets_are_reached_over_their_sockets(fleet, session):
     stage, _ = fleet.apply(trial("a"))
     reach = stage.reach("local/a/pg/bench")
     assert reach.bin == "/pg" and reach.database == "bench" and reach.host.startswith(str(session.sockets)) and reach.room.container == "a"
-    with pytest.raises(TrialError, match="local/a/pg/other is not a database of this deployment"):
+    with pytest.raises(TrialError, match="local/a/pg/other is not one of this deployment"):
         stage.reach("local/a/pg/other")
     view = stage.view()
     assert [one.name for one in view.containers] == ["a"] and [one.name for one in view.servers] == ["a/pg"]

@@ -7,7 +7,7 @@ import pytest
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Analysis, Proposal
-from pgherd.model.result import PhaseResult
+from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import RunRecord
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
@@ -63,6 +63,9 @@ class Bench:
 
     def distrust(self):
         self.distrusted += 1
+
+    def memory_kills(self):
+        return ()
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +132,15 @@ def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
     assert [result.error for result in results] == [None, "the server died\nits last words", None]
     assert results[1].tainted and not results[1].phases
     assert bench.distrusted == 1, "what is up is not to be taken for healthy"
+
+
+def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_path):
+    bench = Bench(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
+    kill = MemoryKill(container="a", processes=1, at=5.0)
+    bench.memory_kills = lambda: (kill,)
+    record = execute(run, tmp_path, Study(5, 5), bench=bench)
+    assert record.state == "finished"
+    assert [result.memory_kills for result in run.results()] == [(kill,)] * 5
 
 
 def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):

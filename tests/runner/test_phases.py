@@ -26,7 +26,7 @@ TARGETS = ("local/db01/pg/bench", "local/db02/pg/bench")
 class Shell:
     """A driver: the load's option ``script`` is what it does; it counts one transaction a line."""
 
-    name, stop_signal = "shell", signal.SIGTERM
+    name, stop_signal, exit_codes = "shell", signal.SIGTERM, (0,)
 
     def argv(self, load, endpoint, seconds):
         return ["/bin/sh", "-c", load.options["script"], "sh", endpoint.target]
@@ -147,6 +147,13 @@ def test_phases_follow_each_other(play):
     assert results[1].start >= results[0].end
 
 
+def test_how_far_apart_the_targets_began_is_recorded(play):
+    results, _ = play(trial(RUNS_ON, RUNS_ON))
+    for result in results:
+        first = [target.first for target in result.targets]
+        assert result.skew == pytest.approx(max(first) - min(first))
+
+
 def test_a_driver_that_ends_early_fails_the_trial_and_ends_the_others(play):
     ends = f"if [ \"$1\" = {TARGETS[0]} ]; then echo 'error: no such thing' >&2; exit 3; fi; {RUNS_ON}"
     words = rf"shell on {TARGETS[0]} ended early with exit code 3: error: no such thing; the log of {TARGETS[0]}"
@@ -169,6 +176,11 @@ def test_a_server_that_died_matters_more_than_what_its_driver_says(play):
 def test_a_driver_that_ends_with_an_error_when_told_to_end(play):
     with pytest.raises(TrialError, match=r"ended with exit code 5: warning: odd"):
         play(trial("trap 'echo warning: odd >&2; exit 5' TERM; while :; do sleep 0.02; done"))
+
+
+def test_a_driver_that_its_own_stop_signal_ends_had_not_begun(play):
+    with pytest.raises(TrialError, match=r"had not begun to make load when its time was over, [\d.]+ s after it was started: .*--ramp"):
+        play(trial("sleep 20"))
 
 
 def test_a_driver_that_does_not_end_is_killed(play, monkeypatch):

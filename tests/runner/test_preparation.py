@@ -133,3 +133,24 @@ def test_what_the_user_says_goes_before_the_workloads_own():
 def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
     with pytest.raises(UsageError, match=message), _ground(**asked):
         pass
+
+
+def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
+    script = tmp_path / "x.sql"
+    script.write_text("select 1;")
+    with _ground(script=(str(script),), read_only=True) as ground:
+        selected = ground.settings(2**24, 2, None)
+        options = DatabaseOptions(**ground.options(ground.limits(1), selected, None))
+    assert options.read_only and options.settings["default_transaction_read_only"] == "on"
+    assert {row.name: row.why for row in selected.rows}["default_transaction_read_only"] == "asked for with --read-only"
+    assert options.load(2).read_only, "no checkpoint, no warning, no writable session on its account"
+    assert any("taken to write nothing" in choice for choice in ground.choices)
+    with _ground(script=(str(script),)) as ground:
+        options = DatabaseOptions(**ground.options(ground.limits(1), ground.settings(2**24, 2, None), None))
+    assert not options.read_only and not options.load(2).read_only
+
+
+@pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_write": True}])
+def test_read_only_is_for_scripts_of_ones_own(asked):
+    with pytest.raises(UsageError, match="--read-only is for scripts of your own"), _ground(**asked):
+        pass

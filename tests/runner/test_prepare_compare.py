@@ -3,10 +3,12 @@ import pytest
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, validation
+from pgherd.runner import prepare_compare as prepare_compare_module
 from pgherd.runner.prepare_compare import prepare_compare
 from pgherd.runner.prepared import with_inputs
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.request import CompareRequest
+from pgherd.studies.density.request import DensityRequest
 
 REFUSED_BY_POSTGRESQL = [
     ({"variant": ("x:work_mem=much",)}, 'variant \'x\': .* invalid value for parameter "work_mem": "much"'),
@@ -32,7 +34,7 @@ def options_of(found, name):
 
 
 def test_one_variant_is_compared_with_the_request_without_changes():
-    found = prepared(variant=("simple:protocol=simple",), seed=3)
+    found = prepared(variant=("simple:protocol=simple",), seed=3, arrangement="one-at-a-time")
     options = found.options
     assert [arm.name for arm in options.arms] == ["base", "simple"] and options.baseline == "base"
     assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
@@ -61,8 +63,8 @@ def test_what_writes_begins_fresh_and_gets_longer_trials():
     assert {(trial.state, trial.seconds()) for trial in arms.block(asked.options, 0)} == {("warm", 3.0)}
 
 
-def test_what_differs_in_more_than_settings_begins_fresh():
-    found = prepared(variant=("a", "b:scale=2"))
+def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():
+    found = prepared(variant=("a", "b:scale=2"), arrangement="one-at-a-time")
     assert {trial.state for trial in arms.block(found.options, 0)} == {"fresh"}
 
 
@@ -72,11 +74,36 @@ def test_versions_are_compared_with_what_differs_by_itself():
         pytest.skip("there is only one version of PostgreSQL here")
     (_, old_bin), (_, new_bin) = majors[0], majors[-1]
     found = prepared(variant=(f"old:pg-bin={old_bin}", f"new:pg-bin={new_bin}"))
-    assert {trial.state for trial in arms.block(found.options, 0)} == {"fresh"}
+    assert found.options.side_by_side
     assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
     assert not {setting for arm in found.options.arms for setting in arm.options["settings"]} & set(found.options.defaults)
     assert any(choice.startswith("What differs by itself, though nobody has set it: ") for choice in found.choices)
     assert not prepared(variant=("x:jit=off",)).options.defaults
+
+
+def test_what_reads_stands_side_by_side_in_short_trials():
+    found = prepared(variant=("simple:protocol=simple",))
+    trials = arms.block(found.options, 0)
+    assert found.options.side_by_side and found.options.most >= 35, "many blocks within the default budget"
+    assert all(trial.deployment == trials[0].deployment for trial in trials)
+    assert [container.name for _, container in trials[0].deployment.containers()] == ["base", "base-again", "simple"]
+    assert [trial.state for trial in trials] == ["restarted", "warm", "warm"]
+    assert any(choice.startswith("Arms side by side: 3 servers are up at once, base twice") for choice in found.choices)
+    assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
+    one = prepared(variant=("simple:protocol=simple",), arrangement="one-at-a-time")
+    assert not one.options.side_by_side and one.disk < found.disk
+
+
+def test_order_entry_begins_every_trial_fresh():
+    found = prepared(variant=("x:jit=off",), workload="orders", metric="new_orders_per_minute", host_memory="4GB")
+    assert {trial.state for trial in arms.block(found.options, 0)} == {"fresh"} and not found.options.side_by_side
+
+
+def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
+    requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
+    found = prepare_compare_module._off_pages(dict(requests))
+    assert found["a"].set == ("huge_pages=off",) and found["b"] == requests["b"] and found["c"] == requests["c"]
+    assert prepare_compare_module._off_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
 
 
 def test_limits_of_the_run():
@@ -108,7 +135,11 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("x:jit",)}, UsageError, "'jit' is not key=value"),
         ({"variant": ("x:vcpus=4096",)}, UsageError, "variant 'x': --vcpus 4096 is more than the"),
         ({"variant": ("x:runtime=process,cpu-mode=quota",)}, CapabilityError, "--cpu-mode quota needs the cgroup runtime"),
-        ({"variant": ("x:jit=off",), "metric": "tps"}, UsageError, "there is no such metric; there are throughput, cpu_per_tx"),
+        (
+            {"variant": ("x:jit=off",), "metric": "tps"},
+            UsageError,
+            "no such metric; there are throughput, new_orders",
+        ),
         ({"variant": ("x:jit=off",), "seconds": "long"}, UsageError, "'long' is not a duration"),
         ({"arms": [{"name": "a", "study": "sizes"}]}, UsageError, "only one scenario is given, 'a'"),
         ({"arms": [{"name": "a", "study": "sizes"}] * 2}, UsageError, "the name a stands twice"),

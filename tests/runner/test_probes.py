@@ -65,5 +65,5 @@ def test_one_that_is_made_for_this_is_removed_again(session, trial, monkeypatch)
 
 
 def test_an_unknown_probe_is_said(session, trial):
-    with pytest.raises(TrialError, match="no probe 'smell'; there are sizes"):
+    with pytest.raises(TrialError, match="no probe 'smell'; there are compression, sizes"):
         measure(session, trial.model_copy(update={"probe": "smell"}))

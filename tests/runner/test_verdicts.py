@@ -46,8 +46,32 @@ def changed(entity, **values):
 
 def test_a_clean_trial_passes_everything():
     assert {name: v.result for name, v in verdicts(GOOD).items()} == dict.fromkeys(
-        ["cpu-bound", "cached", "not-client-bound", "overlap", "errors", "steal", "foreign-cpu", "checkpoints", "vacuums", "clock"], "pass"
+        [
+            "cpu-bound",
+            "cached",
+            "not-client-bound",
+            "overlap",
+            "length",
+            "errors",
+            "steal",
+            "foreign-cpu",
+            "checkpoints",
+            "vacuums",
+            "clock",
+        ],
+        "pass",
     )
+
+
+def test_a_period_that_outlasted_its_plan_fails():
+    """Ten seconds were planned; a tenth more, and half a second for waking up, are no matter."""
+    planned = trial()
+    for seconds, result in ((10.0, "pass"), (11.4, "pass"), (11.6, "fail"), (51.0, "fail")):
+        target = TargetResult(target=TARGET, driver="pgbench", transactions=1.0, throughput=1.0, first=0, last=60)
+        phase = PhaseResult(phase="steady", start=1, end=1 + seconds, overlap=1.0, targets=[target], metrics=GOOD)
+        (found,) = [v for v in judge(planned, [phase], FACTS, Thresholds(), 0.0) if v.check == "length"]
+        assert (found.result, found.severity) == (result, "taint"), seconds
+    assert found.observed == "51.0 s of 10 s planned"
 
 
 @pytest.mark.parametrize(
@@ -202,3 +226,49 @@ def test_what_is_seen_of_it_can_fail():
     )
     unheard = {name: value for name, value in THEIRS.items() if name != "server:c1/pg"}
     assert {verdicts(unheard, dsn="host=h")[name].result for name in ("cached", "checkpoints", "vacuums")} == {"unknown"}
+
+
+def phases_of(*skews, first=0.0):
+    """Two targets' phases; ``first`` is when the later one began, against the measured period's begin at 1."""
+    targets = [TargetResult(target=TARGET, driver="pgbench", transactions=9, throughput=9, first=at, last=11) for at in (first, first)]
+    return [
+        PhaseResult(phase=f"p{n}", start=1, end=11, overlap=1, targets=targets, skew=skew, metrics=GOOD) for n, skew in enumerate(skews)
+    ]
+
+
+def skew_verdict(phases, **limits):
+    plan = trial()
+    plan = plan.model_copy(update={"phases": plan.phases * len(phases)})
+    return {v.check: v for v in judge(plan, phases, FACTS, Thresholds(**limits), 0.0)}.get("switch-skew")
+
+
+def test_targets_that_switch_together_pass():
+    found = skew_verdict(phases_of(0.01, 0.04))
+    assert (found.result, found.observed) == ("pass", "40 ms (p1), all before the measured period")
+
+
+def test_skew_within_the_ramp_is_said_and_taints_nothing():
+    found = skew_verdict(phases_of(0.25, 0.04))
+    assert (found.result, found.severity) == ("fail", "warn")
+    assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.wanted
+
+
+def test_skew_within_what_is_counted_taints():
+    found = skew_verdict(phases_of(0.25, 0.04, first=1.2))
+    assert (found.result, found.severity) == ("fail", "taint")
+    assert "some of it counted" in found.observed
+
+
+def test_a_phase_whose_skew_counts_matters_more_than_a_larger_one_that_does_not():
+    found = skew_verdict([*phases_of(0.9), *phases_of(0.2, first=1.2)])
+    assert (found.observed.split(",")[0], found.severity) == ("200 ms (p0)", "taint")
+
+
+def test_the_limit_of_skew_can_be_changed_and_single_phases_have_none():
+    assert skew_verdict(phases_of(0.25, 0.04), switch_skew=0.3).result == "pass"
+    assert skew_verdict(phases_of(0.25)) is None
+
+
+def test_a_single_target_has_nothing_to_switch_with():
+    alone = [phase.model_copy(update={"targets": phase.targets[:1], "skew": None}) for phase in phases_of(None, None)]
+    assert (skew_verdict(alone).result, skew_verdict(alone).observed) == ("pass", "a single target")

@@ -1,4 +1,5 @@
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,13 +70,64 @@ def test_a_volume_that_has_gone_is_not_made(tmp_path, journal):
     assert not (tmp_path / "gone").exists()
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [{"data": Volume(name="v", path="/x")}, {"wal": Volume(name="v", kind="device", path="/dev/x")}, {"wal": Volume(name="v")}],
-)
-def test_other_roles_and_kinds_are_refused(tmp_path, journal, wanted):
-    with pytest.raises(UsageError, match="volume 'v' .* only the WAL can lie in a directory elsewhere"):
-        Volumes(NODE, journal, None).place(wanted, cluster(tmp_path, "1"), "001")
+def test_a_volume_that_names_no_directory_is_refused(tmp_path, journal):
+    with pytest.raises(UsageError, match="volume 'v' names no directory, so a server's wal cannot lie on it"):
+        Volumes(NODE, journal, None).place({"wal": Volume(name="v")}, cluster(tmp_path, "1"), "001")
+
+
+def test_data_and_directories_for_tablespaces_lie_with_the_server(tmp_path, journal, theirs):
+    volumes = Volumes(NODE, journal, None)
+    one = Volume(name="v", path=str(theirs))
+    home = volumes.home(one, "001")
+    data = cluster(tmp_path, "1")
+    made = volumes.place({"data": one, "temp": one}, data, "001", [one])
+    assert set(made) == {home} and {"temp", "space"} <= set(os.listdir(home))
+    volumes.remove(made)
+    assert not os.path.exists(home)
+
+
+def test_tablespaces_are_made_once(tmp_path, journal, theirs, monkeypatch):
+    made = []
+    monkeypatch.setattr(module, "create", lambda instance, databases, spaces: made.append((databases, spaces)))
+    volumes = Volumes(NODE, journal, None)
+    one = Volume(name="v", path=str(theirs))
+    data = cluster(tmp_path, "1")
+    volumes.place({"temp": one}, data, "001")
+    server = SimpleNamespace(data_dir=data)
+    volumes.populate(server, ["bench"])
+    volumes.populate(server, ["bench"])
+    assert len(made) == 1 and made[0][1].temp.endswith("/001/temp") and made[0][1].data == ()
+
+
+def test_a_loads_directory_is_the_same_for_every_trial(tmp_path, journal, theirs):
+    volumes = Volumes(NODE, journal, None)
+    one = Volume(name="v", path=str(theirs))
+    assert volumes.directory(one) == volumes.directory(one) and os.path.isdir(volumes.directory(one))
+    volumes.check()
+    journal.play()
+    assert os.listdir(theirs) == ["precious"]
+
+
+def test_loops_and_devices_are_made_once_below_the_runs_own_directory(tmp_path, journal, monkeypatch):
+    made = []
+
+    def mounted(node, journal, home, name, what):
+        made.append((home, name, what))
+        os.makedirs(f"{home}/{name}")
+        return f"{home}/{name}"
+
+    monkeypatch.setattr(module.file_systems, "make_loop", mounted)
+    monkeypatch.setattr(module.file_systems, "make_on_device", mounted)
+    (tmp_path / "work").mkdir()
+    volumes = Volumes(NODE, journal, None, str(tmp_path / "work"))
+    loop, device = Volume(name="l", kind="loop", size=2**27), Volume(name="d", kind="device", path="/dev/x")
+    for _ in range(2):
+        volumes.directory(loop)
+        volumes.directory(device)
+    assert [(name, what) for _, name, what in made] == [("l", 2**27), ("d", "/dev/x")]
+    assert all(home.startswith(f"{tmp_path}/work/pgherd-volume-") for home, _, _ in made)
+    with pytest.raises(TrialError, match="nothing is mounted at"):
+        volumes.check()
 
 
 def test_a_good_directory_is_left_as_it_is(theirs):

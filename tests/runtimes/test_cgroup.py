@@ -54,6 +54,24 @@ def test_a_container_from_begin_to_end(make) -> None:
     runtime.close()
 
 
+def test_the_budget_changes_and_swap_is_limited_beside_it(make) -> None:
+    runtime, scope, _ = make()
+    assert runtime.budget_groups() == {}
+    with pytest.raises(RuntimeError, match="open"):
+        runtime.change_budget(1 << 29)
+    runtime.open(Host(memory=1 << 30, swap=1 << 28))
+    group = scope / "pgherd-ab12"
+    assert (group / "memory.swap.max").read_text() == str(1 << 28)
+    assert dict(runtime.budget_groups()) == {"v2": f"{UNIFIED}{SCOPE}/pgherd-ab12"}
+    runtime.create(Container(name="db01", memory=1 << 27, swap=0))
+    assert (group / "db01/memory.swap.max").read_text() == "0"
+    runtime.empty()
+    runtime.change_budget(1 << 29)
+    assert ((group / "memory.max").read_text(), (group / "memory.swap.max").read_text()) == (str(1 << 29), str(1 << 28))
+    assert (group / "db01/memory.max").read_text() == str(1 << 27)
+    runtime.close()
+
+
 def test_without_a_memory_budget_the_host_group_is_not_limited(make) -> None:
     runtime, scope, _ = make()
     runtime.open(Host(cores=4))

@@ -44,3 +44,10 @@ def test_a_room_without_walls(runtime: Runtime) -> None:
 def test_limits_are_refused(runtime: Runtime, asked: dict[str, object], words: str) -> None:
     with pytest.raises(CapabilityError, match=f"container theirs asks for {words}.*set where it runs"):
         runtime.create(Container.model_validate({"name": "theirs", "runtime": "external", **asked}))
+
+
+def test_it_has_no_budget_that_could_change(runtime: Runtime) -> None:
+    with pytest.raises(CapabilityError, match="set where it runs"):
+        runtime.change_budget(1 << 28)
+    runtime.empty()
+    assert runtime.budget_groups() == {}

@@ -68,3 +68,11 @@ def test_a_quota_around_us_is_no_budget_of_ours(make, monkeypatch: pytest.Monkey
     """A host of 4 CPUs with a quota of 1.5 cores around pgherd: its whole budget is 1.5 cores, and needs no affinity."""
     monkeypatch.setitem(globals(), "FACTS", FACTS.model_copy(update={"cores": 1.5}))
     assert make(Host(cores=1.5)).create(Container(name="db01")).cpus is None
+
+
+def test_it_has_no_budget_that_could_change(make) -> None:
+    runtime = make()
+    with pytest.raises(CapabilityError, match="use the cgroup runtime"):
+        runtime.change_budget(1 << 28)
+    runtime.empty()
+    assert runtime.budget_groups() == {}

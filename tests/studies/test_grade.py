@@ -36,6 +36,13 @@ def test_all_clean_and_complete_is_a(measured: Callable[..., Curve]) -> None:
     assert grade(points, results, complete=False, wanted=3) == "B", "a point that was asked for is missing"
 
 
+def test_a_number_without_an_interval_is_no_a(options: Build, simulate: Any) -> None:
+    for repeats, least, given in ((1, 3, "B"), (2, 3, "B"), (3, 3, "A"), (1, 2, "B"), (2, 2, "A")):
+        asked = options(points=(1, 4, 8), repeats=repeats, repeats_one=repeats)
+        results = simulate(asked).all(planned(asked))
+        assert grade(group(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
+
+
 def test_noise_in_some_is_b(measured: Callable[..., Curve]) -> None:
     points, results = measured(taint=at(8))
     assert grade(points, results, complete=True, wanted=3) == "B"

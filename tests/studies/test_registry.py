@@ -13,7 +13,7 @@ def test_a_study_is_found_by_its_name(name):
 
 
 def test_an_unknown_study_is_said_with_those_that_exist():
-    with pytest.raises(UsageError, match="no study 'densty'; there are compare, density"):
+    with pytest.raises(UsageError, match="no study 'densty'; there are compare, compression"):
         study_of("densty")
 
 

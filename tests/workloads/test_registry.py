@@ -15,9 +15,7 @@ def test_every_name_is_found_under_itself() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        UsageError, match=r"no workload 'tpcc'; there are select-only, tpcb-like, simple-update, pgbench, orders, random-block, script"
-    ):
+    with pytest.raises(UsageError, match=r"no workload 'tpcc'; .*pgbench, orders, random-block, realistic, script"):
         find("tpcc")
 
 

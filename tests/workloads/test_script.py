@@ -103,6 +103,18 @@ def test_the_file_and_the_scale_decide_the_contents(tmp_path: Path) -> None:
         filling("missing.sql")
 
 
+@pytest.mark.parametrize("command", ["i", "ir", "include", "include_relative"])
+def test_an_init_file_that_takes_in_others_is_refused(tmp_path: Path, command: str) -> None:
+    """The other file is not in what the golden copy is known by."""
+    file = tmp_path / "a.sql"
+    database = Database(workload="script", init=str(file))
+    file.write_text(f"CREATE TABLE a ();\n\\{command} b.sql\n")
+    with pytest.raises(UsageError, match=rf"a\.sql:2: \\{command} takes in another file"):
+        ScriptWorkload().filling(LocalNode(), database)
+    file.write_text(f"-- \\{command} b.sql\nSELECT '\\{command} b.sql';\nCOPY a FROM STDIN;\n\\{command}\n\\.\n\\copy a FROM 'a.csv'\n")
+    assert ScriptWorkload().filling(LocalNode(), database).identity
+
+
 def test_without_an_init_file_scripts_run_on_pgbenchs_tables() -> None:
     workload = ScriptWorkload((Script(source="x.sql"),))
     assert workload.filling(LocalNode(), Database(workload="script", scale=3)) == PgbenchFilling("bench", 3)

@@ -50,6 +50,22 @@
 
 #endif
 
+/* Path of a fork's first segment, below the data directory; the caller's memory. */
+#if PG_VERSION_NUM >= 180000
+#define balloon_path(relation, fork) pstrdup(relpath(RelationGetSmgr(relation)->smgr_rlocator, fork).str)
+#elif PG_VERSION_NUM >= 160000
+#define balloon_path(relation, fork) relpath(RelationGetSmgr(relation)->smgr_rlocator, fork)
+#else
+#define balloon_path(relation, fork) relpath(RelationGetSmgr(relation)->smgr_rnode, fork)
+#endif
+
+/* Does a process that waits for this wait for a page? Since 18 reads may be done by others. */
+#if PG_VERSION_NUM >= 180000
+#define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ || (event) == WAIT_EVENT_AIO_IO_COMPLETION)
+#else
+#define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ)
+#endif
+
 /* Wait events of our own have been possible since 17; before, all of them are "Extension". */
 #if PG_VERSION_NUM >= 170000
 #define balloon_wait_event(name) WaitEventExtensionNew(name)

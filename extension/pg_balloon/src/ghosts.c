@@ -13,8 +13,28 @@
 
 #include "pg_balloon.h"
 
-/* Heats in whose order pages are recalled: those of a usage count so high, then the rest. */
-static const uint32 least_heats[] = {3, 1, 0};
+/*
+ * The order in which pages are recalled, from the end of the table: those in use before the rest, each database by itself,
+ * and by their places in their files. Heat is told no finer, since reading a run of neighbours costs little more than
+ * reading one of them.
+ */
+static int
+by_turn(const void *a, const void *b)
+{
+	const BalloonGhost *x = a;
+	const BalloonGhost *y = b;
+	bool		used_x = x->heat > 0;
+	bool		used_y = y->heat > 0;
+
+#define ORDER(p, q) if ((p) != (q)) return (p) < (q) ? -1 : 1
+	ORDER(used_x, used_y);
+	ORDER(balloon_database(&x->tag), balloon_database(&y->tag));
+	ORDER(balloon_tablespace(&x->tag), balloon_tablespace(&y->tag));
+	ORDER(balloon_relnumber(&x->tag), balloon_relnumber(&y->tag));
+	ORDER(balloon_fork(&x->tag), balloon_fork(&y->tag));
+	ORDER(y->tag.blockNum, x->tag.blockNum);
+	return 0;
+}
 
 /* Note pages that were evicted. */
 void
@@ -31,15 +51,8 @@ balloon_remember(const BalloonGhost *ghosts, int count)
 			balloon->ghost_next = (balloon->ghost_next + 1) % NBuffers;
 		}
 	}
+	balloon->ghosts_sorted = false;
 	LWLockRelease(balloon->ghost_lock);
-}
-
-/* Take a place out of the table; the last one moves into it. The caller holds ghost_lock. */
-static inline void
-drop(int i)
-{
-	balloon_ghosts[i] = balloon_ghosts[--balloon->nghosts];
-	balloon->ghost_next = 0;
 }
 
 /* So many more pages may be read back. */
@@ -61,29 +74,38 @@ balloon_stop_prefetch(void)
 }
 
 /*
- * Take up to count pages of a database or of the shared catalogs out of the
- * table, the hottest first, among them the latest, as far as pages may be read
- * back. Returns how many.
+ * Take up to count pages of a database or of the shared catalogs out of the table, as far as pages may be read back: those
+ * in use first, in the order of their places. Returns how many. Sorting the table, once after pages were noted, takes a third
+ * of a second for a million pages; whoever notes pages waits for it.
  */
 int
 balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 {
 	int			n = 0;
+	int			last;
+	int			kept = 0;
 
 	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
+	if (!balloon->ghosts_sorted)
+	{
+		qsort(balloon_ghosts, balloon->nghosts, sizeof(BalloonGhost), by_turn);
+		balloon->ghosts_sorted = true;
+		balloon->ghost_next = 0;
+	}
 	count = (int) Min(count, balloon->prefetch_left);
-	for (int k = 0; k < (int) lengthof(least_heats); k++)
-		for (int i = balloon->nghosts - 1; i >= 0 && n < count; i--)
-		{
-			BalloonGhost *ghost = &balloon_ghosts[i];
-			Oid			its = balloon_database(&ghost->tag);
 
-			if ((its == database || its == InvalidOid) && ghost->heat >= least_heats[k])
-			{
-				ghosts[n++] = *ghost;
-				drop(i);
-			}
-		}
+	/* Those of other databases are passed over, and close up to the end. */
+	for (last = balloon->nghosts - 1; last >= 0 && n < count; last--)
+	{
+		Oid			its = balloon_database(&balloon_ghosts[last].tag);
+
+		if (its == database || its == InvalidOid)
+			ghosts[n++] = balloon_ghosts[last];
+		else
+			balloon_ghosts[balloon->nghosts - 1 - kept++] = balloon_ghosts[last];
+	}
+	memmove(&balloon_ghosts[last + 1], &balloon_ghosts[balloon->nghosts - kept], kept * sizeof(BalloonGhost));
+	balloon->nghosts -= n;
 	balloon->prefetch_left -= n;
 	LWLockRelease(balloon->ghost_lock);
 	return n;
@@ -106,9 +128,13 @@ balloon_ghost_database(void)
 void
 balloon_forget(Oid database)
 {
+	int			kept = 0;
+
 	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
-	for (int i = balloon->nghosts - 1; i >= 0; i--)
-		if (balloon_database(&balloon_ghosts[i].tag) == database)
-			drop(i);
+	for (int i = 0; i < balloon->nghosts; i++)
+		if (balloon_database(&balloon_ghosts[i].tag) != database)
+			balloon_ghosts[kept++] = balloon_ghosts[i];
+	balloon->nghosts = kept;
+	balloon->ghost_next = 0;
 	LWLockRelease(balloon->ghost_lock);
 }

@@ -9,7 +9,9 @@
  *	   shortage lasts, clean ones at first. A busy server gives only if its own
  *	   pool is being swapped, since reading a page again is then no worse.
  *	3. Need. A server that loses time to misses takes memory back, as far as
- *	   there is some: until only reserve_low is left.
+ *	   there is some: until only reserve_low is left. One whose pages are mostly
+ *	   idle, and of whose sessions hardly any wait, takes page by page as they
+ *	   are missed, and stops at reserve_high.
  *	4. Idleness. Dirty pages are written ahead of time.
  *
  * The bands of 2 and 3 overlap: taking stops at reserve_low, giving begins
@@ -22,12 +24,17 @@
 
 #define SMOOTHING 0.3			/* seconds: the time constant of the need */
 #define NEED 0.02				/* seconds lost to misses per second, from which on memory is wanted */
+#define TOUCHED 0.3				/* share of the used pages touched within the horizon, below which it is wanted from what is left over only */
+#define WAITING 1.5				/* sessions waiting for pages: clients that touch little because they wait so much are not idle */
+#define WAITING_SMOOTHING 1.0	/* seconds: the time constant of their number */
 #define DEFAULT_MISS_COST 2e-4	/* seconds, while nothing is known: a read from a solid-state disk */
 #define LEAST_MISS_COST 5e-6	/* a read from the operating system's cache */
 #define MOST_MISS_COST 2e-2		/* a seek */
 #define REFAULTS 300.0			/* pages needed again per second that show a shortage … */
 #define REFAULT_SMOOTHING 0.5	/* … over so many seconds: a burst in one tick is none */
 #define SWAPPING (4.0 * 1024 * 1024)	/* bytes per second that do */
+#define STRAIN_SHARE (1.0 / 8)	/* so much of the volume of either is given while the reserve is there … */
+#define REFAULT_SIZE 4096		/* … in bytes each */
 #define IDLE_MARGIN 1.1			/* the working set is taken to be so much larger than it looks */
 #define LEAST_IDLE 0.01			/* of the used pages: less is not worth giving */
 #define QUIET 0.4				/* seconds without need before idle pages may be given … */
@@ -50,6 +57,7 @@
 #define EMPTY (1.0 / 20)		/* a pool used less than this is still empty */
 #define FREE (1.0 / 50)			/* with more unused buffers than this … */
 #define FREE_TIME 0.5			/* … and than will be used in so many seconds there is no need of more */
+#define TRICKLE 16				/* buffers: less is not moved for a weak reason */
 #define LEAST_STEP 256			/* buffers: less is not worth a decision, except at the end */
 
 static int64_t
@@ -109,6 +117,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	int64_t		idle = untouched > 0 ? (int64_t) ((double) used * untouched) : 0;
 	bool		starved;
 	bool		is_short;
+	bool		missing;
 	bool		wanting;
 	bool		worth;
 
@@ -116,8 +125,10 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	verdict->prefetch = false;
 
 	mind->need += (1.0 - exp(-view->dt / SMOOTHING)) * (view->misses * cost_of_a_miss(view) - mind->need);
-	starved = (double) view->unused <= FREE * (double) live || (double) view->unused <= FREE_TIME * view->misses;
-	wanting = mind->need > NEED;
+	starved = (double) view->unused <= FREE * (double) live || (double) view->unused <= FREE_TIME * view->filled;
+	mind->waiting += (1.0 - exp(-view->dt / WAITING_SMOOTHING)) * (view->waiting - mind->waiting);
+	missing = mind->need > NEED || mind->waiting >= WAITING;
+	wanting = missing && (view->hot >= TOUCHED || mind->waiting >= WAITING);
 	mind->needed = wanting ? mind->needed + view->dt : 0;
 	mind->quiet = wanting ? 0 : mind->quiet + view->dt;
 	mind->hold = mind->hold > view->dt ? mind->hold - view->dt : 0;
@@ -153,11 +164,20 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	{
 		int64_t		want = step(tuning->yield_rate, mind->pressed, view);
 
-		/* Not more than is missing, where that can be said; a swapping machine misses more than it shows. */
-		if (view->available < tuning->reserve_high && mind->refaults <= REFAULTS && view->swapping <= SWAPPING)
+		/*
+		 * Not more than is missing. With enough available pages can still be needed again or swapped, but they may be of files
+		 * that are read once: only a part of their volume is given, since what is given comes back from disk.
+		 */
+		double		strain = (mind->refaults * REFAULT_SIZE + view->swapping) * view->dt * STRAIN_SHARE;
+
+		if (view->available < tuning->reserve_high)
 			want = smaller(want, (tuning->reserve_high - view->available) / view->block + LEAST_STEP);
+		else
+			want = smaller(want, (int64_t) (strain / (double) view->block) + 1);
 		want = smaller(smaller(want, idle), room);
-		if (want > 0)
+		if (view->available >= tuning->reserve_high && want < TRICKLE)
+			say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
+		else if (want > 0)
 		{
 			verdict->write = mind->pressed > WRITE_AFTER;
 			mind->hold = HOLD_IDLE > mind->hold ? HOLD_IDLE : mind->hold;
@@ -210,10 +230,24 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		return;
 	}
 
-	/* 3. Need. */
+	/* 3. Need. Where most pages in use are touched seldom, so would be those that come back: they are not worth others' shortage. */
+	if (missing && !wanting && starved && view->ballooned > 0)
+	{
+		int64_t		spare = (view->reachable - tuning->reserve_high) / 2 / view->block;
+		int64_t		as_missed = smaller((int64_t) (view->misses * FREE_TIME) + 1, view->ballooned);
+
+		if (as_missed < TRICKLE)
+			say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
+		else if (is_short || spare < as_missed)
+			say(verdict, BALLOON_STAY, BALLOON_WHY_NO_MEMORY, 0);
+		else
+			say(verdict, BALLOON_TAKE, BALLOON_WHY_NEED, as_missed);
+		return;
+	}
 	if (wanting && starved && view->ballooned > 0)
 	{
-		int64_t		spare = (view->reachable - tuning->reserve_low) / 2 / view->block;
+		/* Unused buffers have been taken already, and will need memory too. */
+		int64_t		spare = (view->reachable - tuning->reserve_low) / 2 / view->block - view->unused;
 
 		if (mind->hold > 0)
 			say(verdict, BALLOON_STAY, BALLOON_WHY_HELD, 0);

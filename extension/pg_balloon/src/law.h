@@ -27,7 +27,9 @@ typedef struct BalloonView
 	double		hot;			/* share of the used buffers touched within the horizon, 0..1 */
 	double		pinned;			/* share of the buffers outside the balloon that are pinned */
 	double		misses;			/* pages read into the pool per second, those of our own prefetch excluded */
+	double		filled;			/* the same with those of our own prefetch */
 	double		miss_cost;		/* seconds that one of them takes here; < 0: not known */
+	double		waiting;		/* sessions that wait for a page to be read just now */
 	double		dirty;			/* share of the used buffers that are dirty */
 
 	int64_t		limit;			/* memory that there is in all */
@@ -53,6 +55,7 @@ typedef struct BalloonMind
 {
 	double		pressed;		/* seconds for which memory has been short without a break */
 	double		need;			/* smoothed time lost to misses, in seconds per second */
+	double		waiting;		/* smoothed */
 	double		needed;			/* seconds for which the server has been needy without a break */
 	double		hold;			/* seconds for which it must not grow yet */
 	double		exhausted;		/* seconds for which nothing has been left */

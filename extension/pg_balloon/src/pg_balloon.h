@@ -87,7 +87,7 @@ typedef struct BalloonShared
 	 * after one, and never while a page is written.
 	 */
 	LWLock	   *lock;
-	LWLock	   *ghost_lock;		/* ghosts, nghosts, ghost_next, prefetch_left; taken alone */
+	LWLock	   *ghost_lock;		/* ghosts, nghosts, ghost_next, ghosts_sorted, prefetch_left; taken alone */
 	LWLock	   *report_lock;	/* report; taken alone */
 
 	bool		usable;			/* set by the postmaster, then constant */
@@ -95,6 +95,7 @@ typedef struct BalloonShared
 	bool		broken;			/* the operating system refused to take memory back */
 
 	pg_atomic_uint32 clients;	/* sessions of clients now */
+	volatile pid_t prefetcher;	/* written by the prefetch worker, which does not count among those that wait */
 	volatile bool prefetch_stop;	/* written by the worker, read by the prefetch worker; a late look does no harm */
 
 	int			nballooned;
@@ -103,6 +104,7 @@ typedef struct BalloonShared
 
 	int			nghosts;		/* ghosts in use, at most NBuffers */
 	int			ghost_next;		/* where the next one goes once all are in use */
+	bool		ghosts_sorted;	/* they stand in the order in which they are recalled */
 	int64		prefetch_left;	/* pages that may still be read back */
 
 	uint8		bits[FLEXIBLE_ARRAY_MEMBER];	/* one per buffer: it is in the balloon */
@@ -181,6 +183,7 @@ extern void balloon_forget(Oid database);
 extern Size balloon_page_size(const void *address);
 
 /* sampling.c */
+extern int	balloon_waiting(void);
 extern void balloon_sample_start(void);
 extern void balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolState *state);
 

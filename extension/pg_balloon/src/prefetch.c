@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
@@ -22,6 +24,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/smgr.h"
@@ -34,13 +37,27 @@
 
 #include "pg_balloon.h"
 
-#define BATCH 1024				/* pages taken from the table of ghosts at a time */
-#define SLICE 1.0				/* seconds that a worker lives */
-#define PAUSE 300				/* milliseconds between two workers */
-#define AHEAD 32				/* pages asked of the operating system ahead of reading */
-#define SMOOTHING 0.2			/* weight of the newest batch in the cost of a miss */
+#define BATCH 16384				/* pages taken from the table of ghosts at a time: the more, the denser they lie in their files */
+#define SLICE 2.0				/* seconds that a worker lives */
+#define PAUSE 150				/* milliseconds between two workers; DROP DATABASE looks every 100 ms, for five seconds */
+#define GAP 8					/* pages that lie no further apart are asked of the operating system as one run … */
+#define RUN 256					/* … of so many at most */
+#define AHEAD 1024				/* pages asked for ahead of the run that is being read */
+#define LINGER 20				/* milliseconds between two looks for more to read … */
+#define LINGER_MOST 25			/* … so many of them before a worker ends without work */
+#define TRANSACTION 2048		/* pages read before the locks are let go for a moment, and the cost of a miss is noted */
+#define PROBES 3				/* pages of each piece that are read by themselves first, as a query that misses one would … */
+#define PROBE_LEAST 64			/* … if it has so many */
+#define SMOOTHING 0.2			/* weight of the newest piece in the cost of a miss */
 
 PGDLLEXPORT void pg_balloon_prefetch_main(Datum argument);
+
+/* Pages that were read by themselves, and the seconds that it took in all. */
+typedef struct CostOfMiss
+{
+	double		seconds;
+	int			pages;
+} CostOfMiss;
 
 static BackgroundWorkerHandle *running = NULL;
 static TimestampTz ended = 0;
@@ -136,16 +153,99 @@ same_file(const BufferTag *a, const BufferTag *b)
 		balloon_fork(a) == balloon_fork(b);
 }
 
+/* May anything be read at all now? */
+static bool
+may_read(void)
+{
+	return !ShutdownRequestPending && !balloon->prefetch_stop && balloon_prefetch;
+}
+
 /* May more be read? Not without a free buffer: nothing is to be evicted for it. */
 static bool
 go_on(void)
 {
-	return !ShutdownRequestPending && !balloon->prefetch_stop && balloon_prefetch && have_free_buffer();
+	return may_read() && have_free_buffer();
 }
 
-/* Read the pages of one fork of one relation. Returns how many were read or there already. */
+static double
+seconds_since(const instr_time *then)
+{
+	instr_time	passed;
+
+	INSTR_TIME_SET_CURRENT(passed);
+	INSTR_TIME_SUBTRACT(passed, *then);
+	return INSTR_TIME_GET_DOUBLE(passed);
+}
+
+static void
+read_page(Relation relation, ForkNumber fork, BlockNumber block)
+{
+	ReleaseBuffer(ReadBufferExtended(relation, fork, block, RBM_NORMAL, NULL));
+}
+
+/* Read a few pages here and there, with nothing asked for ahead: what a miss costs. Adds their number and seconds. */
+static void
+probe(Relation relation, ForkNumber fork, const BalloonGhost *ghosts, int n, CostOfMiss *cost)
+{
+	for (int k = 1; k <= PROBES && n >= PROBE_LEAST && go_on(); k++)
+	{
+		BlockNumber block = ghosts[(int64) n * k / (PROBES + 1)].tag.blockNum;
+		int64		read_before = pgBufferUsage.shared_blks_read;
+		instr_time	then;
+
+		INSTR_TIME_SET_CURRENT(then);
+		read_page(relation, fork, block);
+		if (pgBufferUsage.shared_blks_read > read_before)
+		{
+			cost->seconds += seconds_since(&then);
+			cost->pages++;
+		}
+	}
+}
+
+/*
+ * Tell the operating system that a run of pages will be read, or that it need not keep its own copy. A hint: whatever goes
+ * wrong is left alone. Runs across segments are cut off. In a data directory with direct I/O it does nothing.
+ */
+static void
+advise(const char *path, BlockNumber first, BlockNumber last, int advice)
+{
+	char		file[MAXPGPATH];
+	BlockNumber segment = first / RELSEG_SIZE;
+	int			fd;
+
+	last = Min(last, (segment + 1) * (BlockNumber) RELSEG_SIZE - 1);
+	if (segment == 0)
+		strlcpy(file, path, sizeof(file));
+	else
+		snprintf(file, sizeof(file), "%s.%u", path, segment);
+	fd = OpenTransientFile(file, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return;
+	(void) posix_fadvise(fd, (off_t) (first % RELSEG_SIZE) * BLCKSZ, (off_t) (last - first + 1) * BLCKSZ, advice);
+	CloseTransientFile(fd);
+}
+
+/* Where the run that begins at ghost i ends (the ghost after its last). */
 static int
-read_file(const BalloonGhost *ghosts, int n)
+end_of_run(const BalloonGhost *ghosts, int n, int i)
+{
+	int			end = i + 1;
+
+	while (end < n && end - i < RUN && ghosts[end].tag.blockNum - ghosts[end - 1].tag.blockNum <= GAP)
+		end++;
+	return end;
+}
+
+/*
+ * Read the pages of one fork of one relation. Returns how many were read or there already.
+ *
+ * Runs are asked for together, since a large read costs little more than a small one where reads are limited, and other
+ * processes' single reads stand in the same queue. What has come into the pool need not be in the page cache too: memory is
+ * short, or nothing would have been evicted.
+ */
+static int
+read_file(const BalloonGhost *ghosts, int n, CostOfMiss *cost)
 {
 	const BufferTag *tag = &ghosts[0].tag;
 	ForkNumber	fork = balloon_fork(tag);
@@ -159,38 +259,56 @@ read_file(const BalloonGhost *ghosts, int n)
 		!RelationUsesLocalBuffers(relation) && smgrexists(RelationGetSmgr(relation), fork))
 	{
 		BlockNumber blocks = RelationGetNumberOfBlocksInFork(relation, fork);
+		char	   *path = balloon_path(relation, fork);
+		int			asked = 0;	/* runs are cut alike, so its run begins where one that is read does */
 
-		for (int i = 0; i < n && ghosts[i].tag.blockNum < blocks && go_on(); i++)
+		while (n > 0 && ghosts[n - 1].tag.blockNum >= blocks)
+			n--;				/* truncated meanwhile */
+		probe(relation, fork, ghosts, n, cost);
+		for (int i = 0; i < n && go_on();)
 		{
-			CHECK_FOR_INTERRUPTS();
-			if (i % AHEAD == 0)
-				for (int k = i; k < Min(n, i + AHEAD) && ghosts[k].tag.blockNum < blocks; k++)
-					(void) PrefetchBuffer(relation, fork, ghosts[k].tag.blockNum);
-			ReleaseBuffer(ReadBufferExtended(relation, fork, ghosts[i].tag.blockNum, RBM_NORMAL, NULL));
-			done++;
+			int			end = end_of_run(ghosts, n, i);
+
+			while (asked < n && asked <= i + AHEAD)
+			{
+				int			next = end_of_run(ghosts, n, asked);
+
+				advise(path, ghosts[asked].tag.blockNum, ghosts[next - 1].tag.blockNum, POSIX_FADV_WILLNEED);
+				asked = next;
+			}
+			for (int k = i; k < end && go_on(); k++)
+			{
+				CHECK_FOR_INTERRUPTS();
+				read_page(relation, fork, ghosts[k].tag.blockNum);
+				done++;
+			}
+			advise(path, ghosts[i].tag.blockNum, ghosts[end - 1].tag.blockNum, POSIX_FADV_DONTNEED);
+			i = end;
 		}
+		pfree(path);
 	}
 	relation_close(relation, AccessShareLock);
 	return done;
 }
 
-/* Count a batch, and learn from it what a miss costs here. */
+/* Count a piece, and learn from it what a miss costs here. */
 static void
-count(int asked, int64 read, double seconds)
+count(int asked, int64 read, double seconds, const CostOfMiss *cost)
 {
+	if (cost->pages > 0)
+	{
+		double		each = cost->seconds / cost->pages;
+		BalloonReport *report = &balloon->report;
+
+		LWLockAcquire(balloon->report_lock, LW_EXCLUSIVE);
+		report->miss_cost = report->miss_cost <= 0 ? each : report->miss_cost + SMOOTHING * (each - report->miss_cost);
+		LWLockRelease(balloon->report_lock);
+	}
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.prefetched += read;
 	balloon->counters.prefetch_stale += asked - read;
 	balloon->counters.prefetch_time += seconds;
 	LWLockRelease(balloon->lock);
-	if (read < 16)
-		return;
-	LWLockAcquire(balloon->report_lock, LW_EXCLUSIVE);
-	if (balloon->report.miss_cost <= 0)
-		balloon->report.miss_cost = seconds / read;
-	else
-		balloon->report.miss_cost += SMOOTHING * (seconds / read - balloon->report.miss_cost);
-	LWLockRelease(balloon->report_lock);
 }
 
 void
@@ -199,50 +317,67 @@ pg_balloon_prefetch_main(Datum argument)
 	Oid			database = DatumGetObjectId(argument);
 	BalloonGhost *ghosts;
 	instr_time	began;
-	instr_time	now;
+	int			lingered = 0;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 
 	if (balloon == NULL)
 		proc_exit(0);
+	balloon->prefetcher = MyProcPid;
 	ghosts = MemoryContextAlloc(TopMemoryContext, BATCH * sizeof(BalloonGhost));
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 
 	INSTR_TIME_SET_CURRENT(began);
-	for (;;)
+	while (seconds_since(&began) < SLICE && may_read() && lingered < LINGER_MOST)
 	{
-		int			n;
-		int64		read_before = pgBufferUsage.shared_blks_read;
-		instr_time	batch;
+		int			n = have_free_buffer() ? balloon_recall(database, ghosts, BATCH) : 0;
+		int			begin = 0;
 
-		INSTR_TIME_SET_CURRENT(now);
-		batch = now;
-		INSTR_TIME_SUBTRACT(now, began);
-		if (INSTR_TIME_GET_DOUBLE(now) > SLICE || !go_on())
-			break;
-		n = balloon_recall(database, ghosts, BATCH);
 		if (n == 0)
-			break;
+		{
+			/* Growth comes in steps, and starting a process for each would take longer than reading its pages. */
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LINGER, PG_WAIT_EXTENSION);
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			lingered++;
+			continue;
+		}
+		lingered = 0;
 		qsort(ghosts, n, sizeof(BalloonGhost), by_place);
 
-		StartTransactionCommand();
-		pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
-		for (int i = 0; i < n;)
+		/* In pieces, so that locks are held for a moment only. */
+		while (begin < n && go_on() && seconds_since(&began) < SLICE)
 		{
-			int			end = i + 1;
+			int			piece = Min(n, begin + TRANSACTION);
+			int64		read_before = pgBufferUsage.shared_blks_read;
+			CostOfMiss	cost = {0, 0};
+			instr_time	then;
 
-			while (end < n && same_file(&ghosts[end].tag, &ghosts[i].tag))
-				end++;
-			(void) read_file(&ghosts[i], end - i);
-			i = end;
+			INSTR_TIME_SET_CURRENT(then);
+			StartTransactionCommand();
+			pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
+			for (int i = begin; i < piece;)
+			{
+				int			end = i + 1;
+
+				while (end < piece && same_file(&ghosts[end].tag, &ghosts[i].tag))
+					end++;
+				(void) read_file(&ghosts[i], end - i, &cost);
+				i = end;
+			}
+			CommitTransactionCommand();
+			pgstat_report_activity(STATE_IDLE, NULL);
+
+			count(piece - begin, pgBufferUsage.shared_blks_read - read_before, seconds_since(&then), &cost);
+			begin = piece;
 		}
-		CommitTransactionCommand();
-		pgstat_report_activity(STATE_IDLE, NULL);
-
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, batch);
-		count(n, pgBufferUsage.shared_blks_read - read_before, INSTR_TIME_GET_DOUBLE(now));
+		if (begin < n)
+		{
+			balloon_remember(&ghosts[begin], n - begin);
+			if (may_read() && have_free_buffer())
+				balloon_allow_prefetch(n - begin);
+		}
 	}
 	proc_exit(0);
 }

@@ -5,7 +5,8 @@
  * The usage count of each sampled buffer is lowered to one, and looked at again
  * later: it is higher if somebody has touched the page since. (Lowering it to
  * zero would make the clock sweep evict sampled pages before others.) At most
- * a sixty-fourth of the pool is sampled at a time, so that the sweep hardly notices.
+ * a sixty-fourth of the pool, and a sixteenth of what is outside the balloon, is
+ * sampled at a time, so that the sweep hardly notices.
  * A rate of touches per page and second follows, and from it the share of
  * pages touched within the horizon, if touches come independently.
  */
@@ -15,12 +16,16 @@
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/wait_event.h"
 
 #include "pg_balloon.h"
 
 #define MOST_SAMPLES 2048
 #define FEWEST_SAMPLES 64
 #define SHARE_OF_POOL 64
+#define SHARE_OF_REST 16		/* of the buffers outside the balloon */
+#define MOST_TRIES 8
 #define LONGEST_MEMORY 0.5		/* weight of the newest reading when the rate falls */
 
 typedef struct Sample
@@ -36,18 +41,45 @@ static Sample samples[MOST_SAMPLES];
 static int	nsamples = 0;
 static double rate = -1;		/* touches per page and second; < 0: not known yet */
 
+/*
+ * How many sessions wait for a page of a table or index to be read at this moment: time lost, in seconds per second. Read
+ * without a lock: it is a sample. Autovacuum and our own prefetch are in no hurry.
+ */
+int
+balloon_waiting(void)
+{
+	int			waiting = 0;
+
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		uint32		event = *(volatile uint32 *) &proc->wait_event_info;
+
+		if (proc->pid != 0 && balloon_is_read(event) && !(proc->statusFlags & PROC_IS_AUTOVACUUM) && proc->pid != balloon->prefetcher)
+			waiting++;
+	}
+	return waiting;
+}
+
 /* Draw a new sample. */
 void
 balloon_sample_start(void)
 {
-	nsamples = Min(MOST_SAMPLES, Max(FEWEST_SAMPLES, NBuffers / SHARE_OF_POOL));
+	nsamples = Min(NBuffers / SHARE_OF_POOL, (NBuffers - balloon->nballooned) / SHARE_OF_REST);
+	nsamples = Min(MOST_SAMPLES, Max(FEWEST_SAMPLES, nsamples));
 	for (int i = 0; i < nsamples; i++)
 	{
 		Sample	   *sample = &samples[i];
 		BufferDesc *buffer;
 		uint32		state;
 
-		sample->id = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, NBuffers - 1);
+		/* With most of the pool in the balloon little would be known of the rest: look for one outside, for a while. */
+		for (int tries = 0; tries < MOST_TRIES; tries++)
+		{
+			sample->id = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, NBuffers - 1);
+			if (!balloon_has(sample->id))
+				break;
+		}
 		sample->page = false;
 		sample->ours = balloon_has(sample->id);
 		if (sample->ours)

@@ -33,11 +33,14 @@
 #include "pg_balloon.h"
 #include "signals.h"
 
+#define MOVING 4				/* times the frequency of looks while something moves … */
+#define LEAST_WAIT 20			/* … in milliseconds between them at least */
 #define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
 #define RELEASE_EVERY 60.0		/* seconds: files of relations dropped meanwhile must not stay open */
 #define SLICE_CLEAN 32768		/* buffers given between two looks at signals of the postmaster */
 #define SLICE_WRITE 1024		/* … where they must be written */
+#define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
 #define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
@@ -56,6 +59,9 @@ static double since_sample = 0;
 static double since_open = 0;
 static double since_release = 0;
 static int64 last_prefetched = 0;
+static double prefetch_rate = 0;	/* pages read back per second, over the last sample */
+static double last_misses = 0;
+static bool moving = false;		/* the last tick moved something */
 static uint64 last_hand = 0;
 static bool was_enabled = false;
 
@@ -137,18 +143,20 @@ look(double dt, BalloonView *view, SignalReading *now)
 		return false;
 	}
 
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	view->ballooned = balloon->nballooned;
+	prefetched = balloon->counters.prefetched;
+	LWLockRelease(balloon->lock);
+
 	since_sample += dt;
 	if (since_sample >= SAMPLE_EVERY)
 	{
 		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
 		balloon_sample_start();
+		prefetch_rate = (prefetched - last_prefetched) / since_sample;
+		last_prefetched = prefetched;
 		since_sample = 0;
 	}
-
-	LWLockAcquire(balloon->lock, LW_SHARED);
-	view->ballooned = balloon->nballooned;
-	prefetched = balloon->counters.prefetched;
-	LWLockRelease(balloon->lock);
 	view->dt = dt;
 	view->pool = NBuffers;
 	view->unused = pool_state.unused;
@@ -169,13 +177,16 @@ look(double dt, BalloonView *view, SignalReading *now)
 	hand += (uint64) passes * NBuffers;
 	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
 	last_hand = hand;
-	view->misses = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
-	view->misses = Max(0, view->misses - (prefetched - last_prefetched) / dt);
-	last_prefetched = prefetched;
+	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
+	view->misses = Max(0, view->filled - prefetch_rate);
+	if (prefetch_rate > MOSTLY * view->filled)
+		view->misses = last_misses; /* the small difference of two large numbers, one of them from a sample: nothing is seen */
+	last_misses = view->misses;
 	LWLockAcquire(balloon->report_lock, LW_SHARED);
 	view->miss_cost = balloon->report.miss_cost > 0 ? balloon->report.miss_cost : -1;
 	LWLockRelease(balloon->report_lock);
 
+	view->waiting = balloon_waiting();
 	view->limit = now->limit;
 	view->available = now->available;
 	view->reachable = now->reachable;
@@ -236,7 +247,10 @@ act(const BalloonVerdict *verdict)
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	if (verdict->act == BALLOON_TAKE)
+	{
 		done = balloon_deflate(verdict->buffers);
+		pool_state.unused += done;	/* until the next sample sees them */
+	}
 	else if (verdict->act == BALLOON_CLEAN)
 		done = balloon_write(verdict->buffers);
 	else
@@ -331,6 +345,7 @@ tick(double dt)
 	}
 	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
 	done = act(&verdict);
+	moving = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE);
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
 	LWLockRelease(balloon->lock);
@@ -411,6 +426,10 @@ pg_balloon_main(Datum argument)
 	{
 		long		wait = balloon_enabled && !balloon->broken ? balloon_interval : -1;
 		double		dt;
+
+		/* While memory changes hands others wait for it; at peace nobody does. */
+		if (wait > 0 && moving)
+			wait = Max(LEAST_WAIT, wait / MOVING);
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0), wait, wait_main);
 		ResetLatch(MyLatch);

@@ -216,7 +216,8 @@ def _too_few(look: Look, most: int, alpha: float, estimate: Estimate) -> Decisio
         )
     least = least_pairs(1 - alpha)
     more = max(1, least - len(look.logs))
-    why = f"{_blocks(len(look.logs))} decide nothing at {100 * (1 - alpha):.4g} %: at least {least} are needed"
+    verb = "decides" if len(look.logs) == 1 else "decide"
+    why = f"{_blocks(len(look.logs))} {verb} nothing at {100 * (1 - alpha):.4g} %: at least {least} are needed"
     return Decision("cannot tell", estimate, True, more, why)
 
 

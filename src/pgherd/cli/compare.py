@@ -18,6 +18,12 @@ _OWN = (
         metavar="NAME:KEY=VALUE,…",
         help="What is compared; the first is the baseline. A key is an option (vcpus, pg-bin, protocol, …) or a setting.",
     ),
+    click.option(
+        "--arms",
+        "arrangement",
+        type=click.Choice(["side-by-side", "one-at-a-time"]),
+        help="All variants' servers up at once, one loaded at a time, or one up at a time.  [default: side by side where honest]",
+    ),
     click.option("--clients", type=int, help="Clients of the database.  [default: two per vCPU, at least 2]"),
     click.option("--metric", metavar="NAME", help="The metric that decides, such as p95 or cpu_per_tx.  [default: throughput]"),
     click.option("--blocks", type=int, help="Blocks at most: every variant once, the baseline twice.  [default: by --budget]"),
@@ -33,10 +39,10 @@ _OWN = (
     vcpus="half of the cores",
     memory="what there is, at most 8GB",
     repeats="",
-    seconds="5s; 8s for fresh, 3s for warm servers",
-    ramp="0.5s",
+    seconds="1.7s side by side, else 5s; 8s for fresh, 3s for warm servers",
+    ramp="0.3s side by side, else 0.5s",
     budget="4m20s for two variants",
-    state="restarted; fresh for what writes",
+    state="warm side by side, else restarted; fresh for what writes",
 )
 def command(
     scenarios: tuple[Path, ...], dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any

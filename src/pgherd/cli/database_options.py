@@ -28,17 +28,23 @@ _DEPLOYED = (
     click.option("--huge-pages", metavar="SIZE|thp|off", help="Pages of shared memory: reserved ones (2MB, 1GB), transparent, or none."),
     click.option("--checksums/--no-checksums", default=None, help="Data checksums, the same for all versions.  [default: on]"),
     click.option("--wal-dir", metavar="DIR", help="An existing directory below which the servers' WAL lies.  [default: with the data]"),
+    click.option("--data-on", metavar="VOLUME", help="Where the servers' data lie: [NAME=]DIR, loop:SIZE[@DIR] or device:/dev/X."),
+    click.option("--wal-on", metavar="VOLUME", help="Where their WAL lies, as --data-on."),
+    click.option("--temp-on", metavar="VOLUME", help="Where their temporary files lie, as --data-on."),
+    click.option("--tablespaces-on", multiple=True, metavar="VOLUME", help="Spread tables and indexes; may be given several times."),
+    click.option("--allow-format", multiple=True, metavar="/dev/X", help="This empty device may be formatted; its name is asked for."),
     click.option("--server", metavar="DSN", help="Load a server that is there, by its DSN; nothing on it is changed."),
     click.option("--allow-write", is_flag=True, default=None, help="Transactions on --server may write."),
     click.option("--run-as", metavar="ACCOUNT", help="As root: the account that servers run as."),
 )
 _LOADED = (
-    click.option("--workload", type=click.Choice(WORKLOADS), help="pgbench's builtin, or pgherd's own.  [default: select-only]"),
+    click.option("--workload", type=click.Choice(WORKLOADS), help="pgbench's builtin, or pgherd's own.  [default: {workload}]"),
     click.option("--think", type=float, metavar="FACTOR", help="orders: keying and think times, × the specification's.  [default: 0]"),
     click.option("--zipf", type=float, metavar="S", help="random-block: skew of the choice of rows.  [default: uniform]"),
     click.option("--updates", type=int, metavar="PERCENT", help="random-block: share of updates.  [default: 25]"),
     click.option("--check-consistency", is_flag=True, default=None, help="orders: check its conditions after every trial."),
     click.option("--script", multiple=True, metavar="FILE[@WEIGHT]", help="Your own pgbench script; may be given several times."),
+    click.option("--read-only", is_flag=True, default=None, help="Your scripts write nothing; PostgreSQL refuses what would."),
     click.option("--init", metavar="FILE", help="SQL that fills the database for --script.  [default: pgbench's tables]"),
     click.option("--scale", type=int, help="pgbench's scale (15 MB each), warehouses (110 MB), or MiB.  [default: 10, 1, 256]"),
     click.option("--threads", type=int, help="pgbench threads of each database.  [default: one per vCPU]"),
@@ -47,6 +53,7 @@ _LOADED = (
     click.option("--client-place", type=click.Choice(["inside", "outside"]), help="pgbench in the container or not.  [default: {place}]"),
 )
 _MEASURED = (
+    click.option("--trace", is_flag=True, default=None, help="Trace the devices' block requests one by one (needs perf and its rights)."),
     click.option("--repeats", type=int, help="{repeats}"),
     click.option("--seconds", metavar="TIME", help="Measured period of a trial.  [default: {seconds}]"),
     click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: {ramp}]"),
@@ -83,7 +90,7 @@ def database_options(own: tuple[Callable[[Any], Any], ...], *, without: frozense
             if parameter.name in without:
                 continue
             if parameter.help and "{" in parameter.help:
-                parameter.help = parameter.help.format(**{"state": "warm", "place": "inside", **defaults})
+                parameter.help = parameter.help.format(**{"state": "warm", "place": "inside", "workload": "select-only", **defaults})
             kept.append(parameter)
         function.__click_params__ = kept  # type: ignore[attr-defined]
         return function

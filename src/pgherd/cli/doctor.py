@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgherd.cli.output import answer_console, json_option, print_document
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.cli.tool_abilities import tool_abilities
 
 if TYPE_CHECKING:
     from pgherd.model.facts import HostFacts
@@ -43,12 +45,21 @@ class Ability:
 
 
 @click.command("doctor")
+@click.option("--advise", "advised", is_flag=True, help="Check good practice instead: what, why, what it was worth here, how to change it.")
+@click.option("--dsn", metavar="DSN", help="With --advise: check this server too; it is only read.")
+@runs_option
 @json_option
-def command(as_json: bool) -> int:
+def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     """What this host is, what each study could do here, and what would make more possible. Changes nothing.
 
     (To find out where control groups can be made, one is made and removed again.)
     """
+    if advised:
+        from pgherd.cli.advise import advise
+
+        return advise(dsn, runs, as_json=as_json)
+    if dsn is not None:
+        raise click.UsageError("--dsn is for --advise: give both, or neither")
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.postgres.installations import find_all
@@ -60,7 +71,8 @@ def command(as_json: bool) -> int:
     limits = parse_limits(node.read("/proc/self/limits").decode())
     account, refusal = _account()
     free = _free()
-    found = abilities(facts, installations, refusal)
+    found = [*abilities(facts, installations, refusal), balloon_ability(node, installations), swap_ability(node), disk_ability()]
+    found += [Ability(*told) for told in tool_abilities(node, tools["iperf3"])]
     if as_json:
         print_document(
             {
@@ -115,9 +127,56 @@ def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: 
         compare = Ability("compare", "yes", compared + "; vCPU and memory limits")
     else:
         compare = Ability("compare", "partly", compared, facts.cgroup_missing)
+    shared = "databases that share memory in one container, one each, or with a balloon"
+    if facts.cgroup_writable is None:
+        consolidation = Ability("consolidation", "partly", shared + "; without limits, and not overcommitted", facts.cgroup_missing)
+    else:
+        consolidation = Ability("consolidation", "yes", shared + "; overcommitted too")
     scaling = Ability("scaling", "yes", "one server under more and more clients, and variants of it")
-    found = [density, scaling, compare, _hugepages(facts), Ability("sizes", "yes", "scale against size")]
+    found = [density, scaling, compare, consolidation, _hugepages(facts), Ability("sizes", "yes", "scale against size")]
     return [Ability(x.study, "no", x.what, need) for x in found] if need else found
+
+
+def swap_ability(node: Node) -> Ability:
+    """Which swap of its own a run that overcommits memory could have here."""
+    from pgherd.host import paths, swap
+    from pgherd.model.errors import PgherdError
+    from pgherd.model.swap import Swap
+
+    cache = next(path for path in (paths.cache_dir(), *paths.cache_dir().parents) if path.is_dir())
+    kinds = {"zram": Swap(kind="zram", size=swap.LEAST), "file": Swap(kind="file", size=swap.LEAST, path=str(cache))}
+    missing: dict[str, str] = {}
+    for kind, wanted in kinds.items():
+        try:
+            swap.check(node, wanted)
+        except PgherdError as error:
+            missing[kind] = str(error)
+    what = "swap of a run's own, for overcommitted memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
+    able: Literal["yes", "partly", "no"] = "yes" if not missing else "partly" if len(missing) < len(kinds) else "no"
+    return Ability("swap", able, what, next(iter(missing.values()), ""))
+
+
+def balloon_ability(node: Node, installations: Sequence[Installation]) -> Ability:
+    """For which of the installations pg_balloon can be built here."""
+    from pgherd.postgres.balloon_build import missing
+
+    lacking = {one: missing(node, one) for one in installations}
+    able = [f"{one.version} ({one.kind})" for one, words in lacking.items() if not words]
+    what = f"pg_balloon built for PostgreSQL {', '.join(able)}" if able else "pg_balloon built for a PostgreSQL"
+    more = "; ".join(words for words in lacking.values() if words) or ("" if installations else "install PostgreSQL 15 to 18")
+    return Ability("balloon", ("partly" if more else "yes") if able else "no", what, more)
+
+
+def disk_ability() -> Ability:
+    """Which volumes could be measured here; that needs no PostgreSQL."""
+    what = "I/Os per second, bandwidth and latency of directories, loop devices and empty devices"
+    if shutil.which("fio") is None:
+        return Ability("disk", "no", what, "install the package fio")
+    if os.geteuid() != 0:
+        return Ability(
+            "disk", "partly", what.replace(", loop devices and empty devices", ""), "run pgherd as root for loop devices and empty devices"
+        )
+    return Ability("disk", "yes", what)
 
 
 def _hugepages(facts: HostFacts) -> Ability:

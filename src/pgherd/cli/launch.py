@@ -87,6 +87,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     for choice in prepared.choices:
         watcher.note(choice)
     _confirm(prepared.confirm, watcher)
+    _confirm_formats(prepared.typed, watcher)
     try_out(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
     try:
@@ -101,8 +102,8 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
             started=time.time(),
             pgherd=__version__,
             hosts={"local": prepared.facts},
-            postgres=_installations(study, kept, node) or {prepared.installation.bin: prepared.installation.version},
-            tools={"pgbench": prepared.installation.version, "python": sys.version.split()[0]},
+            postgres=_installations(study, kept, node) or prepared.postgres,
+            tools=prepared.tool_versions(),
             choices=list(prepared.choices),
         )
         directory.save(record)
@@ -127,6 +128,22 @@ def _confirm(changes: Sequence[str], watcher: TerminalProgress) -> None:
     watcher.note(f"This changes the host, until the run ends: {listed}.")
     with watcher.paused():
         click.confirm("Go on?", abort=True, err=True)
+
+
+def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
+    """Have the user type the name of each device that will be formatted; ``--yes`` is not enough for that.
+
+    Raises:
+        UsageError: there is no terminal on which to ask, or another word was typed.
+    """
+    if devices and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{', '.join(devices)} would be formatted, which is confirmed by typing its name; there is no terminal to ask on")
+    for device in devices:
+        watcher.note(f"{device} will be formatted: everything on it is lost.")
+        with watcher.paused():
+            said = click.prompt(f"Type {device} to go on", default="", show_default=False, err=True)
+        if said.strip() != device:
+            raise UsageError(f"'{said.strip()}' is not {device}: nothing was formatted")
 
 
 def _installations(study: str, options: Model, node: LocalNode) -> dict[str, str]:

@@ -2,14 +2,28 @@
 
 Only click is imported here: a verb's module, and what it needs, is imported when that verb is called.
 """
+# ruff: noqa: E402 - a Ctrl-C is answered from before the first import that takes time
 
 from __future__ import annotations
+
+import os
+import signal
+
+INTERRUPTED = 130
+
+# A Ctrl-C while modules are imported would show where; until ours can answer it, it ends us without a word.
+_ours = signal.getsignal(signal.SIGINT)
+_importing = _ours is signal.default_int_handler
+if _importing:
+    try:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    except ValueError:  # imported by a thread other than the main one
+        _importing = False
 
 import errno
 import importlib
 import io
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
@@ -24,8 +38,14 @@ VERBS: dict[str, dict[str, str]] = {
         "density": "How many databases does this host hold, and how far from perfect does it scale?",
         "scaling": "How does one server's throughput grow with its clients, and where does it peak?",
         "compare": "Which variant is faster, by how much, and is that sure?",
+        "consolidation": "Which container for databases that share memory, and how far can it be overcommitted?",
+        "disk": "How many I/Os does a volume take, how fast, and what limits it?",
         "hugepages": "What do larger pages of shared memory buy?",
+        "network": "How much does a link carry by parallel streams, and what bounds it?",
+        "compression": "How far does which data compress, by codec and block size?",
+        "storage": "What do the devices below a server see, and what do checkpoints do to it?",
         "sizes": "How large is a database of a given scale on this PostgreSQL?",
+        "working-set": "How much memory does a load need, and how much is left over?",
         "run": "Run a study from a scenario file.",
     },
     "Runs": {
@@ -36,6 +56,7 @@ VERBS: dict[str, dict[str, str]] = {
         "resume": "Go on with a run that was interrupted.",
     },
     "Others": {
+        "balloon": "The memory balloon inside PostgreSQL: build it, look at one, see it work.",
         "doctor": "What this host is, what each study could do here, and what would make more possible.",
         "fit": "Fit the scaling models to a table of load and throughput.",
         "clean": "Undo every host change and remove what interrupted runs left.",
@@ -43,7 +64,6 @@ VERBS: dict[str, dict[str, str]] = {
 }
 """Heading → verb → its line of help. The verb is the ``command`` of the module pgherd.cli.VERB."""
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 """As the shell reports a tool that was ended by SIGPIPE."""
 
@@ -111,6 +131,10 @@ def cli() -> None:
 
     `pgherd VERB --help` tells what a verb does and takes.
     """
+
+
+if _importing:
+    signal.signal(signal.SIGINT, _ours)
 
 
 def main() -> NoReturn:

@@ -8,10 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pgherd.cli import plan_schemes
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.runner.prepared import Prepared
+from pgherd.studies.consolidation import ConsolidationOptions
 
 
 def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False)
 
-    for line in _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]:
+    for line in _what(prepared, trials):
         say(line)
     for choice in prepared.choices:
         say(f"  {choice}")
@@ -54,6 +56,12 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
     say("Host changes, all taken back at the end: " + "; ".join(prepared.host_changes) + ".")
     if prepared.settings:
         console.print(_settings(prepared))
+
+
+def _what(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
+    if isinstance(prepared.options, ConsolidationOptions):
+        return plan_schemes.lines(prepared.options, trials)
+    return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
 
 def _deployments(trials: Sequence[Trial]) -> list[str]:
@@ -70,6 +78,8 @@ def _deployments(trials: Sequence[Trial]) -> list[str]:
 
 def _deployment(trials: Sequence[Trial], whose: str) -> list[str]:
     servers = list(trials[0].deployment.servers())
+    if not servers:
+        return [f"No server is deployed{whose}. Load: {line}." for line in _targets(trials)]
     _, container, server = servers[0]
     limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
     limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
@@ -82,10 +92,21 @@ def _deployment(trials: Sequence[Trial], whose: str) -> list[str]:
     ]
 
 
+def _targets(trials: Sequence[Trial]) -> list[str]:
+    """``fio on disk0, disk1``: each driver with the targets that are no databases."""
+    found: dict[str, dict[str, None]] = {}
+    for trial in trials:
+        for phase in trial.phases:
+            for target, load in phase.loads.items():
+                found.setdefault(load.driver, {})[target] = None
+    return [f"{driver} on {', '.join(targets)}" for driver, targets in found.items()]
+
+
 def _trials(trials: Sequence[Trial]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     loaded = any(trial.phases for trial in trials)
-    for name in ("trial", "state", "loaded databases", "seconds") if loaded else ("trial", "state"):
+    counted = "loaded databases" if any(True for _ in trials[0].deployment.servers()) else "loaded targets"
+    for name in ("trial", "state", counted, "seconds") if loaded else ("trial", "state"):
         table.add_column(name, justify="left" if name in ("trial", "state") else "right")
     for trial in trials:
         load = [str(len(trial.phases[0].loads)) if trial.phases else "0", f"{trial.seconds():g}"]

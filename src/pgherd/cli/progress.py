@@ -119,4 +119,6 @@ def _numbers(result: TrialResult) -> str:
     """What came of a trial, in a few words."""
     if result.probe:
         return readings(result.probe)
-    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} tps"
+    other = {target.driver for phase in result.phases for target in phase.targets} - {"pgbench"}
+    unit = "/s" if other else "tps"
+    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} {unit}"

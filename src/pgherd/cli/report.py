@@ -69,4 +69,6 @@ def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
                 f"run {record.run} was made by pgherd {record.pgherd}, whose options this one does not know; use that version"
             ) from None
         return record
-    return record.model_copy(update={"analysis": study.analyse(options, results)})
+    from pgherd.studies.io_view import with_io_view
+
+    return record.model_copy(update={"analysis": with_io_view(study.analyse(options, results), results)})

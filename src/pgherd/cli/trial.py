@@ -53,8 +53,14 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
         console.print(f"Repeat it without pgherd: pgherd show {run} {int(result.id)} --commands > repeat.sh; sh repeat.sh", markup=False)
 
 
+MOST_READINGS = 12
+"""More of them are counted, not shown: they are in trial.json."""
+
+
 def readings(probe: Mapping[str, float]) -> str:
     """A probe's readings: ``database 157 MB, tables 135 MB``."""
+    if len(probe) > MOST_READINGS:
+        return f"{len(probe)} readings"
     parts = []
     for name, value in probe.items():
         what, _, unit = name.rpartition("_")

@@ -12,8 +12,9 @@ from pgherd.model.result import TargetResult
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a driver finds its target: a database's address (socket directory or host, port, name, user), the
-    PostgreSQL bin directory, and the directory (writable by the driver) for its output files."""
+    """Where a driver finds its target: a database's address (socket directory or host, port, name, user) and the PostgreSQL
+    bin directory; a volume's ``directory``; a link's far end (host, port); and the directory (writable by the driver) for its
+    output files. What a target does not have is empty."""
 
     target: str
     bin: str
@@ -23,6 +24,7 @@ class Endpoint:
     user: str
     output: str
     scale: int = 1
+    directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ class Driver(Protocol):
 
     Output files are named after ``endpoint.output``: ``stdout``, ``stderr`` and what the tool itself writes. ``span``
     and ``result`` take those files' texts by name; a missing or truncated text raises ValueError with the tool's last
-    words.
+    words. ``exit_codes`` are those of a run that went well, ended by the signal or not.
     """
 
     name: str
     stop_signal: int
+    exit_codes: tuple[int, ...]
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
         """The command line that runs this load for at most ``seconds``."""

@@ -51,6 +51,7 @@ class PgbenchDriver:
 
     name = "pgbench"
     stop_signal: int = signal.SIGALRM
+    exit_codes: tuple[int, ...] = (0,)
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
         """The command line; it writes ``log.PID[.THREAD]`` into ``endpoint.output``.

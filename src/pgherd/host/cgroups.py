@@ -6,12 +6,11 @@ are written where the kernel documents them (admin-guide cgroup-v1/memory.rst, s
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pgherd.host import processes
+from pgherd.host import memory_limits
 from pgherd.host.cgroup_base import LEAF, Base
 from pgherd.host.cgroup_layout import text_of
 from pgherd.host.journal import Journal
@@ -29,11 +28,12 @@ LEAST_CORES = _LEAST_QUOTA_US / PERIOD_US
 @dataclass(frozen=True)
 class Limits:
     """What a group is given; None leaves it unlimited. ``cores`` by CFS quota, ``memory`` in bytes, ``weight`` as in
-    v2 (1 to 10000, 100 is normal)."""
+    v2 (1 to 10000, 100 is normal), ``swap`` bytes swapped out beside ``memory``."""
 
     cores: float | None = None
     cpus: tuple[int, ...] | None = None
     memory: int | None = None
+    swap: int | None = None
     weight: int | None = None
 
 
@@ -47,6 +47,7 @@ class HostGroup:
         self._undos: list[int] = []
         self._children: set[str] = set()
         self._cores = base.cores
+        self._swap: dict[str | None, int] = {}
 
     def groups(self, child: str | None = None) -> dict[str, str]:
         """Directories by controller ('v2' for the unified one), of a child or of the host group itself."""
@@ -101,6 +102,10 @@ class HostGroup:
         Lowering memory below what is in use makes the kernel reclaim: under v1 it may take seconds.
         """
         groups = self.groups(child)
+        if limits.swap is not None:
+            self._swap[child] = limits.swap
+        elif limits.memory is not None and child in self._swap:
+            limits = replace(limits, swap=self._swap[child])  # v1 limits the sum: it moves with the memory
         if child is None and limits.cores is not None:
             self._cores = min(limits.cores, self._base.cores or limits.cores)
         if self._base.version == "v1":
@@ -113,6 +118,13 @@ class HostGroup:
         if child in self._children:
             self._undo_of(child).play(Scene(self._node, self._journal.id))
             self._children.discard(child)
+            self._swap.pop(child, None)
+
+    def empty(self) -> None:
+        """Have the kernel drop what the groups are still charged for, after their processes have ended; children first."""
+        for child in (*self._children, None):
+            groups = self.groups(child)
+            memory_limits.empty(self._node, groups["v2" if self._base.version == "v2" else "memory"], v2=self._base.version == "v2")
 
     def close(self) -> list[str]:
         """Remove all groups of the run, killing what runs in them; sentences on what could not be removed.
@@ -173,8 +185,7 @@ class HostGroup:
             self._write(f"{groups['cpu']}/cpu.cfs_quota_us", quota_us(cores))
         if limits.weight is not None:
             self._write(f"{groups['cpu']}/cpu.shares", max(2, limits.weight * 1024 // 100))
-        if limits.memory is not None:
-            self._write_memory_v1(f"{groups['memory']}/memory.limit_in_bytes", limits.memory)
+        memory_limits.limit_v1(self._node, groups["memory"], limits.memory, limits.swap)
         if limits.cpus is not None:
             if "cpuset" not in groups:
                 raise CapabilityError("the cpuset controller is not mounted, so no CPUs can be assigned; use a CPU quota")
@@ -185,8 +196,7 @@ class HostGroup:
             self._write(f"{group}/cpu.max", f"{quota_us(limits.cores)} {PERIOD_US}")
         if limits.weight is not None:
             self._write(f"{group}/cpu.weight", limits.weight)
-        if limits.memory is not None:
-            self._write(f"{group}/memory.max", limits.memory)
+        memory_limits.limit_v2(self._node, group, limits.memory, limits.swap)
         if limits.cpus is not None:
             if "cpuset" not in self._base.controllers:
                 raise CapabilityError(
@@ -195,30 +205,7 @@ class HostGroup:
             self._write(f"{group}/cpuset.cpus", ",".join(map(str, limits.cpus)))
 
     def _write(self, path: str, value: int | str) -> None:
-        try:
-            self._node.write(path, str(value).encode())
-        except OSError as error:
-            raise CapabilityError(f"the kernel does not take {value} for {path}: {error.strerror or error}") from error
-
-    def _write_memory_v1(self, path: str, value: int) -> None:
-        """v1 answers EBUSY when it could not reclaim enough at once: ask again for a while."""
-        failure: OSError | None = None
-
-        def taken() -> bool:
-            nonlocal failure
-            try:
-                self._node.write(path, str(value).encode())
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise CapabilityError(f"the kernel does not take {value} for {path}: {error.strerror or error}") from error
-                failure = error
-                return False
-            return True
-
-        if not processes.wait_until(taken, 30):
-            raise CapabilityError(
-                f"{path} can't be lowered to {value} bytes within 30 s, since more is in use: {failure}; stop servers first"
-            )
+        memory_limits.write(self._node, path, value)
 
 
 def quota_us(cores: float) -> int:

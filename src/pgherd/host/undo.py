@@ -9,38 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from dataclasses import dataclass
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from pgherd.host import holds, processes, shared_memory
+from pgherd.host import holds, mounts, processes, shared_memory, swap_areas
+from pgherd.host.undo_base import MARKER, PREFIX, Scene, absolute
+from pgherd.host.undo_mounts import DetachLoop, Unmount, WipeFileSystem
 from pgherd.model.base import Model
 from pgherd.node.protocol import Command, Node
 
-MARKER = ".pgherd"
-"""Name of the file that says which journal made a directory."""
-PREFIX = "pgherd-"
-"""Every control group that pgherd makes has a name that begins so."""
+__all__ = ["MARKER", "PREFIX", "UNDO", "DetachLoop", "Scene", "Undo", "Unmount", "WipeFileSystem", "end_in"]
 
-PROGRAMS = ("postgres", "pgbench", "psql", "initdb", "cp")
+PROGRAMS = ("postgres", "pgbench", "psql", "initdb", "cp", "fio")
 """Programs that we start in directories of ours; whoever else stands there (somebody's shell) is left alone."""
 _GRACE_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where an undo is played: the node, the journal's identifier, and whether the machine has not booted since."""
-
-    node: Node
-    journal: str
-    same_boot: bool = True
-
-
-def _absolute(path: str) -> str:
-    if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
-        raise ValueError(f"'{path}' is not a plain absolute path")
-    return path
 
 
 class Kill(Model):
@@ -73,7 +57,7 @@ class RemoveCgroup(Model):
     @classmethod
     def _ours(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         for path in paths:
-            if not any(part.startswith(PREFIX) for part in _absolute(path).split("/")):
+            if not any(part.startswith(PREFIX) for part in absolute(path).split("/")):
                 raise ValueError(f"'{path}' does not lie in a group that pgherd made")
         return paths
 
@@ -165,6 +149,44 @@ class ReleaseSharedMemory(Model):
         return shared_memory.release(scene.node, self.data_directory) if scene.same_boot else None
 
 
+class RemoveZram(Model):
+    """Switch off and remove a compressed swap device that this journal's run made, known by the UUID ``mark`` in its header.
+
+    The number may have been somebody else's before the journal was played: what has another size or header is left alone.
+    """
+
+    rank: ClassVar[int] = 4
+    kind: Literal["remove_zram"] = "remove_zram"
+    device: int = Field(ge=0)
+    mark: str
+    size: int = Field(gt=0)
+
+    def play(self, scene: Scene) -> str | None:
+        """Nothing of it survives a boot."""
+        return swap_areas.remove_zram(scene.node, self.device, self.mark, self.size) if scene.same_boot else None
+
+
+class RemoveSwapFile(Model):
+    """Switch off and remove a swap file that this journal's run made; its name holds the beginning of the journal's."""
+
+    rank: ClassVar[int] = 4
+    kind: Literal["remove_swap_file"] = "remove_swap_file"
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _ours(cls, path: str) -> str:
+        if not re.fullmatch(rf"{PREFIX}[0-9a-f]{{8}}\.swap", posixpath.basename(absolute(path))):
+            raise ValueError(f"'{path}' is not the name of a swap file that pgherd makes")
+        return path
+
+    def play(self, scene: Scene) -> str | None:
+        """After a boot it is not in use, but still there."""
+        if posixpath.basename(self.path) != f"{PREFIX}{scene.journal[:8]}.swap":
+            raise OSError(f"{self.path} does not belong to this run; it is left alone")
+        return swap_areas.remove_file(scene.node, self.path)
+
+
 class RemoveTree(Model):
     """Remove a directory that this journal's run made.
 
@@ -173,19 +195,22 @@ class RemoveTree(Model):
     says whose it is: a removal cut short could have taken the marker first.
     """
 
-    rank: ClassVar[int] = 4
+    rank: ClassVar[int] = 5
     kind: Literal["remove_tree"] = "remove_tree"
     path: str
 
     @field_validator("path")
     @classmethod
     def _plain(cls, path: str) -> str:
-        return _absolute(path)
+        return absolute(path)
 
     def play(self, scene: Scene) -> str | None:
         """Refuses (OSError) what carries no marker of this journal."""
         node = scene.node
         doomed = f"{self.path}.removed-{scene.journal}"
+        mounted = [target for path in (self.path, doomed) for target in mounts.below(node, path)]
+        if mounted:
+            raise OSError(f"something is still mounted at {mounted[0]}, so {self.path} is left alone; unmount it first")
         if not node.exists(self.path) and not node.exists(doomed):
             return None
         if node.exists(self.path) and not self._marked(scene):
@@ -214,8 +239,21 @@ class RemoveTree(Model):
         return False
 
 
-Undo = Kill | RemoveCgroup | RestoreSubtree | Write | GiveBack | ReleaseSharedMemory | RemoveTree
-"""All kinds. To come: swapoff and umount, between ``Write`` and ``RemoveTree``."""
+Undo = (
+    Kill
+    | RemoveCgroup
+    | RestoreSubtree
+    | Write
+    | GiveBack
+    | ReleaseSharedMemory
+    | RemoveZram
+    | RemoveSwapFile
+    | Unmount
+    | DetachLoop
+    | WipeFileSystem
+    | RemoveTree
+)
+"""All kinds. Swap goes when nothing of the run is in memory any more, mounts before the directories that they are in."""
 
 UNDO: TypeAdapter[Undo] = TypeAdapter(Annotated[Undo, Field(discriminator="kind")])
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from pgherd.metrics import accounting
 from pgherd.metrics.cpu import TICKS
 from pgherd.metrics.keyed import cadence, flat_keyed, number
-from pgherd.metrics.sampler import ContainerView, Metric, Reading, View
+from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
 _V1_STAT = {"user": "cpu.user", "system": "cpu.system"}
 _V1_PERIODS = {"nr_periods": "cpu.periods", "nr_throttled": "cpu.throttled_periods"}
 _V2_TIMES = {"usage_usec": "cpu.usage", "user_usec": "cpu.user", "system_usec": "cpu.system", "throttled_usec": "cpu.throttled"}
-
-
-def has_accounting(container: ContainerView) -> bool:
-    """Whether the container has a group that counts its CPU."""
-    return bool(container.groups.get("cpuacct") or container.groups.get("v2"))
 
 
 class CgroupCpuSampler:
@@ -41,19 +37,22 @@ class CgroupCpuSampler:
         found: list[Source] = []
         for container in view.containers:
             entity, groups = f"container:{container.name}", container.groups
-            if groups.get("cpuacct"):
-                found.append(Source(self.name, entity, "file", f"{groups['cpuacct']}/cpuacct.usage", tag="v1 usage"))
-                found.append(Source(self.name, entity, "file", f"{groups['cpuacct']}/cpuacct.stat", every=slow, tag="v1 stat"))
+            found += self._usage(entity, groups)
+            place = accounting.cpu(groups)
+            if place is not None and place.version == "v1":
+                found.append(Source(self.name, entity, "file", f"{place.directory}/cpuacct.stat", every=slow, tag="v1 stat"))
                 if groups.get("cpu"):
                     found.append(Source(self.name, entity, "file", f"{groups['cpu']}/cpu.stat", tag="v1 throttling"))
-            elif groups.get("v2"):
-                found.append(Source(self.name, entity, "file", f"{groups['v2']}/cpu.stat", tag="v2"))
         for group in view.groups:
-            if "cpuacct" in group.groups:
-                found.append(Source(self.name, group.entity, "file", f"{group.groups['cpuacct']}/cpuacct.usage", tag="v1 usage"))
-            elif "v2" in group.groups:
-                found.append(Source(self.name, group.entity, "file", f"{group.groups['v2']}/cpu.stat", tag="v2"))
+            found += self._usage(group.entity, group.groups)
         return found
+
+    def _usage(self, entity: str, groups: Mapping[str, str]) -> list[Source]:
+        place = accounting.cpu(groups)
+        if place is None:
+            return []
+        file, tag = ("cpuacct.usage", "v1 usage") if place.version == "v1" else ("cpu.stat", "v2")
+        return [Source(self.name, entity, "file", f"{place.directory}/{file}", tag=tag)]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
         """One reading per file."""

@@ -22,6 +22,7 @@ _WANTED = {
     "SwapTotal": "memory.swap_total",
     "SwapFree": "memory.swap_free",
     "Zswap": "memory.zswap",
+    "Zswapped": "memory.zswapped",
 }
 
 
@@ -43,6 +44,7 @@ class MemorySampler:
         Metric("memory.swap_total", "bytes", "gauge", "swap space"),
         Metric("memory.swap_free", "bytes", "gauge", "unused swap space"),
         Metric("memory.zswap", "bytes", "gauge", "memory that the compressed swap cache takes"),
+        Metric("memory.zswapped", "bytes", "gauge", "swapped out into the compressed swap cache, before compression"),
     )
 
     def sources(self, view: View) -> list[Source]:

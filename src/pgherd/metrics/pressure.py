@@ -1,13 +1,14 @@
 """Pressure stall information: time in which tasks waited for CPU, memory or I/O, of the host and of containers.
 
 Format and meaning: Documentation/accounting/psi.rst of the kernel ("some": at least one task waited; "full": all
-that were not idle did). Containers have it in their v2 group, even where the controllers lie in v1 hierarchies.
+that were not idle did). Containers, and the group around them, have it in their v2 group, even where the controllers lie in v1 hierarchies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgherd.metrics.accounting import BUDGET
 from pgherd.metrics.keyed import cadence, nested_keyed, number
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
@@ -31,8 +32,8 @@ class PressureSampler:
         """Three files of the host, and three of each container that has a v2 group."""
         found = [Source(self.name, "host", "file", f"/proc/pressure/{kind}", tag=kind) for kind in _RESOURCES]
         slow = cadence(len(view.containers))
-        for container in view.containers:
-            entity, group = f"container:{container.name}", container.groups.get("v2")
+        for entity, groups in [(BUDGET, view.budget), *((f"container:{one.name}", one.groups) for one in view.containers)]:
+            group = groups.get("v2")
             if group:
                 found += [Source(self.name, entity, "file", f"{group}/{kind}.pressure", every=slow, tag=kind) for kind in _RESOURCES]
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pgherd.metrics.cgroup_cpu import has_accounting
+from pgherd.metrics import accounting
 from pgherd.metrics.cpu import TICKS
 from pgherd.metrics.keyed import cadence, number
 from pgherd.metrics.sampler import Metric, Reading, View
@@ -43,7 +43,7 @@ class ProcessesSampler:
         found = [
             Source(self.name, f"container:{container.name}", "tree", str(pid), tag="tree")
             for container in view.containers
-            if not has_accounting(container)
+            if accounting.cpu(container.groups) is None
             for pid in container.pids
         ]
         for process in view.processes:

@@ -41,12 +41,13 @@ class ContainerView:
 @dataclass(frozen=True)
 class ServerView:
     """What a sampler may know of a server: entity (``container/server``), conninfo, major version, postmaster pid (0: its
-    processes are not on this node, or not ours to see)."""
+    processes are not on this node, or not ours to see), and whether extension pg_balloon is there to be asked."""
 
     name: str
     conninfo: str
     major: int
     pid: int
+    balloon: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,26 @@ class GroupView:
 
 
 @dataclass(frozen=True)
+class SwapView:
+    """The swap that a run has made: path of the device or file, and the number of the zram device if it is one."""
+
+    path: str
+    zram: int | None = None
+
+
+@dataclass(frozen=True)
 class View:
-    """Everything that is up and may be watched at the start of a phase."""
+    """Everything that is up and may be watched at the start of a phase. ``budget`` is the group around all containers, directory by
+    controller, which holds the host's budget (empty: there is none)."""
 
     containers: Sequence[ContainerView] = ()
     servers: Sequence[ServerView] = ()
     processes: Sequence[ProcessView] = ()
     groups: Sequence[GroupView] = ()
+    budget: Mapping[str, str] = field(default_factory=dict)
+    swap: SwapView | None = None
+    trace: bool = False
+    """Block requests are to be traced."""
 
 
 Reading = tuple[str, dict[str, float]]

@@ -12,10 +12,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
+from pgherd.model.link import Link
 
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
 CpuMode = Literal["quota", "cpuset", "none"]
 Role = Literal["data", "wal", "temp", "tablespace"]
+Staging = Literal["limit", "locked"]
+"""How memory below a run's budget is withheld in a trial: by the limit of the host's control group, or by an idle container of locked
+memory beside the others, as E4 does it."""
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 
@@ -47,6 +51,7 @@ class Server(Model):
     version: str = Field(description="as `postgres --version` says, such as 18.6")
     settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf; only what differs from the default")
     volumes: dict[Role, str] = Field(default_factory=dict, description="role → volume name; absent: the work directory")
+    tablespaces: tuple[str, ...] = Field((), description="volumes over which tables and indexes are spread, a tablespace on each")
     checksums: bool | None = Field(None, description="data checksums; absent: as the version's initdb has it by itself")
     databases: tuple[Database, ...] = (Database(),)
     dsn: str | None = Field(None, description="for the external runtime: how to reach somebody else's server")
@@ -68,16 +73,22 @@ class Container(Model):
     cpu_mode: CpuMode = "none"
     cpus: tuple[int, ...] | None = None
     memory: int | None = Field(None, gt=0)
+    swap: int | None = Field(None, ge=0, description="most bytes that it may have swapped out; None: what the host's budget has")
     weight: int | None = Field(None, ge=1, le=10000)
     servers: tuple[Server, ...] = ()
 
 
 class Host(Model):
-    """A machine with a budget for the experiment: ``cores`` and ``memory`` (bytes). ``name`` 'local' is this one."""
+    """A machine with a budget for the experiment: ``cores`` and ``memory`` (bytes). ``name`` 'local' is this one.
+
+    ``memory`` below the run's budget is the memory available in a trial: overcommitment. ``staging`` says how it is withheld.
+    """
 
     name: str = Field("local", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
+    swap: int | None = Field(None, ge=0, description="most bytes that all its containers may have swapped out; None: what the host has")
+    staging: Staging = "limit"
     labels: dict[str, str] = Field(default_factory=dict)
     containers: tuple[Container, ...] = ()
 
@@ -99,6 +110,7 @@ class Deployment(Model):
 
     hosts: tuple[Host, ...]
     volumes: tuple[Volume, ...] = ()
+    links: tuple[Link, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Deployment:
@@ -106,6 +118,7 @@ class Deployment(Model):
         for names, what in (
             ([host.name for host in self.hosts], "host"),
             ([volume.name for volume in self.volumes], "volume"),
+            ([link.name for link in self.links], "link"),
             (addresses, "database address"),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
@@ -113,7 +126,7 @@ class Deployment(Model):
                 raise ValueError(f"{what} names must differ, but {', '.join(twice)} stand more than once")
         known = {volume.name for volume in self.volumes}
         for _, container, server in self.servers():
-            unknown = sorted(set(server.volumes.values()) - known)
+            unknown = sorted({*server.volumes.values(), *server.tablespaces} - known)
             if unknown:
                 raise ValueError(f"server {container.name}/{server.name} lies on {', '.join(unknown)}, which the deployment does not have")
         return self

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.base import Model
 
@@ -31,6 +31,8 @@ class Load(Model):
     ``driver`` names a module of pgherd.drivers, or 'idle'. ``rate`` (transactions per second) makes an open loop, in
     which latency counts from the scheduled start. ``place`` says whether the driver runs inside the target's
     container (and so inside its CPU quota, as in E1) or outside. ``sampling`` is the share of transactions logged.
+    Scripts are pgbench's; a load of another driver has none, and says what it does by its ``options``. Where its target
+    is no database, its driver runs outside of any container.
     """
 
     driver: str = "pgbench"
@@ -41,12 +43,20 @@ class Load(Model):
     protocol: Protocol = "prepared"
     place: ClientPlace = "inside"
     sampling: float = Field(0.05, gt=0, le=1)
+    kept_from_writing: bool = Field(False, description="the server's settings refuse what the scripts would write")
     options: dict[str, str] = Field(default_factory=dict, description="driver-specific, as its module documents")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scripts_are_pgbench_s(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("driver", "pgbench") != "pgbench":
+            return {"scripts": (), "place": "outside", **data}
+        return data
 
     @property
     def read_only(self) -> bool:
-        """Whether it is known to write nothing."""
-        return all(script.source == "builtin:select-only" for script in self.scripts)
+        """Whether it is known to write nothing to a database."""
+        return self.kept_from_writing or all(script.source == "builtin:select-only" for script in self.scripts)
 
 
 class Phase(Model):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Verdict
+from pgherd.model.io_view import IoView
 from pgherd.model.trial import Trial
 
 _USED = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
@@ -33,7 +36,8 @@ class TargetResult(Model):
 
     ``transactions`` in the window; ``throughput`` per second; ``per_second`` the series by whole seconds from the
     start of the window; ``first`` and ``last`` the wall-clock instants between which the driver ran; ``client_cpu``
-    the driver's own CPU in cores over its whole life; ``failed`` failed transactions.
+    the driver's own CPU in cores over its whole life; ``failed`` failed transactions. For a target that is no database a
+    transaction is what its driver counts (an I/O of fio); ``values`` and ``series`` hold what else it measured.
     """
 
     target: str
@@ -52,15 +56,35 @@ class TargetResult(Model):
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
+    values: dict[str, float] = Field(default_factory=dict, description="what else the driver measured; the name ends in the unit")
+    series: dict[str, list[float]] = Field(
+        default_factory=dict, description="more series by whole seconds from the start of the window; the name ends in the unit"
+    )
     new_orders_per_minute: float | None = Field(
         None, description="NOTPM: committed new orders of the window; None where there is no such script"
     )
 
 
+class MemoryAccount(Model):
+    """Whether all of the host's memory budget is accounted for, second by second: containers + unallocated = budget (bytes).
+
+    ``worst`` is the largest gap as a share of the budget, at the instant ``worst_at`` (seconds since the epoch), to which ``budget``,
+    ``containers`` and ``unallocated`` belong. Positive: charged to no container.
+    """
+
+    seconds: int = Field(ge=1)
+    worst: float
+    worst_at: float
+    budget: float
+    containers: float
+    unallocated: float
+
+
 class PhaseResult(Model):
     """One phase: the common window (wall-clock seconds since the epoch) in which all its drivers ran.
 
-    ``overlap`` is the common window over the planned measured period. ``metrics`` maps an entity (``host``,
+    ``overlap`` is the common window over the planned measured period. ``skew`` (seconds) is how far apart the targets began their
+    new load at the phase's start, by their drivers' own output: None for a single target. ``metrics`` maps an entity (``host``,
     ``container:NAME``, ``server:CONTAINER/SERVER``, ``disk:NAME``, ``driver:TARGET``, ``pgherd``) to its metrics over
     the window: a counter's rate per second, a gauge's mean. Names and units are those of pgherd.metrics.
     """
@@ -70,7 +94,10 @@ class PhaseResult(Model):
     end: float
     overlap: float
     targets: list[TargetResult]
+    skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+    memory: MemoryAccount | None = Field(None, description="the host's memory by second; None where nothing holds the budget")
+    io: IoView | None = Field(None, description="what the devices below the servers saw; None where it was not looked at")
 
     @property
     def seconds(self) -> float:
@@ -104,6 +131,20 @@ class PhaseResult(Model):
         return sum(host.get(name, 0.0) for name in _USED)
 
 
+class MemoryKill(Model):
+    """Processes of a container that the kernel ended for want of memory.
+
+    ``at`` is the wall-clock instant at which it was seen; where the kernel's log could be read, that of the first, and ``names`` are
+    the processes'. ``limit`` says whose was reached: the container's own, or the budget of all containers; None: not seen.
+    """
+
+    container: str
+    processes: int = Field(ge=1)
+    at: float
+    names: tuple[str, ...] = ()
+    limit: Literal["container", "budget"] | None = None
+
+
 class TrialResult(Model):
     """A finished trial. ``error`` set: it did not finish, and says why; such a trial has no numbers.
 
@@ -120,6 +161,7 @@ class TrialResult(Model):
     probe: dict[str, float] = Field(default_factory=dict)
     verdicts: list[Verdict] = Field(default_factory=list)
     error: str | None = None
+    memory_kills: tuple[MemoryKill, ...] = Field((), description="what the kernel ended for want of memory: a finding of the trial")
     settings: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="per server name class: settings that differ from the default, as the server says"
     )

@@ -10,6 +10,7 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Analysis
+from pgherd.model.swap import Swap
 from pgherd.model.thresholds import Thresholds
 
 SCHEMA = "pgherd/run/1"
@@ -37,6 +38,8 @@ class Surroundings(Model):
     cores: float
     memory: int
     platform: tuple[str, ...] = ()
+    trace: bool = Field(False, description="block requests are traced while a trial runs")
+    swap: Swap | None = Field(None, description="made for the run, and the only swap that its containers may use; None: as the host has it")
 
 
 class RunRecord(Model):
@@ -64,7 +67,12 @@ class RunRecord(Model):
     postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
     choices: list[str] = Field(default_factory=list)
-    settings: dict[str, str] = Field(default_factory=dict, description="every setting that differs from the default")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="every setting that differs from the default; of variants, what all of them have in common"
+    )
+    variant_settings: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="variant → every setting that differs from the default, as its server says"
+    )
     proposals: list[LoggedProposal] = Field(default_factory=list)
     timing: dict[str, float] = Field(default_factory=dict)
     error: str | None = None

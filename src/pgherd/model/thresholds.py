@@ -11,6 +11,7 @@ class Thresholds(Model):
     """Limits against which verdicts hold what was observed. All can be changed (``--threshold NAME=VALUE``)."""
 
     overlap: float = Field(default=0.95, gt=0, le=1, description="least share of the planned period in which all drivers ran (share)")
+    late_end: float = Field(default=0.1, gt=0, description="most by which a measured period may outlast its plan (share)")
     cpu_bound: float = Field(default=0.95, gt=0, le=1, description="least share of its given CPU that a loaded container used (share)")
     host_full: float = Field(default=0.97, gt=0, le=1, description="the host counts as full from this share of its cores on (share)")
     hit_ratio: float = Field(default=0.99, gt=0, le=1, description="least buffer hit ratio of a cached database (share)")
@@ -25,6 +26,12 @@ class Thresholds(Model):
         gt=0,
         le=1,
         description="least share of a server's shared memory in use that lies on the pages that were asked for (share)",
+    )
+    memory_accounted: float = Field(
+        default=0.02, gt=0, le=1, description="most of the host's memory budget that no container accounts for, in any second (share)"
+    )
+    switch_skew: float = Field(
+        default=0.1, gt=0, description="most time between the first and the last target to begin its new load at a phase's start (s)"
     )
     steal: float = Field(default=0.02, ge=0, description="most CPU time the hypervisor withheld (share of the host's cores)")
     foreign_cpu: float = Field(default=0.05, ge=0, description="most CPU used outside the experiment (share of the host's cores)")

@@ -16,6 +16,9 @@ Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-me
 Counters = Literal["tlb"]
 """Groups of processor events: 'tlb' are misses of the data TLB and the page walks that they cost."""
 
+Look = Literal["buffers"]
+"""What is read once of each server after a trial's last phase: 'buffers' are how many of its shared buffers are in use."""
+
 
 class Trial(Model):
     """The unit that is measured, repeated, stored and resumed.
@@ -33,12 +36,16 @@ class Trial(Model):
     phases: tuple[Phase, ...]
     intents: tuple[Intent, ...] = ()
     probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
+    asked: dict[str, str] = Field(default_factory=dict, description="what the probe is asked, as its module documents")
     counters: tuple[Counters, ...] = Field((), description="processor counters to read of each server, where there are any")
+    looks: tuple[Look, ...] = Field((), description="what to read once of each server at the end")
+    may_die: bool = Field(False, description="the study asks whether the servers live so: that they do not is no failure of the run")
 
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:
         known = {str(place) for place, *_ in self.deployment.databases()}
         known |= {volume.name for volume in self.deployment.volumes} | {host.name for host in self.deployment.hosts}
+        known |= {link.name for link in self.deployment.links}
         for phase in self.phases:
             unknown = sorted(set(phase.loads) - known)
             if unknown:
@@ -48,6 +55,10 @@ class Trial(Model):
     def seconds(self) -> float:
         """Planned time under load: all ramps and measured periods, in seconds."""
         return sum(phase.ramp + phase.seconds for phase in self.phases)
+
+    def written(self) -> set[str]:
+        """Targets on which some load may write."""
+        return {target for phase in self.phases for target, load in phase.loads.items() if not load.read_only}
 
     def key(self) -> str:
         """``databases=4#2``: names the trial within its run."""

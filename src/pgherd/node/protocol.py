@@ -90,7 +90,8 @@ class Sampling(Protocol):
     """A sampling loop that runs on the node."""
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Read these too from the next tick on (a driver's pid is known only once it runs)."""
+        """Read these too from now on (a driver's pid is known only once it runs). All sources are read once at once, beside the
+        ticks, so that ``add(())`` marks an instant: the borders of a window then need no interpolation."""
         ...
 
     def backends(self) -> dict[str, int]:

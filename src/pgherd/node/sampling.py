@@ -19,6 +19,9 @@ from psycopg import pq
 from pgherd.node.protocol import Source
 
 _LAST_ANSWERS_SECONDS = 2.0
+_READ, _END = b"r", b"x"
+_BESIDE = 1
+"""As whichever tick a reading beside the ticks counts: sources that are not read on each are left out."""
 
 
 class Probe:
@@ -88,12 +91,18 @@ class LocalSampling:
         self._stop, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lines: list[str] = []
         self.error: OSError | None = None
-        self.add(sources)
+        self._announce(sources)
         self._thread = threading.Thread(target=self._loop, name="pgherd-sampling", daemon=True)
         self._thread.start()
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Read these too from the next tick on; connects what SQL sources need."""
+        """Read these too from now on, and everything once at once, beside the ticks; connects what SQL sources need."""
+        self._announce(sources)
+        os.write(self._wake, _READ)
+
+    def _announce(self, sources: Sequence[Source]) -> None:
+        if not sources:
+            return
         for source in sources:
             if source.kind == "sql" and source.where not in self._probes:
                 try:
@@ -112,7 +121,7 @@ class LocalSampling:
 
     def stop(self) -> None:
         """Take a last sample, flush and end. Raises OSError when the spool could not be written (a full disk)."""
-        os.write(self._wake, b"x")
+        os.write(self._wake, _END)
         self._thread.join()
         for number in (self._spool, self._stop, self._wake, *self._files.values()):
             os.close(number)
@@ -203,9 +212,12 @@ class LocalSampling:
                 return False
             watched = [*asked] if last else [self._stop, *asked]
             for ready in select.select(watched, [], [], left)[0]:
-                if ready == self._stop:
+                if ready != self._stop:
+                    self._answer(asked[ready])
+                elif _END in os.read(ready, 4096):
                     return True
-                self._answer(asked[ready])
+                else:
+                    self._tick(_BESIDE, everything=False)
 
     def _answer(self, probe: Probe) -> None:
         index = probe.busy

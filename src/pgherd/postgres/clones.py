@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
+from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.disk import check_space
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
+
+
+def cached(golden: Golden, settings: Mapping[str, str]) -> bool:
+    """Whether the shared buffers of a server with these settings hold the copy's databases whole."""
+    buffers = settings.get("shared_buffers", "128MB")
+    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
+    return size >= sum(golden.databases.values())
 
 
 def clone(node: Node, golden: Golden, destination: str, account: str | None) -> float:
@@ -75,10 +83,12 @@ def drop_cache(node: Node, directories: Sequence[str]) -> None:
     A memory-limited container is charged only for pages that its own processes bring in; what a copy left in the cache
     would be memory that it has for nothing.
     """
+    large = ("-type", "f", "-size", "+256k")
     drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
     for directory in directories:
-        node.run(Command(["sync", "-f", "--", directory]), timeout=600)
-        node.run(Command(["find", directory, "-type", "f", "-size", "+256k", "-exec", *drop, ";"]), timeout=600)
+        # These files only: what others are writing to the same file system may take minutes.
+        node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=600)
+        node.run(Command(["find", directory, *large, "-exec", *drop, ";"]), timeout=600)
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,28 @@ def look(dsn: str, *, writes: bool = False, option: str = "--server") -> Found:
         )
 
 
+def ask(dsn: str, statements: Sequence[str], *, option: str = "--server") -> tuple[str, list[list[dict[str, Any]]]]:
+    """The server's version, and each statement's rows by column, on one read-only connection. ``dsn`` is as ``dsn.take`` gives it.
+
+    Raises:
+        UsageError: no connection, an unsupported version, or the user may not ask that.
+    """
+    import psycopg
+    from psycopg.rows import dict_row
+
+    with _connect(dsn, option=option) as connection:
+        version = str(_one(connection, "SHOW server_version")).split()[0]
+        if connection.info.server_version // 10000 not in SUPPORTED:
+            raise UsageError(
+                f"{option} {dsn} is PostgreSQL {version}, which is not supported; pgherd works with {SUPPORTED[0]} to {SUPPORTED[-1]}"
+            )
+        try:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                return version, [cursor.execute(statement.encode()).fetchall() for statement in statements]
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise UsageError(f"{option} {dsn}: {_words(error)}; connect as a superuser or a member of pg_monitor") from None
+
+
 def insist(found: Found, *, builtin: bool, writes: bool, scale: int | None, option: str = "--server") -> None:
     """Insist that a load can run there: pgbench's tables for ``builtin`` scripts at ``scale`` (None: any), and for a load that
     ``writes`` a server that takes it.

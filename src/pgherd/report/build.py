@@ -32,7 +32,7 @@ def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *,
     if figures and record.analysis:
         from pgherd.report import figures as drawing  # altair costs 0.3 s of CPU: only where something is drawn
 
-        drawn, left_out = drawing.draw(drawing.Inputs(record, record.analysis, results))
+        drawn, left_out = drawing.draw(drawing.Inputs(record, record.analysis, results, directory))
         known = set(drawing.builders(record.study))
         for one in drawn:
             files[f"figures/{one.name}.svg"] = one.svg.encode()

@@ -27,10 +27,11 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.model.units import parse_bytes
+from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
+from pgherd.report import external_commands, fio_commands, iperf3_commands
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
 from pgherd.workloads import shipped
@@ -60,7 +61,18 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         UsageError: the trial needs more than PostgreSQL and pgbench on one host.
     """
     trial = result.trial
+    if external_commands.is_theirs(result):
+        return external_commands.script(result, record, {name: _kept(name, inputs) for name in _files(result)})
+    if record.options.get("side_by_side"):
+        # The servers beside it had nothing to do: that of the trial, which is perhaps of another version, is enough.
+        result = _without_idle(result)
+        trial = result.trial
     servers = [server for _, _, server in trial.deployment.servers()]
+    drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
+    if not servers and drivers_used == {"fio"}:
+        return fio_commands.script(result, record)
+    if not servers and drivers_used == {"iperf3"}:
+        return iperf3_commands.script(result, record)
     _insist_plain(result, servers)
     host = trial.deployment.hosts[0]
     rooms = _rooms(host, record)
@@ -87,6 +99,18 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     return text
 
 
+def _without_idle(result: TrialResult) -> TrialResult:
+    """The trial with no container but those that get a load."""
+    trial = result.trial
+    loaded = {target.split("/")[1] for phase in trial.phases for target in phase.loads if target.count("/") == 3}
+    hosts = tuple(
+        host.model_copy(update={"containers": tuple(one for one in host.containers if one.name in loaded)})
+        for host in trial.deployment.hosts
+    )
+    deployment = trial.deployment.model_copy(update={"hosts": hosts})
+    return result.model_copy(update={"trial": trial.model_copy(update={"deployment": deployment})})
+
+
 def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     deployment, trial = result.trial.deployment, result.trial
     what = None
@@ -101,6 +125,8 @@ def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
         what = f"it needs the runtime {', '.join(other)}"
     elif not servers:
         what = "it has no server"
+    elif any(server.tablespaces for server in servers):
+        what = "its servers spread tables and indexes over several volumes"
     elif other := sorted({role for server in servers for role in server.volumes} - {"wal"}):
         what = f"its servers keep {', '.join(other)} on volumes"
     elif other := sorted({volume.name for volume in deployment.volumes if volume.kind != "directory" or volume.path is None}):
@@ -188,6 +214,11 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "# directory on the disk that is to be used" + (
         "; WAL_DIR, another one for the servers' WAL." if "wal" in server.volumes else "."
     )
+    swap = record.surroundings.swap if record.surroundings else None
+    if swap is not None:
+        yield "#"
+        had = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
+        yield _comment(f"In the run these servers had {had}. This script leaves the host's swap as it is: arrange that before.")
     yield "set -eu"
     yield f"VERSION={shlex.quote(server.version)}"
     yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'

@@ -60,6 +60,9 @@ def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:
 
 def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield from ((clean(name), clean(value)) for name, value in record.settings.items())
+    for variant, said in record.variant_settings.items():
+        beside = sorted(set(said) - set(record.settings))
+        yield from ((clean(f"{name} of {variant}"), clean(said[name])) for name in beside)
 
 
 def _options(record: RunRecord) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -31,12 +32,22 @@ _LONG = re.compile(r"(\d+\.\d\d)\d+(?!\d*e)")
 
 _MODULES = {
     "compare": ("pgherd.report.compare_figures",),
+    "consolidation": (
+        "pgherd.report.consolidation_figures",
+        "pgherd.report.consolidation_cpu",
+        "pgherd.report.overcommitment_figures",
+    ),
+    "compression": ("pgherd.report.compression_figures",),
     "density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures"),
+    "disk": ("pgherd.report.disk_figures",),
     "hugepages": ("pgherd.report.compare_figures", "pgherd.report.hugepages_figures"),
+    "network": ("pgherd.report.network_figures",),
     "scaling": ("pgherd.report.scaling_figures", "pgherd.report.scaling_cost_figures"),
     "sizes": ("pgherd.report.sizes_figures",),
+    "storage": ("pgherd.report.storage_figures",),
+    "working-set": ("pgherd.report.working_set_figures",),
 }
-_GENERIC = "pgherd.report.trial_figures"
+_GENERIC = ("pgherd.report.trial_figures", "pgherd.report.memory_figures", "pgherd.report.io_figures")
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class Inputs:
     record: RunRecord
     analysis: Analysis
     results: Sequence[TrialResult]
+    directory: Path | None = None
+    """The run's directory, for figures of samples; None: there is none to read."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ def register(name: str, *studies: str) -> Callable[[Builder], Builder]:
 
 def builders(study: str) -> dict[str, Builder]:
     """Name → builder of all figures for a study, its own first; one of its own stands for the general one of that name."""
-    for module in (*_MODULES.get(study, ()), _GENERIC):
+    for module in (*_MODULES.get(study, ()), *_GENERIC):
         importlib.import_module(module)
     own = _builders.get(study, {})
     return own | {name: builder for name, builder in _builders.get("*", {}).items() if name not in own}

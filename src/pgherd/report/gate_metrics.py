@@ -20,7 +20,7 @@ from pgherd.studies.compare.options import AGAIN
 ALLOWED = 0.05
 
 _HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "databases_held")
-_HIGHER_UNITS = ("tps", "tps per database", "tps per client", "databases")
+_HIGHER_UNITS = ("tps", "IOPS", "MB/s", "tps per database", "tps per client", "databases")
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches")
 
 Points = dict[str, tuple[str, list[TrialResult]]]

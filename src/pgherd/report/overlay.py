@@ -39,12 +39,20 @@ def overlay(runs: Sequence[Run], out: Path) -> Path:
 
 def render(runs: Sequence[Run]) -> str:
     """The page as text."""
-    from pgherd.report import figures, overlay_figures  # altair, only now
+    from pgherd.report import figures, overlay_figures, overlay_scaling  # altair, only now
 
     named = _named(runs)
     pairs = [(name, record) for name, record, _ in named]
     drawn, left_out = [], {}
-    for name, builder in (("efficiency", overlay_figures.efficiency), ("throughput", overlay_figures.throughput)):
+    builders = (
+        ("density", "efficiency", overlay_figures.efficiency),
+        ("density", "throughput", overlay_figures.throughput),
+        ("scaling", "clients", overlay_scaling.throughput),
+    )
+    there = {table for _, record in pairs if record.analysis for table in record.analysis.tables}
+    for table, name, builder in builders:
+        if table not in there and (table != "density" or there & {"scaling"}):
+            continue
         try:
             figure = builder(pairs)
             drawn.append(figures.Drawn(f"overlay-{name}", figure, figures.svg(figure, prefix=f"overlay-{name}")))

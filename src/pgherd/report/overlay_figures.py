@@ -41,13 +41,14 @@ def curves(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[Curve]:
     for index, (name, record) in enumerate(runs):
         rows = rows_with(record.analysis, "density", column) if record.analysis else []
         if len(rows) > 1:
-            found.append(Curve(_short(name), rows, SERIES[index % len(SERIES)], _SHAPES[index % len(_SHAPES)]))
+            found.append(Curve(short(name), rows, SERIES[index % len(SERIES)], _SHAPES[index % len(_SHAPES)]))
     if not found:
         raise NotDrawn("no run has two numbers of databases with a number to draw")
     return found
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A run's name where there is room for few letters."""
     name = clean(name)
     return name if len(name) <= LABEL else f"{name[: LABEL // 2 - 1]}…{name[-(LABEL // 2) :]}"
 

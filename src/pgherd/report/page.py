@@ -46,7 +46,19 @@ class Table:
 
 MAIN_COLUMNS = {
     "comparison": comparison_table.COLUMNS,
+    "consolidation": (
+        *("buffers", "rate", "scheme", "what", "throughput", "corrected", "ratio", "normalised"),
+        *("variation", "cpu_used", "per_core", "tainted", "killed"),
+    ),
+    "storage": (
+        *("server", "throughput", "iops", "under_1ms", "checkpoints", "stalls", "stalls_in_checkpoints", "stalled", "burst_ratio"),
+        *("p95_inside", "p95_outside", "p95_ratio", "wal_size", "wal_await", "burst_await"),
+    ),
     "hugepages": ("pages", "throughput", "gain", "verdict", "backed", "tlb_misses", "faults", "page_tables", "reserved"),
+    "disk": (
+        *("volume", "test", "iops", "bandwidth", "latency", "p99", "limited_by", "from_cache", "steady"),
+        *("rate_reached", "of_sum", "tainted"),
+    ),
     "density": (
         "databases",
         "cores",
@@ -59,6 +71,10 @@ MAIN_COLUMNS = {
         "p95",
         "limited_by",
         "tainted",
+    ),
+    "working-set": (
+        *("varied", "clients", "working_set", "shape", "by_misses", "by_use", "by_pressure"),
+        *("plateau", "gain_share", "dead", "tainted"),
     ),
     "scaling": (
         *("variant", "clients", "clients_per_core", "throughput", "notpm", "ratio", "efficiency_linear"),
@@ -207,6 +223,10 @@ def _device(size: int, scheduler: str | None, rotational: bool | None) -> str:
 def settings(record: RunRecord, results: Sequence[TrialResult]) -> list[tuple[str, str, str]]:
     """(setting, value, where) of every setting that differs from the default: the run's, and what servers said otherwise."""
     found = {(name, value): {"all servers"} for name, value in record.settings.items()}
+    for variant, told in record.variant_settings.items():
+        beside = {name for one in record.variant_settings.values() for name in one} - set(record.settings)
+        for name in beside:
+            found.setdefault((name, told.get(name, "the default")), set()).add(f"variant {variant}")
     for result in results:
         for server, values in result.settings.items():
             for name, value in values.items():

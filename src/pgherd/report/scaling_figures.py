@@ -62,7 +62,7 @@ def _one(inputs: Inputs, line: Series) -> Figure:
     right = max([end * 1.02, *(n for _, drawn in curves for n, _ in drawn)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
-    unit, scale = _unit(highest)
+    unit, scale = unit_of(highest)
     top = charts.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
     lines, labels = model_curves.drawn(inputs, curves, end, scale)
@@ -82,7 +82,8 @@ def _one(inputs: Inputs, line: Series) -> Figure:
     return Figure(sentence, alt.layer(*layers, title=charts.title(sentence, subtitle), **size), (TRIALS,))
 
 
-def _unit(highest: float) -> tuple[str, float]:
+def unit_of(highest: float) -> tuple[str, float]:
+    """The unit of an axis that reaches so many transactions per second, and what divides the values for it."""
     return ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
 
 
@@ -159,7 +160,7 @@ def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt
 def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
     """The variants' curves over each other."""
     values = [value for one in found for point in points(one.rows, "throughput") for name in ("y", "high") if (value := point[name])]
-    unit, scale = _unit(max(values))
+    unit, scale = unit_of(max(values))
     top = charts.nice_ceiling(max(values) / scale * 1.02)
     end = last(found)
     right = end * 1.02
@@ -278,7 +279,7 @@ def latency(inputs: Inputs) -> Figure:
     marked = [part for part in marked if part[1]]
     highest = max(point["x"] for _, drawn, *_ in marked for point in drawn)
     values = [value for _, drawn, *_ in marked for point in drawn for name in ("y", "low", "high") if (value := point[name]) is not None]
-    unit, scale = _unit(highest)
+    unit, scale = unit_of(highest)
     log = max(values) / min(value for value in values if value > 0) > 8
     low, high = (
         (min(value for value in values if value > 0) / 1.4, max(values) * 1.4) if log else (0.0, charts.nice_ceiling(max(values) * 1.1))

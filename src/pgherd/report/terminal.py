@@ -128,6 +128,15 @@ def _times(cell: Cell) -> str:
     return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} … {high:.2f})"
 
 
+def _between(cell: Cell) -> str:
+    """``256 (240 … 271)``: a size with its interval, in whole units."""
+    value = finite(cell)
+    if value is None or not isinstance(cell, Finding):
+        return MISSING
+    low, high = finite(cell.low), finite(cell.high)
+    return f"{value:.0f}" if low is None or high is None else f"{value:.0f} ({low:.0f} … {high:.0f})"
+
+
 def _words(cell: Cell) -> str:
     return MISSING if cell is None else clean(cell)
 
@@ -146,6 +155,17 @@ _COMPACT: dict[str, tuple[Column, ...]] = {
         Column("page tables\nMB", _value("page_tables", lambda cell: wording.brief(finite(cell)))),
         Column("pages\nreserved", _value("reserved", lambda cell: number(finite(cell)))),
     ),
+    "working-set": (
+        Column("varied", _value("varied", _words), right=False),
+        Column("clients", _value("clients", lambda cell: number(finite(cell)))),
+        Column("working\nset, MB", _value("working_set", _between)),
+        Column("shape", _value("shape", _words), right=False),
+        Column("by misses\nMB", _value("by_misses", _between)),
+        Column("in use\nMB", _value("by_use", lambda cell: number(finite(cell), most=0))),
+        Column("plateau\ntps", _value("plateau", lambda cell: compact(finite(cell)))),
+        Column("tainted\ntrials", _tainted),
+        Column("no waiting\nfrom, MB", _value("by_pressure", lambda cell: number(finite(cell)))),
+    ),
     "comparison": (
         Column("variant", _value("variant", _words), right=False),
         Column("metric", _value("metric", _words), right=False),
@@ -153,6 +173,32 @@ _COMPACT: dict[str, tuple[Column, ...]] = {
         Column("verdict", _value("verdict", _words), right=False),
         Column("A/A", _value("floor", _at_most)),
         Column("baseline", _with_unit("baseline")),
+    ),
+    "consolidation": (
+        Column("buffers\n%", _value("buffers", lambda cell: number(finite(cell)))),
+        Column("over-\ncommit", _value("rate", _share)),
+        Column("scheme", _value("what", _words), right=False),
+        Column("measured", _value("throughput", _plus_minus)),
+        Column("corrected\n(E4)", _value("corrected", _plus_minus)),
+        Column("to the\nfirst", _value("ratio", _times)),
+        Column("of own\nbaseline", _value("normalised", _times), needs="normalised"),
+        Column("variation\n%", _value("variation", lambda cell: wording.brief(finite(cell)))),
+        Column("CPU\n%", _value("cpu_used", lambda cell: number(finite(cell)))),
+        Column("per used\ncore", _value("per_core", lambda cell: compact(finite(cell)))),
+        Column("published\n(E4)", _published("throughput")),
+        Column("tainted\ntrials", _tainted),
+    ),
+    "disk": (
+        Column("volume", _value("volume", _words), right=False),
+        Column("test", _value("test", _words), right=False),
+        Column("IOPS", _value("iops", _plus_minus)),
+        Column("MB/s", _value("bandwidth", lambda cell: wording.brief(finite(cell)))),
+        Column("mean\nms", _value("latency", lambda cell: wording.brief(finite(cell)))),
+        Column("limited\nby", _value("limited_by", _words), right=False),
+        Column("cached", _value("from_cache", _words), right=False),
+        Column("steady", _value("steady", _words), right=False),
+        Column("p99\nms", _value("p99", lambda cell: wording.brief(finite(cell)))),
+        Column("tainted\ntrials", _tainted),
     ),
     "density": (
         Column("databases", _value("databases", lambda cell: number(finite(cell)))),

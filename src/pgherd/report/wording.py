@@ -30,8 +30,18 @@ _LABELS = {
     "fraction": "fraction of cores",
     "throughput": "measured",
     "jain": "Jain's index",
+    "under_1ms": "under 1 ms",
+    "burst_ratio": "data bursts ÷ WAL",
     "notpm": "new orders per minute",
     "min_max": "slowest ÷ fastest",
+    "what": "containers/servers/databases",
+    "corrected": "with E4's correction",
+    "normalised": "of its own baseline",
+    "available": "available memory, MB",
+    "variation": "variation across periods",
+    "per_core": "per fully used core",
+    "cpu_used": "CPU (100 % = one core)",
+    "killed": "trials ended for want of memory",
     "databases_cpu": "databases' CPU",
     "clients_cpu": "clients' CPU",
     "clients_per_core": "clients per core",
@@ -45,13 +55,26 @@ _LABELS = {
     "aicc": "AICc",
     "tainted": "tainted trials",
     "relative_error": "relative error",
+    "iops": "I/Os per second",
+    "p99_9": "p99.9",
+    "device_share": "devices' share of what fio asked for",
+    "of_sum": "of the sum of each by itself",
     "published_efficiency": "published (E1)",
     "end_of_linear": "end of the linear region",
+    "by_misses": "by misses",
+    "by_use": "in use at the largest size",
+    "by_pressure": "no waiting from",
+    "buffers_share": "buffers' share of the memory",
+    "buffer_misses": "buffer misses per transaction",
+    "refaults": "file pages read again per transaction",
+    "honest_rate": "largest honest overcommitment",
+    "dead": "does not live at, MB",
     "databases_held_one": "databases held (of 1 database × N)",
     "databases_held_linear": "databases held (of the linear slope)",
 }
 _PERCENT_COLUMNS = {"fraction", "efficiency", "efficiency_linear", "efficiency_cpu", "relative_error", "published_efficiency", "relative"}
-_PERCENT_COLUMNS |= {"backed", "walking", "client_share"}
+_PERCENT_COLUMNS |= {"device_share", "rate_reached", "of_sum"}
+_PERCENT_COLUMNS |= {"backed", "walking", "client_share", "buffers_share", "waiting", "gain_share"}
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 

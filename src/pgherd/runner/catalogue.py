@@ -28,13 +28,29 @@ STUDIES: Mapping[str, Entry] = {
         request="pgherd.studies.compare.request:CompareRequest",
         prepare="pgherd.runner.prepare_compare:prepare_compare",
     ),
+    "consolidation": Entry(
+        request="pgherd.studies.consolidation.request:ConsolidationRequest",
+        prepare="pgherd.runner.prepare_consolidation:prepare_consolidation",
+    ),
+    "compression": Entry(
+        request="pgherd.studies.compression.request:CompressionRequest",
+        prepare="pgherd.runner.prepare_compression:prepare_compression",
+    ),
     "density": Entry(
         request="pgherd.studies.density.request:DensityRequest",
         prepare="pgherd.runner.prepare_density:prepare_density",
     ),
+    "disk": Entry(
+        request="pgherd.studies.disk.request:DiskRequest",
+        prepare="pgherd.runner.prepare_disk:prepare_disk",
+    ),
     "hugepages": Entry(
         request="pgherd.studies.hugepages.request:HugepagesRequest",
         prepare="pgherd.runner.prepare_hugepages:prepare_hugepages",
+    ),
+    "network": Entry(
+        request="pgherd.studies.network.request:NetworkRequest",
+        prepare="pgherd.runner.prepare_network:prepare_network",
     ),
     "scaling": Entry(
         request="pgherd.studies.scaling.request:ScalingRequest",
@@ -43,6 +59,14 @@ STUDIES: Mapping[str, Entry] = {
     "sizes": Entry(
         request="pgherd.studies.sizes.request:SizesRequest",
         prepare="pgherd.runner.prepare_sizes:prepare_sizes",
+    ),
+    "storage": Entry(
+        request="pgherd.studies.storage.request:StorageRequest",
+        prepare="pgherd.runner.prepare_storage:prepare_storage",
+    ),
+    "working-set": Entry(
+        request="pgherd.studies.working_set.request:WorkingSetRequest",
+        prepare="pgherd.runner.prepare_working_set:prepare_working_set",
     ),
 }
 """Verb → its parts."""

@@ -12,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pgherd.host import cgroups, processes
+from pgherd.host import processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, ServerView, View
+from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, View
 from pgherd.model.deployment import Container, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
+from pgherd.model.result import MemoryKill
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import clones, golden
 from pgherd.postgres.golden import Golden
@@ -29,14 +30,18 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
-from pgherd.runner import platform, probes
+from pgherd.runner import looks, platform, probes
 from pgherd.runner.attached import Attached
+from pgherd.runner.budget import Budget
 from pgherd.runner.consistency import insist_consistent
+from pgherd.runner.memory_kills import MemoryKills
 from pgherd.runner.pages import Pages, concerns
+from pgherd.runner.server_views import server_view
 from pgherd.runner.session import Session
 from pgherd.runner.stage import Reach
+from pgherd.runner.targets import Targets
 from pgherd.runner.transition import ServerKey, Transition, Up, plan, volumes_of
-from pgherd.runner.volumes import Volumes, used_by
+from pgherd.runner.volumes import Volumes, spread_over, used_by
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.workloads.registry import fillings
@@ -70,8 +75,10 @@ class Fleet:
         self._undos: dict[ServerKey, list[int]] = {}
         self._rooms: dict[str, Room] = {}
         self._made_by: dict[str, Runtime] = {}
-        self._kills: dict[str, int] = {}
-        self._volumes = Volumes(session.node, session.journal, session.account)
+        self._kills = MemoryKills(session.node)
+        self._budget = Budget(session)
+        self._volumes = Volumes(session.node, session.journal, session.account, str(session.work))
+        self._targets = Targets(session, self._volumes, watcher)
         self._pages = Pages(session.node, session.journal)
         self._elsewhere: dict[ServerKey, tuple[str, ...]] = {}
         self._attached = Attached(session)
@@ -92,57 +99,64 @@ class Fleet:
         import psycopg
 
         self._notice_deaths()
-        transition = plan(self._up, trial.deployment, trial.state, self._how)
+        self._kills.begin()
+        state = "restarted" if trial.state == "warm" and self._budget.differs(trial) else trial.state
+        transition = plan(self._up, trial.deployment, state, self._how)
         self._trial = trial
         try:
+            others = self._targets.apply(trial)
             self._carry_out(trial, transition)
-            self._checkpoint(trial)
+            self._checkpoint(trial, transition)
         except psycopg.Error as error:
             doubtful = next((key for key in self._undos if key not in self._up), None)
             name, said = (f"server {'/'.join(doubtful)}", f"; {self._said(doubtful)}") if doubtful else ("a server", "")
             raise TrialError(f"{name} could not be made ready: {str(error).strip()}{said}") from None
         named = platform.watch(self.node, self._session.platform)
         self.watched, self._groups = named.processes, named.groups
-        return self, transition.summary()
+        return self, ", ".join([transition.summary(), *others])
 
     def probe(self, trial: Trial) -> dict[str, float]:
         """The readings of a trial with a probe and no load."""
         return probes.measure(self._session, self._installations, trial, self._watcher)
 
-    def _checkpoint(self, trial: Trial) -> None:
-        """Before a load that writes, so that a timed checkpoint is as far away as it can be."""
-        writers = _writers(trial)
+    def _checkpoint(self, trial: Trial, transition: Transition) -> None:
+        """Before a load that writes, so that a timed checkpoint is as far away as it can be; one that has just started has had it."""
+        writers = trial.written()
         for place, _, container, server, _ in trial.deployment.databases():
-            if str(place) in writers and (container.name, server.name) in self._instances:
+            started = transition.steps.get((container.name, server.name)) in ("restart", "restore")
+            if str(place) in writers and not started and (container.name, server.name) in self._instances:
                 instance = self._instances[container.name, server.name]
                 instance.checkpoint()
                 self.node.disconnect(instance.conninfo())
 
     def readings(self) -> dict[str, dict[str, float]]:
         """What was read once of the servers that are up: which pages their shared memory lies on."""
-        return self._pages.readings()
+        return looks.merged(self._pages.readings(), self._targets.readings(), looks.readings(self.node, self._trial, self._instances))
 
-    def settings(self) -> dict[str, str]:
-        """What differs from the default, as the first server itself says; empty where none answers."""
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """What differs from the default, as the target's server (else the first) itself says; empty where none answers."""
         import psycopg
 
-        for instance in self._instances.values():
+        for key in sorted(self._instances, key=lambda key: target is not None and target.split("/")[1:3] != list(key)):
             with contextlib.suppress(psycopg.Error):
-                return instance.differing()
+                return self._instances[key].differing()
         return self._attached.settings() or {}
 
     def reach(self, target: str) -> Reach:
-        """The way to a database of the trial's deployment."""
+        """The way to a database or another target of the trial's deployment."""
+        other = self._targets.reach(target)
+        if other is not None:
+            return other
         assert self._trial is not None
         for place, _, container, server, database in self._trial.deployment.databases():
             if str(place) == target:
                 key, room = (container.name, server.name), self._rooms[container.name]
                 bin_ = self._installations[server.bin].bin
                 if key in self._attached:
-                    return self._attached.reach(key, room, bin_, database, writes=target in _writers(self._trial))
+                    return self._attached.reach(key, room, bin_, database, writes=target in self._trial.written())
                 instance = self._instances[key]
                 return Reach(room, bin_, instance.socket_dir, PORT, database.name, instance.user, database.scale)
-        raise TrialError(f"target {target} is not a database of this deployment")
+        raise TrialError(f"target {target} is not one of this deployment")
 
     def script(self, script: Script) -> Script:
         """The same script where the servers' account can read it."""
@@ -159,20 +173,35 @@ class Fleet:
             for name, room in self._rooms.items()
             if self._made_by[name].name != "external"
         ]
+        cache = str(self._session.cache)
         servers = [
-            ServerView("/".join(key), instance.conninfo("postgres"), instance.installation.major, instance.pid)
+            server_view("/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
             for key, instance in self._instances.items()
         ]
-        return View(containers, [*servers, *self._attached.views()], groups=self._groups)
+        asked = self._session.surroundings
+        trace = asked is not None and asked.trace
+        budget = self._budget
+        return View(
+            [*containers, *budget.views()],
+            [*servers, *self._attached.views()],
+            groups=self._groups,
+            budget=budget.groups(),
+            swap=budget.swap(),
+            trace=trace,
+        )
 
     def check(self) -> None:
-        """Raise TrialError with the last words of a server that has died."""
+        """Raise TrialError with the last words of a server that has died, or of another target that is gone."""
+        self._targets.check()
         for key in self._undos:
             if not self._instances[key].running:
                 raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._said(key)}")
 
     def said(self, target: str) -> str:
         """What there is to say of the target's server when its driver has failed: ended for memory, its last log lines."""
+        other = self._targets.said(target)
+        if other is not None:
+            return other
         container, server = target.split("/")[1:3]
         return self._said((container, server))
 
@@ -182,12 +211,11 @@ class Fleet:
         lines = self._instances[key].log_tail(50).splitlines()
         telling = [line for line in lines if _TELLING.search(line)]
         log = "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
-        kills = cgroups.oom_kills(self.node, self._rooms[key[0]].groups) if key[0] in self._rooms else 0
-        before, self._kills[key[0]] = self._kills.get(key[0], 0), kills
-        if kills <= before:
+        kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
+        if not kills:
             return log
         return (
-            f"container {key[0]} needed more than its memory limit, and the kernel ended {processes.counted(kills - before)} in it: "
+            f"container {key[0]} needed more than its memory limit, and the kernel ended {processes.counted(kills)} in it: "
             f"raise --memory, or lower --scale or --set shared_buffers; {log}"
         )
 
@@ -198,6 +226,10 @@ class Fleet:
                 self._watcher.setup(f"checking the consistency of {place}")
                 insist_consistent(instance, database)
 
+    def memory_kills(self) -> tuple[MemoryKill, ...]:
+        """What the kernel ended in the containers for want of memory since the trial began."""
+        return self._kills.seen({name: room.groups for name, room in self._rooms.items()})
+
     def distrust(self) -> None:
         """Restore all servers before the next trial: one that crashed and recovered runs on, with all caches cold."""
         self._up = {key: replace(up, healthy=False) for key, up in self._up.items()}
@@ -207,6 +239,8 @@ class Fleet:
         self._stop(list(self._instances), mode="immediate")
         for key in list(self._up):
             self._attached.detach(key)
+        self._targets.close()
+        self._budget.close()
 
     def _notice_deaths(self) -> None:
         """What has died is to be restored; what a transition that failed left half done is taken away."""
@@ -233,6 +267,9 @@ class Fleet:
         self._stop([*transition.remove_servers, *restart], mode="fast")
         for key in restart:
             self._up.pop(key)  # until it is up again
+        if self._budget.differs(trial):  # all servers have stopped
+            files = [[instance.data_dir, *self._elsewhere.get(key, ())] for key, instance in self._instances.items()]
+            self._budget.apply(trial, itertools.chain.from_iterable(files))
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
@@ -254,6 +291,7 @@ class Fleet:
             if step == "reload":
                 self._instances[key].reload()
         started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
+        looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in started if key not in restore])
         self._start({key: wanted[key][1] for key in started})
         if settling is not None:
             settling.wait(_SETTLE_SECONDS)
@@ -265,14 +303,14 @@ class Fleet:
             self._made_by[name].destroy(name)
             del self._made_by[name]
         self._rooms.pop(name, None)
-        self._kills.pop(name, None)
+        self._kills.forget(name)
 
     def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
         jobs: list[tuple[Golden, str]] = []
         for key, (container, server) in wanted.items():
             copy = self._golden(server)
             number = next(self._names)
-            home = self._session.work / f"{number:03d}-{container.name}-{server.name}"
+            home = self._home(f"{number:03d}-{container.name}-{server.name}", server)
             sockets = self._session.sockets / f"{number:03d}"
             self.node.make_dir(str(home), mode=0o711)
             self.node.make_dir(str(sockets), mode=0o700, user=self.account)
@@ -292,14 +330,21 @@ class Fleet:
             clones.clone_all(self.node, jobs, self.account)
             # A server whose buffers do not hold its databases lives on the page cache: what the copy left there would be
             # memory that no container is charged for.
-            uncached = [path for (copy, path), (_, server) in zip(jobs, wanted.values(), strict=True) if not _cached(copy, server)]
+            tight, settings = self._budget.tight, [server.settings for _, server in wanted.values()]
+            uncached = [path for (copy, path), own in zip(jobs, settings, strict=True) if tight or not clones.cached(copy, own)]
             clones.drop_cache(self.node, uncached)
+
+    def _home(self, name: str, server: Server) -> Path:
+        """The directory of a server's data: on a volume of its own, or in the run's."""
+        assert self._trial is not None
+        volume = used_by(server, self._trial.deployment).get("data")
+        return self._session.work / name if volume is None else Path(self._volumes.home(volume, name))
 
     def _place(self, key: ServerKey, server: Server, trial: Trial) -> None:
         """Move what is to lie apart from the work directory."""
-        if server.volumes:
-            data = self._instances[key].data_dir
-            self._elsewhere[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name)
+        if server.volumes or server.tablespaces:
+            data, spaces = self._instances[key].data_dir, spread_over(server, trial.deployment)
+            self._elsewhere[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name, spaces)
 
     def _settle(self, restored: list[ServerKey]) -> Process | None:
         """Begin to write to disk what was copied, lest it be written during the first trial; servers start meanwhile."""
@@ -356,6 +401,7 @@ class Fleet:
 
     def _warm(self, key: ServerKey, server: Server) -> None:
         """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
+        self._volumes.populate(self._instances[key], [database.name for database in server.databases])
         for database in server.databases:
             clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if concerns(server) else None)
         view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
@@ -380,15 +426,3 @@ class Fleet:
         if instance is not None:
             self.node.remove_tree(str(Path(instance.data_dir).parent))
         self._volumes.remove(self._elsewhere.pop(key, ()))
-
-
-def _writers(trial: Trial) -> set[str]:
-    """Targets on which some load writes."""
-    return {target for phase in trial.phases for target, load in phase.loads.items() if not load.read_only}
-
-
-def _cached(copy: Golden, server: Server) -> bool:
-    """Whether the server's shared buffers hold its databases whole."""
-    buffers = server.settings.get("shared_buffers", "128MB")
-    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
-    return size >= sum(copy.databases.values())

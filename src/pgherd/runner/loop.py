@@ -13,17 +13,18 @@ from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Proposal
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import MemoryKill, PhaseResult, TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import Study
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node
-from pgherd.runner import phases, verdicts
+from pgherd.runner import memory_verdicts, phases, variant_settings, verdicts
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
+from pgherd.studies.io_view import with_io_view
 
 _FAILURES_IN_A_ROW = 3
 
@@ -52,12 +53,16 @@ class Bench(Protocol):
         """Check the databases whose consistency is to be checked; raises TrialError where one contradicts itself."""
         ...
 
+    def memory_kills(self) -> tuple[MemoryKill, ...]:
+        """What the kernel ended for want of memory since the trial began."""
+        ...
+
     def distrust(self) -> None:
         """A trial has failed: take nothing that is up for healthy."""
         ...
 
-    def settings(self) -> dict[str, str]:
-        """Settings of the servers that are up which differ from the default, as the first server says."""
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """Settings of the servers that are up which differ from the default, as the server of a target, or the first, says."""
         ...
 
 
@@ -108,13 +113,15 @@ def execute(
                 results.append(result)
                 timing["measured"] = timing.get("measured", 0.0) + sum(phase.seconds for phase in result.phases)
                 timing["wall"] = wall_before + time.time() - wall_begun
-                settings = bench.settings() if not record.settings and result.error is None else record.settings
-                record = record.model_copy(update={"timing": dict(timing), "settings": settings})
+                record = record.model_copy(update={"timing": dict(timing)})
+                if result.error is None:
+                    record = variant_settings.noted(record, trial, bench)
                 watcher.finished(result)
-                failures = failures + 1 if result.error else 0
+                if not result.memory_kills:  # too little memory is what a trial may be about, and no fault of the run
+                    failures = failures + 1 if result.error and not trial.may_die else 0
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
-        record = record.model_copy(update={"analysis": study.analyse(options, results)})
+        record = record.model_copy(update={"analysis": with_io_view(study.analyse(options, results), results)})
     except BaseException as error:
         directory.drop_partial()  # first of all: on a full disk it makes room for run.json
         if isinstance(error, KeyboardInterrupt) or interruption.asked():
@@ -175,11 +182,16 @@ def _trial(
         played = [_with(phase, bench.readings()) for phase in played]
         if any(database.verify for *_, database in trial.deployment.databases()):
             bench.verify(trial)
-        found = verdicts.judge(trial, played, bench.facts, thresholds, jump)
+        killed = bench.memory_kills()
+        found = verdicts.judge(trial, played, bench.facts, thresholds, jump) + memory_verdicts.judge(trial, played, killed, thresholds)
     except TrialError as error:
         interruption.insist()  # what was cut short by a signal is no trial that failed
+        killed = bench.memory_kills()
         bench.distrust()
-        return TrialResult(id=name, trial=trial, started=started, ended=time.time(), transition=transition, error=str(error))
+        found = memory_verdicts.judge(trial, [], killed, thresholds)
+        ended = {"id": name, "trial": trial, "started": started, "ended": time.time(), "transition": transition}
+        return TrialResult(**ended, error=str(error), memory_kills=killed, verdicts=found)
     finally:
         bench.node.remove_tree(str(scratch))
-    return TrialResult(id=name, trial=trial, started=started, ended=time.time(), transition=transition, phases=played, verdicts=found)
+    ended = {"id": name, "trial": trial, "started": started, "ended": time.time(), "transition": transition}
+    return TrialResult(**ended, phases=played, verdicts=found, memory_kills=killed)

@@ -22,7 +22,7 @@ from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.settings import Choice
 from pgherd.runner.transition import ServerKey
-from pgherd.studies.databases import DatabaseRequest
+from pgherd.studies.databases import READ_ONLY, DatabaseRequest
 from pgherd.studies.registry import study_of
 
 LEAST_BESIDE = 64 * 2**20
@@ -36,12 +36,14 @@ def concerns(server: Server) -> bool:
 
 
 def asked_settings(asked: DatabaseRequest) -> dict[str, str]:
-    """The settings that the user asks for by name (--set) and by --huge-pages.
+    """The settings that the user asks for: by name (--set), by --huge-pages, and by --read-only.
 
     Raises:
         UsageError: the two say the same thing in two ways, or one is wrong.
     """
     by_name = configuration.parse_set(asked.set)
+    if asked.read_only:
+        by_name[READ_ONLY] = "on"
     if asked.huge_pages is None:
         return by_name
     by_size = huge_pages.settings_for(asked.huge_pages)
@@ -54,12 +56,16 @@ def asked_settings(asked: DatabaseRequest) -> dict[str, str]:
 
 
 def explained(selected: Choice, asked: DatabaseRequest) -> Choice:
-    """The choice with the right reason for what --huge-pages has set."""
-    if asked.huge_pages is None:
-        return selected
-    defaults = {"huge_pages": "try", "huge_page_size": "0"}
-    why = "asked for with --huge-pages"
-    rows = (replace(row, default=defaults[row.name], why=why) if row.name in defaults else row for row in selected.rows)
+    """The choice with the right reason for what --huge-pages and --read-only have set."""
+    by_option: dict[str, tuple[str, str]] = {}
+    if asked.huge_pages is not None:
+        by_option |= {name: (default, "--huge-pages") for name, default in (("huge_pages", "try"), ("huge_page_size", "0"))}
+    if asked.read_only:
+        by_option[READ_ONLY] = ("off", "--read-only")
+    rows = [
+        replace(row, default=by_option[row.name][0], why=f"asked for with {by_option[row.name][1]}") if row.name in by_option else row
+        for row in selected.rows
+    ]
     return replace(selected, rows=tuple(rows))
 
 

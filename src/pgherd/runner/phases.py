@@ -24,7 +24,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node, Process, Sampling, Source
-from pgherd.runner import counters
+from pgherd.runner import counters, io_view, memory_accounts
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
 from pgherd.store.samples import write_samples
@@ -44,6 +44,15 @@ class _Running:
     output: Path
     started: float
     ended: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Launch:
+    target: str
+    load: Load
+    driver: Driver
+    command: Command
+    output: Path
 
 
 @dataclass(frozen=True)
@@ -71,19 +80,26 @@ def play(
     view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
     counting = counters.begin(node, trial, view.servers, directory)
+    watching = io_view.begin(node, view, directory)
     played: list[_Played] = []
     try:
         sampling.add(_process_sources(_backends(view, sampling)))
         before: list[_Running] = []
-        for phase in trial.phases:
+        # All of it now: at a border the old drivers are told to end, and nothing but the spawns of the new ones may come between.
+        launches = [_launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
+        for phase, launching in zip(trial.phases, launches, strict=True):
             running: list[_Running] = []
             played.append(_Played(phase, 0.0, 0.0, running))
-            _start(node, phase, stage, scratch / f"{len(played) - 1:02d}", running)
+            for new in launching:
+                running.append(_Running(new.target, new.load, new.driver, node.spawn(new.command), new.output, node.now()))
             _reap(before, stage)
             start = node.now() + phase.ramp
             sampling.add(_driver_sources(running, stage))
             watcher.phase(phase.name, phase.ramp, phase.seconds)
+            _wait(node, start, running, stage)
+            sampling.add(())  # counters are read at both borders of the window
             _wait(node, start + phase.seconds, running, stage)
+            sampling.add(())
             stop = node.now()
             _end(running)
             played[-1] = _Played(phase, start, stop, running)
@@ -93,41 +109,44 @@ def play(
         for one in played:
             _kill(one.running)
         counting.stop()
+        watching.abandon()
         _quietly_stop(sampling)
         raise
     counted = counting.stop()
+    watching.stop()
     sampling.stop()
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
     readings = _parse(directory, counted)
     results = [_result(one, readings, directory, number) for number, one in enumerate(played)]
-    return results, jump
+    return watching.onto(results, readings), jump
 
 
-def _start(node: Node, phase: Phase, stage: Stage, scratch: Path, running: list[_Running]) -> None:
-    commands = []
+def _launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[_Launch]:
+    """A phase's drivers, ready to be spawned: the spawns follow each other within a millisecond or two each."""
+    found = []
     for target, load in phase.loads.items():
         reach = stage.reach(target)
         driver = drivers.driver(load.driver)
         output = scratch / target.replace("/", ".")
         node.make_dir(str(output), mode=0o700, user=stage.account)
-        endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
+        endpoint = Endpoint(
+            target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale, directory=reach.directory
+        )
         readable = load.model_copy(update={"scripts": tuple(stage.script(script) for script in load.scripts)})
         argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_SECONDS)
         inside = load.place == "inside"
         command = Command(
-            argv,
+            [*reach.prefix, *argv],
             env=dict(reach.environment),
             cwd=str(output),
             join=reach.room.join if inside else (),
             cpus=reach.room.cpus if inside else None,
-            user=stage.account,
+            user=None if reach.privileged else stage.account,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
-        commands.append((target, load, driver, command, output))
-    # Everything is prepared; the spawns follow each other within a millisecond or two each.
-    for target, load, driver, command, output in commands:
-        running.append(_Running(target, load, driver, node.spawn(command), output, node.now()))
+        found.append(_Launch(target, load, driver, command, output))
+    return found
 
 
 def _wait(node: Node, until: float, running: list[_Running], stage: Stage) -> None:
@@ -159,9 +178,14 @@ def _reap(running: list[_Running], stage: Stage) -> None:
             _kill(running)
             raise TrialError(f"{one.load.driver} on {one.target} did not end within {_END_SECONDS:.0f} s of being told to") from None
         one.ended = time.time()
-        if code != 0:
+        if code not in one.driver.exit_codes:
             stage.check()  # a server that died in the last instant is why
             words = f"{one.load.driver} on {one.target} ended with {_code(code)}: {_last_words(one.output)}"
+            if code == -one.driver.stop_signal:  # it did not even come to listen for it
+                words = (
+                    f"{one.load.driver} on {one.target} had not begun to make load when its time was over, {one.ended - one.started:.1f} s "
+                    f"after it was started: the machine is busy with other things, or --ramp is too short for it"
+                )
             raise TrialError(f"{words}; {stage.said(one.target)}")
 
 
@@ -205,7 +229,7 @@ def _driver_sources(running: list[_Running], stage: Stage) -> list[Source]:
     """Each driver for itself, and as a part of its container where no control group counts it there."""
     processes = [ProcessView(f"driver:{one.target}", one.process.pid) for one in running]
     inside = [(stage.reach(one.target).room, one.process.pid) for one in running if one.load.place == "inside"]
-    containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if not room.groups]
+    containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if room.container and not room.groups]
     return samplers.samplers()["processes"].sources(View(containers=containers, processes=processes))
 
 
@@ -251,13 +275,16 @@ def _result(played: _Played, readings: list[SpoolReading], directory: Path, numb
             )
     except ValueError as error:
         raise TrialError(str(error)) from None
+    first = [span.first for span in spans.values()]
     return PhaseResult(
         phase=phase.name,
         start=start,
         end=end,
         overlap=(end - start) / planned,
         targets=targets,
+        skew=max(first) - min(first) if len(first) > 1 else None,
         metrics=aggregate.aggregate(readings, start, end),
+        memory=memory_accounts.account(readings, start, end),
     )
 
 

@@ -31,10 +31,10 @@ from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
 from pgherd.postgres.settings import Choice
-from pgherd.runner import named_server, pages, platform, volumes
+from pgherd.runner import io_view, named_server, pages, platform, server_places, volumes
 from pgherd.runner.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
-from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
+from pgherd.studies.databases import READ_ONLY, DatabaseOptions, DatabaseRequest
 from pgherd.workloads import script as user_scripts
 from pgherd.workloads import shipped
 from pgherd.workloads.registry import fillings, find
@@ -185,8 +185,9 @@ class Preparation:
         validation.validate(self.node, self.usable, selected.settings, self.account, str(self.work))
         return selected
 
-    def disk(self, databases: int, database_bytes: int, lower: str = "--scale") -> int:
-        """Bytes of disk that so many databases and a golden copy need; raises UsageError, with what to ``lower``, when there is less."""
+    def disk(self, databases: int, database_bytes: int, lower: str = "--scale", golden: int = 1) -> int:
+        """Bytes of disk that so many databases need, and so many in golden copies; raises UsageError, with what to ``lower``, when
+        there is less."""
         if self.theirs is not None:
             return 0
         written = 0 if self.read_only else 2**30
@@ -196,17 +197,38 @@ class Preparation:
             if volumes.same_device(self.node, wal_dir, str(self.cache)):
                 self.choices.append(f"Warning: --wal-dir {wal_dir} lies on the same file system as the servers' data in {self.cache}.")
             written = 0
+        placed = self._placed(databases, database_bytes).roles or {}
+        if "wal" in placed:
+            written = 0
+        if "data" in placed:
+            databases = 0  # the golden copy alone lies in the cache
         each = database_bytes + EMPTY_CLUSTER + written
-        need = each * (databases + 1)
+        need = each * (databases + golden)
         existing = next(path for path in (self.cache, *self.cache.parents) if path.exists())
         free = shutil.disk_usage(existing).free
         if need + DISK_RESERVE > free:
             many = "1 database" if databases == 1 else f"{databases} databases"
+            copies = "a golden copy" if golden == 1 else f"golden copies of {golden}"
             raise UsageError(
-                f"{many} of about {format_bytes(each)} and a golden copy need {format_bytes(need)} below {self.cache}, which has "
+                f"{many} of about {format_bytes(each)} and {copies} need {format_bytes(need)} below {self.cache}, which has "
                 f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
             )
         return need
+
+    def _placed(self, databases: int, database_bytes: int) -> server_places.ServerPlaces:
+        """What lies on volumes of its own, looked at, with room for so many databases."""
+        written = 0 if self.read_only else 2**30
+        return server_places.server_places(
+            self.node,
+            self.asked,
+            self.account,
+            {
+                "data": databases * (database_bytes + EMPTY_CLUSTER + written),
+                "wal": volumes.wal_bytes(databases, self.read_only),
+                "temp": databases * volumes.TEMP_BYTES,
+                "tablespace": databases * (database_bytes + written),
+            },
+        )
 
     def options(self, limits: Limits, selected: Choice, memory: int | None) -> dict[str, Any]:
         """The fields of DatabaseOptions but for times and repeats. ``memory`` is each container's, bytes, huge pages included.
@@ -237,6 +259,7 @@ class Preparation:
             "huge_page_bytes": need.bytes if need is not None else 0,
             "checksums": None if self.theirs else self.checksums,
             "wal_dir": self._wal_dir,
+            **self._volume_fields(),
             "scripts": self.scripts,
             "read_only": self.read_only,
             "rate": asked.rate,
@@ -262,6 +285,9 @@ class Preparation:
         changes = [f"{where} in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
         if self._wal_dir is not None:
             changes.append(f"servers' WAL in a private directory below {self._wal_dir}")
+        places = self._placed(0, 0)
+        changes += places.changes
+        confirm = (*confirm, *places.confirm)
         if self.runtime == "cgroup":
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
@@ -275,16 +301,18 @@ class Preparation:
                 cores=self.cores,
                 memory=min(self.memory, memory) if self.theirs else self.memory,
                 platform=self.asked.platform,
+                trace=self.asked.trace,
             ),
             thresholds=self.thresholds,
             facts=self.facts,
             installation=self.installation,
-            choices=tuple(self.choices),
+            choices=(*self.choices, *places.choices),
             settings=selected.rows,
-            host_changes=(*changes, *confirm),
+            host_changes=tuple(dict.fromkeys((*changes, *confirm))),
             disk=disk,
             memory=memory,
             confirm=confirm,
+            typed=places.typed,
             huge_pages=wanted,
         )
 
@@ -294,6 +322,15 @@ class Preparation:
             return None
         cluster = validation.configured(self.node, self.usable, selected.settings, self.account, str(self.work))
         return huge_pages.needed(self.node, self.usable, selected.settings, cluster, self.account)
+
+    def _volume_fields(self) -> dict[str, Any]:
+        roles, spaces = server_places.asked_places(self.asked)
+        found = {one.name: one for one in (*roles.values(), *spaces)}
+        return {
+            "volumes": tuple(found.values()),
+            "roles": {role: one.name for role, one in roles.items()},
+            "tablespaces": tuple(one.name for one in spaces),
+        }
 
     @property
     def _wal_dir(self) -> str | None:
@@ -326,7 +363,14 @@ class Preparation:
         if not self.dry:
             directory = str(self.work)
             with clones.rehearsal(node, copy, self.usable, account=self.account, directory=directory, socket_dir=sockets) as server:
-                user_scripts.dry_run(server, database.name, self.scripts, scale=database.scale, protocol=self.asked.protocol)
+                user_scripts.dry_run(
+                    server,
+                    database.name,
+                    self.scripts,
+                    scale=database.scale,
+                    protocol=self.asked.protocol,
+                    read_only=self.asked.read_only,
+                )
         return sum(copy.databases.values())
 
 
@@ -343,6 +387,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     account = server_account(asked.run_as)
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)
     choices = [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
+    choices += io_view.insist_traceable(node, asked.trace)
     cores = asked.cores if asked.cores is not None else facts.cores
     if cores > facts.cores:
         raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
@@ -408,6 +453,9 @@ def _scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...
         )
     if asked.check_consistency and asked.workload != "orders":
         raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
+    if asked.read_only and (not asked.script or asked.allow_write):
+        other = "--allow-write says the opposite" if asked.script else "which of pgherd's workloads write is known"
+        raise UsageError(f"--read-only is for scripts of your own (--script) that write nothing: {other}; leave one of them out")
     if not asked.script:
         if asked.init:
             raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
@@ -415,7 +463,9 @@ def _scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...
             return own.scripts, own.read_only, [own.notice] if own.notice else []
         return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
     found = tuple(user_scripts.parse_script(word) for word in asked.script)
-    return found, False, ["Your scripts are taken to write: nobody has told pgherd that they do not."]
+    if asked.read_only:
+        return found, True, [f"Your scripts are taken to write nothing, and {READ_ONLY} is on for them (--read-only)."]
+    return found, False, ["Your scripts are taken to write; give --read-only if they do not."]
 
 
 def _sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,8 +19,8 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres.settings import Row
-from pgherd.runner import catalogue, version_defaults
+from pgherd.postgres import huge_pages
+from pgherd.runner import catalogue, merged, pages, side_by_side, version_defaults
 from pgherd.runner.prepared import Prepared, most_pages, thresholds
 from pgherd.runner.variants import FIXED, apply, parse_variant
 from pgherd.studies.compare import Arm, CompareOptions, arms
@@ -57,10 +58,14 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
             made[name] = catalogue.prepare(node, study, request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_who(asked)} '{name}': {error}") from None
-    state = _state(asked, made)
-    options = {name: _measured_once(asked, prepared.options, state) for name, prepared in made.items()}
+    baseline = next(iter(made))
+    stand = side_by_side.choose(asked, requests, made, metric)
+    state: State = "warm" if stand.together else _state(asked, made)
+    options = {name: _measured_once(asked, prepared.options, state, stand.together) for name, prepared in made.items()}
+    options = {
+        name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
+    }
     _insist_different(asked, options)
-    baseline = next(iter(options))
     found = CompareOptions(
         arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,
@@ -70,12 +75,16 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         equivalence=asked.equivalence,
         budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
         own=bool(asked.arms),
+        side_by_side=stand.together,
         defaults=_defaults(node, made),
         seed=seed,
         thresholds=limits,
     )
     found = _timed(asked, found)
-    return _merged(asked, made, found, limits, _said(asked, found))
+    whole = _merged(asked, made, found, limits, [*_said(asked, found), stand.said])
+    if not stand.together:
+        return whole
+    return replace(whole, disk=side_by_side.disk(made), memory=side_by_side.memory(made, stand.memory))
 
 
 def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
@@ -99,8 +108,26 @@ def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, 
         if name in requests:
             other = " (which the request without changes has)" if len(asked.variant) == 1 else ""
             raise UsageError(f"--variant {text}: the name '{name}' stands twice{other}; give each variant a name of its own")
-        requests[name] = apply(base, changes, name, fixed=_NOT_VARIED)
-    return "density", requests
+        theirs = asked.server or "server" in changes  # of somebody else's server no limits are ours
+        requests[name] = apply(_unlimited(base, given) if theirs else base, changes, name, fixed=_NOT_VARIED)
+    return "density", _off_pages(requests)
+
+
+def _unlimited(base: DensityRequest, given: Mapping[str, Any]) -> DensityRequest:
+    """The request without a number of CPUs that nobody asked for."""
+    return base if "vcpus" in given else base.model_copy(update={"vcpus": None})
+
+
+def _off_pages(requests: dict[str, Model]) -> dict[str, Model]:
+    """Where one variant has huge pages reserved, those that say nothing of pages get none: PostgreSQL takes what stands free."""
+    own = {name: pages.asked_settings(one) for name, one in requests.items() if isinstance(one, DensityRequest)}
+    if not any(huge_pages.insists(asked) for asked in own.values()):
+        return requests
+    silent = {name for name, asked in own.items() if "huge_pages" not in asked}
+    return {
+        name: one.model_copy(update={"set": (*getattr(one, "set", ()), "huge_pages=off")}) if name in silent else one
+        for name, one in requests.items()
+    }
 
 
 def _own_requests(asked: CompareRequest, seed: int) -> tuple[str, dict[str, Model]]:
@@ -141,7 +168,7 @@ def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
     """
     if "state" in asked.model_fields_set:
         return asked.state
-    if any(not getattr(prepared.options, "read_only", True) for prepared in made.values()):
+    if any(not getattr(one.options, "read_only", True) or getattr(one.options, "state", None) == "fresh" for one in made.values()):
         return "fresh"
     planned = [arms.trials(Arm(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()]
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
@@ -155,14 +182,15 @@ def _content(server: Server) -> str:
     return server.model_copy(update={"settings": {}, "transparent_huge_pages": None}).model_dump_json()
 
 
-def _measured_once(asked: CompareRequest, options: Model, state: State) -> Model:
+def _measured_once(asked: CompareRequest, options: Model, state: State, together: bool) -> Model:
     """An arm's options with each of its points measured once per block. Variants get trials as long as their state asks for."""
-    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "budget_seconds": None}
+    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "budget_seconds": None, "check_depth": False}
     if asked.variant or "state" in asked.model_fields_set:
         changes["state"] = state
     if asked.variant:
-        changes["seconds"] = parse_seconds(asked.seconds) if asked.seconds else LENGTH[state]
-        changes["ramp"] = parse_seconds(asked.ramp) if asked.ramp else RAMP
+        length, ramp = (side_by_side.SECONDS, side_by_side.RAMP) if together else (LENGTH[state], RAMP)
+        changes["seconds"] = parse_seconds(asked.seconds) if asked.seconds else length
+        changes["ramp"] = parse_seconds(asked.ramp) if asked.ramp else ramp
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
 
 
@@ -170,13 +198,14 @@ def _defaults(node: Node, made: Mapping[str, Prepared]) -> dict[str, dict[str, s
     """What differs between the arms' installations by itself: name → arm → value. Somebody else's server is not asked."""
     names = list(made)
     first, options = made[names[0]], [one.options for one in made.values()]
-    if any(getattr(one, "server", None) is not None or not hasattr(one, "settings") for one in options):
+    installed = {name: one.installation for name, one in made.items() if one.installation is not None}
+    if len(installed) < len(names) or any(getattr(one, "server", None) is not None or not hasattr(one, "settings") for one in options):
         return {}
     named = {setting for one in options for setting in getattr(one, "settings", {})}
     found = version_defaults.differences(
         node,
-        first.installation,
-        {name: made[name].installation for name in names[1:]},
+        installed[names[0]],
+        {name: installed[name] for name in names[1:]},
         account=first.surroundings.run_as,
         checksums=getattr(options[0], "checksums", None),
         settings=named,
@@ -213,7 +242,7 @@ def _metric(asked: CompareRequest) -> str | None:
 def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
     """The options with the most blocks: as many as were asked for, else as fit into the budget."""
     trials = arms.block(options, 0)
-    each = sum(trial.seconds() + EXTRA[trial.state] for trial in trials)
+    each = sum(trial.seconds() + (side_by_side.EXTRA if options.side_by_side else EXTRA[trial.state]) for trial in trials)
     if asked.blocks is not None:
         # Who names a number of blocks wants them run, unless a budget is named too.
         budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 1.5 * each * asked.blocks)
@@ -227,19 +256,22 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     trials = arms.block(options, 0)
     states = {"warm": "as the trial before left them", "restarted": "restarted", "fresh": "restored from the golden copy"}
     metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
+    many = f"{options.most} block{'' if options.most == 1 else 's'}"
     found = [
         f"Compared with {options.baseline}: {', '.join(options.variants)}. {options.baseline} stands in each block twice: the A/A pair.",
         *_differences(options),
-        f"At most {options.most} blocks of {len(trials)} trials in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
+        f"At most {many} of {len(trials)} trials in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
             if options.precision
             else f"differs for certain, or certainly by no more than {100 * options.equivalence:.3g} %."
         ),
     ]
-    if all(trial.phases for trial in trials):
+    theirs = any(arm.options.get("server") for arm in options.arms)
+    served = all(trial.phases and any(True for _ in trial.deployment.servers()) for trial in trials)
+    if served and not options.side_by_side and not theirs:
         found.append(f"Servers begin each trial {states[trials[0].state]}.")
-    if asked.variant and asked.vcpus is None:
+    if asked.variant and asked.vcpus is None and not theirs:
         vcpus = sorted({arm.options["vcpus"] for arm in options.arms})
         if len(vcpus) == 1:
             found.append(f"{vcpus[0]:g} vCPU for the server and its clients: half of the host, so that other programs do not disturb them.")
@@ -264,7 +296,6 @@ def _merged(
     """One Prepared of all arms' and the comparison's own options."""
     first = made[options.baseline]
     largest = {name: max(getattr(one.surroundings, name) for one in made.values()) for name in ("cores", "memory")}
-    changes = dict.fromkeys(change for one in made.values() for change in one.host_changes)
     return Prepared(
         study="compare",
         options=options,
@@ -272,40 +303,15 @@ def _merged(
         thresholds=limits,
         facts=first.facts,
         installation=first.installation,
-        choices=(*_shared({name: one.choices for name, one in made.items()}), *said),
-        settings=_settings(made),
-        host_changes=tuple(changes),
-        confirm=tuple(dict.fromkeys(change for one in made.values() for change in one.confirm)),
+        tools=first.tools,
+        choices=(*merged.choices({name: one.choices for name, one in made.items()}), *said),
+        settings=merged.settings({name: one.settings for name, one in made.items()}),
+        host_changes=merged.changes(one.host_changes for one in made.values()),
+        confirm=merged.changes(one.confirm for one in made.values()),
         huge_pages=most_pages(made.values()),
         disk=max(one.disk for one in made.values()),
         memory=max(one.memory for one in made.values()),
     )
-
-
-def _shared(choices: Mapping[str, Sequence[str]]) -> list[str]:
-    """Every sentence once; those that do not go for all arms with the names of the arms."""
-    found = dict.fromkeys(sentence for said in choices.values() for sentence in said)
-    return [
-        sentence
-        if len(holders := [name for name, said in choices.items() if sentence in said]) == len(choices)
-        else f"{', '.join(holders)}: {sentence}"
-        for sentence in found
-    ]
-
-
-def _settings(made: Mapping[str, Prepared]) -> tuple[Row, ...]:
-    """The settings of all arms; where they differ, each arm's value under its name, those first."""
-    rows = {name: {row.name: row for row in one.settings} for name, one in made.items()}
-    alike, differ = [], []
-    for setting in dict.fromkeys(name for found in rows.values() for name in found):
-        found = [of.get(setting) for of in rows.values()]
-        first = next(row for row in found if row is not None)
-        if all(row is not None and row.value == first.value for row in found):
-            alike.append(first)
-        else:
-            values = "; ".join(f"{name}: {row.value if row else 'the default'}" for name, row in zip(rows, found, strict=True))
-            differ.append(Row(setting, values, first.default, "differs between the variants"))
-    return (*differ, *alike)
 
 
 def _who(asked: CompareRequest) -> str:

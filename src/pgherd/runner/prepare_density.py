@@ -42,7 +42,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         cached = asked.intent == "cpu-bound"
         need = ground.memory_needed(size, clients, cached=cached)
         points, memory = _points_and_memory(ground, asked, limits, need)
-        disk = ground.disk(max(points), size, "--points or --scale")
+        disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
         selected = ground.settings(size, clients, memory, cached=cached)
         repeats = asked.repeats or DEFAULT_REPEATS
         options = DensityOptions(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres.settings import Row
+from pgherd.runner import merged
 from pgherd.runner.preparation import Limits, Preparation, preparation
 from pgherd.runner.prepared import Prepared, most_pages
 from pgherd.runner.variants import FIXED, expand
@@ -141,10 +141,10 @@ def _together(found: Mapping[str, Prepared]) -> Prepared:
         base,
         options=ScalingOptions(**fields, variants=variants),
         surroundings=base.surroundings.model_copy(update={"runtime": "cgroup" if "cgroup" in runtimes else runtimes[0]}),
-        choices=_choices(found),
-        settings=_settings(found),
-        host_changes=_all(one.host_changes for one in found.values()),
-        confirm=_all(one.confirm for one in found.values()),
+        choices=merged.choices({name: one.choices for name, one in found.items()}),
+        settings=merged.settings({name: one.settings for name, one in found.items()}),
+        host_changes=merged.changes(one.host_changes for one in found.values()),
+        confirm=merged.changes(one.confirm for one in found.values()),
         huge_pages=most_pages(found.values()),
         # One server's data at a time, and a golden copy of each; that of one is half of what it needs.
         disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),
@@ -159,29 +159,6 @@ def _scaling(prepared: Prepared) -> ScalingOptions:
 
 def _server_options(options: ScalingOptions) -> DatabaseOptions:
     return DatabaseOptions(**options.model_dump(include=set(DatabaseOptions.model_fields)))
-
-
-def _all(changes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(change for some in changes for change in some))
-
-
-def _choices(found: Mapping[str, Prepared]) -> tuple[str, ...]:
-    """What was chosen for all variants once, and what for some with their names."""
-    said: dict[str, list[str]] = {}
-    for name, one in found.items():
-        for sentence in one.choices:
-            said.setdefault(sentence, []).append(name)
-    return tuple(s if len(names) == len(found) else f"{', '.join(names)}: {s}" for s, names in said.items())
-
-
-def _settings(found: Mapping[str, Prepared]) -> tuple[Row, ...]:
-    """Settings that differ from the default; where variants differ in one, with the variant's name."""
-    rows: dict[Row, list[str]] = {}
-    for name, one in found.items():
-        for row in one.settings:
-            rows.setdefault(row, []).append(name)
-    shown = [row if len(names) == len(found) else replace(row, why=f"{', '.join(names)}: {row.why}") for row, names in rows.items()]
-    return tuple(sorted(shown, key=lambda row: row.name))
 
 
 def _with_budget(prepared: Prepared) -> Prepared:

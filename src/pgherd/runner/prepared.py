@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,9 @@ class Prepared:
     """A study that can be run on this host. ``disk`` and ``memory`` (bytes) are estimates of what it needs.
 
     ``confirm`` are those of the ``host_changes`` that touch more than pgherd's own: the user is asked before they are made.
-    ``huge_pages``: size (bytes) → pages that are reserved at once at most.
+    ``huge_pages``: size (bytes) → pages that are reserved at once at most. ``installation`` is None where no server and no
+    pgbench is used; ``tools`` are other tools that are, with their versions. ``typed`` are block devices that are formatted: the
+    user types the name of each.
     """
 
     study: str
@@ -37,7 +40,7 @@ class Prepared:
     surroundings: Surroundings
     thresholds: Thresholds
     facts: HostFacts
-    installation: Installation
+    installation: Installation | None
     choices: tuple[str, ...]
     settings: tuple[Row, ...]
     host_changes: tuple[str, ...]
@@ -45,6 +48,18 @@ class Prepared:
     memory: int
     confirm: tuple[str, ...] = ()
     huge_pages: Mapping[int, int] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
+    typed: tuple[str, ...] = ()
+
+    @property
+    def postgres(self) -> dict[str, str]:
+        """Bin directory → version of the installation, if there is one."""
+        return {} if self.installation is None else {self.installation.bin: self.installation.version}
+
+    def tool_versions(self) -> dict[str, str]:
+        """Tool → version of all tools that a run of it uses."""
+        pgbench = {} if self.installation is None else {"pgbench": self.installation.version}
+        return {**pgbench, **self.tools, "python": platform.python_version()}
 
 
 def most_pages(prepared: Iterable[Prepared]) -> dict[int, int]:

@@ -11,6 +11,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
+from pgherd.runner.compressing import compression
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.workloads.registry import fillings
@@ -63,5 +64,8 @@ def sizes(session: Session, installations: Mapping[str, Installation], trial: Tr
     return readings
 
 
-PROBES: Mapping[str, Callable[[Session, Mapping[str, Installation], Trial, Watcher], dict[str, float]]] = {"sizes": sizes}
+PROBES: Mapping[str, Callable[[Session, Mapping[str, Installation], Trial, Watcher], dict[str, float]]] = {
+    "compression": compression,
+    "sizes": sizes,
+}
 """By the name that a trial gives."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.host import paths
+from pgherd.host import paths, swap
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.reservation import reserve
+from pgherd.host.swap import Made
 from pgherd.model.deployment import Host
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
@@ -27,7 +28,8 @@ class Session:
 
     ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
     the servers' socket directories. Both can be entered by ``account``. ``runtimes`` share the run's budget; each is opened
-    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.platform).
+    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.platform). ``swap`` is what was
+    made for this run, of what its ``surroundings`` ask.
     """
 
     node: Node
@@ -39,6 +41,8 @@ class Session:
     sockets: Path
     cache: Path
     platform: tuple[str, ...] = ()
+    surroundings: Surroundings | None = None
+    swap: Made | None = None
 
     def runtime(self, name: str) -> Runtime:
         """The runtime of this name, open; raises as ``Runtimes.get``."""
@@ -61,14 +65,16 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
         journal = Journal.open(node, state, run)
         stack.callback(_close, journal, watcher)
+        made = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
-        budget = Host(cores=surroundings.cores, memory=surroundings.memory)
+        most = None if surroundings.swap is None else surroundings.swap.size
+        budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=most)
         runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
-        yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform)
+        yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made)
 
 
 def _close(journal: Journal, watcher: Watcher) -> None:

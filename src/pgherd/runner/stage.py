@@ -10,19 +10,30 @@ from pgherd.metrics.sampler import View
 from pgherd.model.load import Script
 from pgherd.runtimes.runtime import Room
 
+NO_ROOM = Room("")
+"""Where a target stands that is in no container: its driver runs as it is."""
+
 
 @dataclass(frozen=True)
 class Reach:
-    """How a driver reaches one database, and which room it stands in. ``environment`` is for libpq, where a socket is not all."""
+    """How a driver reaches one target, and which room it stands in.
+
+    A database has an address, and ``environment`` for libpq where a socket is not all; a volume a ``directory``; the far
+    end of a link a ``host`` and ``port``. ``prefix`` stands before the driver's own command line (to enter a network
+    namespace); ``privileged`` drivers run as we do, not under the servers' account, because the prefix needs it.
+    """
 
     room: Room
-    bin: str
-    host: str
-    port: int
-    database: str
-    user: str
-    scale: int
+    bin: str = ""
+    host: str = ""
+    port: int = 0
+    database: str = ""
+    user: str = ""
+    scale: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    prefix: tuple[str, ...] = ()
+    privileged: bool = False
 
 
 class Stage(Protocol):

@@ -88,7 +88,7 @@ def plan(
 
 def volumes_of(server: Server, deployment: Deployment) -> tuple[Volume, ...]:
     """The volumes that a server lies on."""
-    return tuple(volume for volume in deployment.volumes if volume.name in server.volumes.values())
+    return tuple(volume for volume in deployment.volumes if volume.name in (*server.volumes.values(), *server.tablespaces))
 
 
 def _most(one: Step, other: Step) -> Step:

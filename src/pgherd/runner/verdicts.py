@@ -29,10 +29,12 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
     if any(_asked_pages(server) for _, _, server in trial.deployment.servers()):
         found.append(_worst([_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
-        _overlap, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
+        _overlap, _length, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
     ]  # fmt: skip
-    for check in noise:
+    for check in noise if _has_servers(trial) else noise[:-2]:  # the last two look at servers
         found.append(_worst([check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    if len(phases) > 1:
+        found.append(_switch_skew(max(phases, key=_skew_weight), thresholds))
     found.append(_clock(clock_jump, thresholds))
     return found
 
@@ -230,6 +232,17 @@ def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, li
     return _verdict("overlap", phase.overlap >= limits.overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.overlap:.0%}", why)
 
 
+def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    """A phase is ended by pgherd's own clock: one that lasted longer shows that pgherd, and so perhaps all else, did not get to run."""
+    planned = trial.phases[number].seconds
+    wanted = f"≤ {limits.late_end:.0%} longer than planned"
+    observed = f"{phase.seconds:.1f} s of {planned:g} s planned"
+    # Half a second is what a busy host takes to wake us, whatever the plan.
+    ok = phase.seconds <= planned * (1 + limits.late_end) + 0.5
+    why = "the host did not let pgherd run in time: what was measured then is not what was planned"
+    return _verdict("length", ok, observed, wanted, why)
+
+
 def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     failed = sum(target.failed for target in phase.targets)
     why = "see the drivers' stderr in the trial's directory"
@@ -247,11 +260,17 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave the CPUs to others meanwhile")
 
 
+def _has_servers(trial: Trial) -> bool:
+    return any(True for _ in trial.deployment.servers())
+
+
 def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
     busy = phase.busy_cores()
     ours = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
-    if busy is None or not ours or _theirs(trial, number):
+    # Without servers there are no containers: what the drivers cause in the kernel is not told from other programs' CPU.
+    alone = not _has_servers(trial)
+    if busy is None or not (ours or alone) or _theirs(trial, number):
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
     outside = [
@@ -259,7 +278,8 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     ]
     known = sum(m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:"))
     share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
-    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, "other processes used the host meanwhile")
+    why = "other processes used the host meanwhile"
+    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=alone)
 
 
 def _count(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
@@ -285,6 +305,27 @@ def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, li
     if not workers:
         return _verdict("vacuums", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
     return _verdict("vacuums", sum(workers) <= limits.vacuums, f"{sum(workers):.2g} on average", wanted, "autovacuum ran", warn=True)
+
+
+def _skew_weight(phase: PhaseResult) -> tuple[bool, float]:
+    return _began_late(phase), -1.0 if phase.skew is None else phase.skew
+
+
+def _began_late(phase: PhaseResult) -> bool:
+    """Whether some target's new load began only within the measured period."""
+    return any(target.first >= phase.start for target in phase.targets)
+
+
+def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
+    """Whether all targets took up a phase's load together. What lies within the ramp-up, which is not counted, is only said."""
+    wanted = f"≤ {limits.switch_skew * 1000:.0f} ms between the targets' first transactions"
+    if phase.skew is None:
+        one = len(phase.targets) == 1
+        return _verdict("switch-skew", True if one else None, "a single target" if one else "not seen", wanted, "no target began")
+    counted = _began_late(phase)
+    observed = f"{phase.skew * 1000:.0f} ms ({phase.phase}), {'some of it counted' if counted else 'all before the measured period'}"
+    why = "clients connect one after another, and some databases got theirs later: a longer --ramp keeps it out of what is counted"
+    return _verdict("switch-skew", phase.skew <= limits.switch_skew, observed, wanted, why, warn=not counted)
 
 
 def _clock(jump: float, limits: Thresholds) -> Verdict:

@@ -5,7 +5,7 @@ All containers share one kernel, so this says nothing about virtual machines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.host import cgroup_base
 from pgherd.host import cpus as host_cpus
@@ -54,7 +54,7 @@ class CgroupRuntime:
         pool = self._cpus if set(self._cpus) < set(self._allowed) else None
         quota = host.cores if host.cores is not None and host.cores < min(self._facts.cores, len(self._cpus)) else None
         group = HostGroup(self._node, self._journal, base, self._suffix)
-        group.make(Limits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory))
+        group.make(Limits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory, swap=host.swap))
         self._group = group
         self._placement = Placement(self._cpus)
 
@@ -75,7 +75,8 @@ class CgroupRuntime:
             cpus = self._placement.place(container)
         elif not self._has_cpuset and set(self._cpus) < set(self._allowed):
             cpus = self._cpus
-        limits = Limits(cores=cores, cpus=cpus if self._has_cpuset else None, memory=container.memory, weight=container.weight)
+        given = cpus if self._has_cpuset else None
+        limits = Limits(cores=cores, cpus=given, memory=container.memory, weight=container.weight, swap=container.swap)
         groups = self._group.add(container.name, limits)
         # Where the cpuset controller is missing (often so in a user's delegated subtree) affinity does its work.
         return Room(container.name, join=self._group.join(container.name), cpus=None if self._has_cpuset else cpus, groups=groups)
@@ -91,6 +92,22 @@ class CgroupRuntime:
         failed = group.close() if group is not None else []
         if failed:
             raise OSError("; ".join(failed))
+
+    def change_budget(self, memory: int) -> None:
+        """Change the host group's limit. Lowered below what is in use it makes the kernel reclaim, swap, and in the end kill; and
+        raised again it swaps nothing back in: stop the servers first. Raises CapabilityError."""
+        if self._group is None:
+            raise RuntimeError("open() comes before change_budget()")
+        self._group.change(None, Limits(memory=memory))
+
+    def empty(self) -> None:
+        """Have the kernel drop what the groups are still charged for."""
+        if self._group is not None:
+            self._group.empty()
+
+    def budget_groups(self) -> Mapping[str, str]:
+        """The host group's directories."""
+        return self._group.groups() if self._group is not None else {}
 
     @property
     def _has_cpuset(self) -> bool:

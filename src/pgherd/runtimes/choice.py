@@ -81,7 +81,7 @@ class Runtimes:
                 # Registered first: what a failing open() has made is to be removed too.
                 self._open[name] = runtime
                 try:
-                    runtime.open(Host(cores=self.host.cores, memory=self.host.memory if name == "cgroup" else None))
+                    runtime.open(self.host if name == "cgroup" else Host(cores=self.host.cores))
                 except BaseException:
                     runtime.close()
                     del self._open[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Host
@@ -47,3 +47,14 @@ class ExternalRuntime:
 
     def close(self) -> None:
         """Nothing to do."""
+
+    def change_budget(self, memory: int) -> None:
+        """Raises CapabilityError."""
+        raise CapabilityError(f"an external server can't be held to {memory} bytes of memory: {_NOT_OURS}")
+
+    def empty(self) -> None:
+        """Nothing to do."""
+
+    def budget_groups(self) -> Mapping[str, str]:
+        """There is none."""
+        return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.host import cpus as host_cpus
 from pgherd.host.journal import Journal
@@ -72,3 +72,14 @@ class ProcessRuntime:
 
     def close(self) -> None:
         """Nothing to do."""
+
+    def change_budget(self, memory: int) -> None:
+        """Raises CapabilityError."""
+        raise CapabilityError(f"the process runtime can't hold a host to {memory} bytes of memory; {_USE_CGROUP}")
+
+    def empty(self) -> None:
+        """Nothing to do."""
+
+    def budget_groups(self) -> Mapping[str, str]:
+        """There is none."""
+        return {}

@@ -60,3 +60,15 @@ class Runtime(Protocol):
     def close(self) -> None:
         """Remove all containers and the host group."""
         ...
+
+    def change_budget(self, memory: int) -> None:
+        """Set the memory (bytes) that all containers have together; raises CapabilityError where the runtime cannot."""
+        ...
+
+    def empty(self) -> None:
+        """Drop what containers without processes are still charged for: page cache."""
+        ...
+
+    def budget_groups(self) -> Mapping[str, str]:
+        """The host group's directories by controller, as in ``Room.groups``; empty where there is none."""
+        ...

@@ -7,10 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, RuntimeName, Server, Volume
+from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, Role, RuntimeName, Server, Volume
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
+
+READ_ONLY = "default_transaction_read_only"
+"""The setting by which a server refuses to write, for scripts of which the user says that they do not."""
 
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
@@ -35,6 +38,11 @@ class DatabaseRequest(Model):
     like: str | None = Field(None, description="take settings from a postgresql.conf or from a server (DSN)")
     checksums: bool | None = Field(None, description="data checksums; on by default, whatever the version's own default is")
     wal_dir: str | None = Field(None, description="an existing directory below which the servers' WAL is to lie")
+    data_on: str | None = Field(None, description="the volume on which the servers' data lie")
+    wal_on: str | None = Field(None, description="the volume on which the servers' WAL lies")
+    temp_on: str | None = Field(None, description="the volume on which the servers' temporary files lie")
+    tablespaces_on: tuple[str, ...] = Field((), description="volumes over which tables and indexes are spread")
+    allow_format: tuple[str, ...] = Field((), description="empty block devices that may be formatted: their paths")
     server: str | None = Field(None, description="the DSN of somebody else's server, to be loaded and not changed")
     allow_write: bool = Field(False, description="transactions on --server may write")
     huge_pages: str | None = Field(
@@ -49,6 +57,7 @@ class DatabaseRequest(Model):
     updates: int | None = Field(None, ge=0, le=100, description="random-block: per cent of the transactions that update")
     check_consistency: bool = Field(False, description="check the workload's consistency conditions after every trial")
     script: tuple[str, ...] = Field((), description="your own pgbench script, FILE or FILE@WEIGHT")
+    read_only: bool = Field(False, description="your own scripts write nothing: PostgreSQL refuses what would")
     init: str | None = Field(None, description="an SQL file that fills the database for --script")
     scale: int | None = Field(
         None, ge=1, description="pgbench scale factor (about 15 MB each); orders: warehouses (110 MB each); random-block: MiB"
@@ -59,6 +68,7 @@ class DatabaseRequest(Model):
     client_place: ClientPlace = Field("inside", description="whether pgbench runs inside the database's container")
 
     # How it is measured
+    trace: bool = Field(False, description="trace the block requests of the servers' devices one by one (perf)")
     repeats: int | None = Field(None, ge=1, description="trials per point")
     seconds: str | None = Field(None, description="measured period of each trial")
     ramp: str | None = Field(None, description="ramp-up before it, not counted")
@@ -100,6 +110,9 @@ class DatabaseOptions(Model):
     )
     checksums: bool | None = Field(None, description="data checksums; None: as the version's initdb has it by itself")
     wal_dir: str | None = Field(None, description="where the servers' WAL lies; None: with their data")
+    volumes: tuple[Volume, ...] = Field((), description="volumes on which parts of the servers lie, beside that of wal_dir")
+    roles: dict[Role, str] = Field(default_factory=dict, description="what lies on which of them: role → name")
+    tablespaces: tuple[str, ...] = Field((), description="those over which tables and indexes are spread: names")
     server: str | None = Field(None, description="DSN of somebody else's server, without a password; None: servers of our own")
 
     # What loads it
@@ -123,6 +136,16 @@ class DatabaseOptions(Model):
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
 
+    @property
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """The volumes on which parts of the servers lie, that of ``wal_dir`` among them."""
+        return self.volumes if self.wal_dir is None else (Volume(name="wal", path=self.wal_dir), *self.volumes)
+
+    @property
+    def all_roles(self) -> dict[Role, str]:
+        """What of each server lies on which of them: role → name."""
+        return dict(self.roles) if self.wal_dir is None else {**self.roles, "wal": "wal"}
+
     def container(self, name: str) -> Container:
         """A container of one server with one database, ``bench``; of somebody else's server it is only the name."""
         database = Database(name="bench", workload=self.workload, scale=self.scale, init=self.init, verify=self.check_consistency)
@@ -136,7 +159,8 @@ class DatabaseOptions(Model):
             settings=self.settings,
             transparent_huge_pages=self.transparent_huge_pages,
             checksums=self.checksums,
-            volumes={} if self.wal_dir is None else {"wal": "wal"},
+            volumes=self.all_roles,
+            tablespaces=self.tablespaces,
             databases=(database,),
         )
         return Container(
@@ -152,7 +176,7 @@ class DatabaseOptions(Model):
         """One container of each name on this host, within the budget."""
         containers = tuple(self.container(name) for name in names)
         host = Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers)
-        return Deployment(hosts=(host,), volumes=() if self.wal_dir is None else (Volume(name="wal", path=self.wal_dir),))
+        return Deployment(hosts=(host,), volumes=self.all_volumes)
 
     def load(self, clients: int) -> Load:
         """The load of one database by so many clients."""
@@ -165,6 +189,7 @@ class DatabaseOptions(Model):
             protocol=self.protocol,
             place=self.client_place,
             sampling=self.sampling,
+            kept_from_writing=self.settings.get(READ_ONLY) == "on",
             options={f"define:{name}": value for name, value in self.variables.items()},
         )
 

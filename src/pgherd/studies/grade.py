@@ -12,13 +12,19 @@ from pgherd.studies.points import Repeats
 
 
 def grade(
-    points: Sequence[Repeats], results: Sequence[TrialResult], *, complete: bool, wanted: int, essential: Sequence[Repeats] = ()
+    points: Sequence[Repeats],
+    results: Sequence[TrialResult],
+    *,
+    complete: bool,
+    wanted: int,
+    essential: Sequence[Repeats] = (),
+    least: int = 1,
 ) -> Grade:
     """The grade of a curve through these points.
 
-    A: every taint verdict passed in all trials that the numbers rest on, every point that was asked for has such trials, and
-    taints or failures left none with too few for an interval. C: no point, or no more than one of several, has a clean trial,
-    or one that is ``essential`` has none. B: everything between.
+    A: every taint verdict passed in all trials that the numbers rest on, every point that was asked for has such trials, and none
+    has too few for an interval, be it by taints, failures or by plan: a number without an interval is no A.
+    C: no point, or no more than one of several, has a clean trial, or one that is ``essential`` has none. B: everything between.
 
     Args:
         points: the points that have at least one finished trial.
@@ -26,13 +32,14 @@ def grade(
         complete: whether every point that was asked for has a clean trial.
         wanted: trials that were planned for each point.
         essential: points without which nothing else can be said.
+        least: trials of a point that an interval needs.
     """
     clean = [point for point in points if point.clean]
     if not clean or (len(points) > 1 and len(clean) == 1) or not all(point.clean for point in essential):
         return "C"
     used = {observation.key for point in points for observation in point.used}
     verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
-    thinned = any(len(point.used) < min(LEAST, wanted, point.tried) for point in points)
+    thinned = any(len(point.used) < max(least, min(LEAST, wanted, point.tried)) for point in points)
     return "A" if all(v.result == "pass" for v in verdicts) and complete and not thinned else "B"
 
 

@@ -11,10 +11,16 @@ from pgherd.model.study import Study
 
 STUDIES: Mapping[str, str] = {
     "compare": "pgherd.studies.compare:STUDY",
+    "consolidation": "pgherd.studies.consolidation:STUDY",
+    "compression": "pgherd.studies.compression:STUDY",
     "density": "pgherd.studies.density:STUDY",
+    "disk": "pgherd.studies.disk:STUDY",
     "hugepages": "pgherd.studies.hugepages:STUDY",
+    "network": "pgherd.studies.network:STUDY",
     "scaling": "pgherd.studies.scaling:STUDY",
     "sizes": "pgherd.studies.sizes:STUDY",
+    "storage": "pgherd.studies.storage:STUDY",
+    "working-set": "pgherd.studies.working_set:STUDY",
 }
 """Verb → ``module:name`` of the study."""
 

@@ -13,11 +13,11 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.databases import DatabaseOptions
 
 HOPELESS = 2
 """A point whose last so many reruns were all tainted is not rerun again."""
@@ -25,6 +25,30 @@ TRANSITION = 1.0
 """Seconds that a warm transition and the end of the drivers are taken to need at most."""
 
 Point = Mapping[str, int | float | str]
+
+
+class Measured(Protocol):
+    """What of a study's options decides how much is measured; see pgherd.studies.databases.DatabaseOptions."""
+
+    @property
+    def repeats(self) -> int:
+        """Planned trials per point."""
+        ...
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """Bound on the time of all trials; None: no bound, and no repeats beyond the planned ones and reruns."""
+        ...
+
+    @property
+    def max_reruns(self) -> int:
+        """Bound on the reruns of tainted trials."""
+        ...
+
+    @property
+    def precision(self) -> float:
+        """Relative standard error of a point's mean at which it gets no further repeats."""
+        ...
 
 
 def _nothing(done: Sequence[TrialResult]) -> Sequence[Trial]:
@@ -38,7 +62,8 @@ class Design:
     ``blocks`` are the planned trials; a block is run as a whole where the budget allows. ``points`` stand in the order
     in which ties are broken. ``build(point, repeat, reason)`` makes a trial; repeats of a point from ``reserved(point)``
     on are free for reruns and further repeats. ``refine(results)`` may want trials at points of its own, one batch at a
-    time; it is asked once no rerun is left to do, and only while there is a budget.
+    time; it is asked once no rerun is left to do, and only while there is a budget. ``adaptive``: what is left of the budget then
+    goes to further repeats of the least certain points; not for a study that pairs trials by block.
     """
 
     blocks: Sequence[Sequence[Trial]]
@@ -46,6 +71,7 @@ class Design:
     build: Callable[[Point, int, str], Trial]
     reserved: Callable[[Point], int]
     refine: Callable[[Sequence[TrialResult]], Sequence[Trial]] = _nothing
+    adaptive: bool = True
 
     @property
     def planned(self) -> tuple[Trial, ...]:
@@ -53,7 +79,7 @@ class Design:
         return tuple(trial for block in self.blocks for trial in block)
 
 
-def propose(options: DatabaseOptions, design: Design, results: Sequence[TrialResult]) -> Proposal:
+def propose(options: Measured, design: Design, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options, design and results always give the same proposal."""
     by_key: dict[str, TrialResult] = {}
     for result in results:
@@ -69,7 +95,7 @@ def propose(options: DatabaseOptions, design: Design, results: Sequence[TrialRes
         walk.done += [by_key[trial.key()] for trial in batch]
 
 
-def worst_case(options: DatabaseOptions, design: Design) -> int:
+def worst_case(options: Measured, design: Design) -> int:
     """How many trials a run has at most."""
     if options.budget_seconds is None:
         return len(design.planned) + options.max_reruns
@@ -86,7 +112,7 @@ def throughput(result: TrialResult) -> float:
 class _Walk:
     """The batches in their order; ``done`` holds the results of those that are complete."""
 
-    def __init__(self, options: DatabaseOptions, design: Design) -> None:
+    def __init__(self, options: Measured, design: Design) -> None:
         self.options = options
         self.design = design
         self.done: list[TrialResult] = []
@@ -112,7 +138,7 @@ class _Walk:
             self.reruns += len(batch)
             return batch, None
         if self.options.budget_seconds is not None and not self.short:
-            batch = self._fitting(self.design.refine(self.done)) or self._fitting(self._least_certain())
+            batch = self._fitting(self.design.refine(self.done)) or self._fitting(self._least_certain() if self.design.adaptive else ())
         return (batch, None) if batch else ((), self._reason())
 
     def _surely_fits(self) -> bool:
@@ -168,7 +194,8 @@ class _Walk:
             reruns = [result for result in trials if result.trial.reason.startswith("rerun")]
             tainted = [result for result in trials if result.tainted]
             clean_reruns = sum(not result.tainted for result in reruns)
-            planned_tainted = [result for result in tainted if result not in reruns]
+            # What the kernel ended for want of memory would be ended again: that is what the trial found.
+            planned_tainted = [result for result in tainted if result not in reruns and not result.memory_kills]
             hopeless = len(reruns) >= HOPELESS and all(result.tainted for result in reruns[-HOPELESS:])
             if clean_reruns >= len(planned_tainted) or hopeless or _systematic(trials):
                 continue

@@ -12,10 +12,11 @@ from pgherd.node.protocol import Node
 from pgherd.workloads.orders.workload import ORDERS
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
 from pgherd.workloads.random_block import RANDOM_BLOCK
+from pgherd.workloads.realistic import REALISTIC
 from pgherd.workloads.script import ScriptWorkload
 from pgherd.workloads.workload import Workload
 
-_BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH, ORDERS, RANDOM_BLOCK)
+_BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH, ORDERS, RANDOM_BLOCK, REALISTIC)
 
 NAMES = (*(workload.name for workload in _BUILTIN), "script")
 """What a workload may be called."""

@@ -14,10 +14,11 @@ from pgherd.model.load import Protocol, Script
 from pgherd.node.filling import Filling, LoadTarget, Say, silent
 from pgherd.node.protocol import Command, Node
 from pgherd.workloads import pgbench, shipped
-from pgherd.workloads.statements import command_lines
+from pgherd.workloads.statements import backslash_commands, command_lines
 from pgherd.workloads.workload import Query, client_options
 
 _BUILTIN = "builtin:"
+_INCLUDES = ("i", "ir", "include", "include_relative")
 
 
 def parse_script(text: str) -> Script:
@@ -84,10 +85,21 @@ class ScriptWorkload:
         return self.transactions
 
     def filling(self, node: Node, database: Database) -> Filling:
-        """The --init file's contents, or pgbench's tables; raises UsageError for a file that cannot be read."""
+        """The --init file's contents, or pgbench's tables.
+
+        Raises:
+            UsageError: the file cannot be read, or takes in others (data files that it copies from are its own affair).
+        """
         if database.init is None:
             return pgbench.PgbenchFilling(database=database.name, scale=database.scale)
-        digest = hashlib.sha256(_text(node, "--init", database.init).encode(errors="surrogateescape")).hexdigest()[:12]
+        text = _text(node, "--init", database.init)
+        for line, command in backslash_commands(text):
+            if command in _INCLUDES:
+                raise UsageError(
+                    f"--init {database.init}:{line}: \\{command} takes in another file, but a database is known by this one's text alone: "
+                    "a change of the other would go unnoticed; put both into one file"
+                )
+        digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
         return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest)
 
     def size_estimate(self, scale: int) -> None:
@@ -130,16 +142,24 @@ def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script
 
 
 def dry_run(
-    target: LoadTarget, database: str, scripts: Sequence[Script], *, scale: int = 1, protocol: Protocol = "prepared", timeout: float = 60.0
+    target: LoadTarget,
+    database: str,
+    scripts: Sequence[Script],
+    *,
+    scale: int = 1,
+    protocol: Protocol = "prepared",
+    timeout: float = 60.0,
+    read_only: bool = False,
 ) -> None:
     """Run every script once on a server that may be written to, so that an error shows before anything is measured.
 
     In the simple protocol first: in the others pgbench takes a variable that was never set for NULL and says nothing.
-    One pass takes one way through every ``\\if``; the other branches are not tried.
+    One pass takes one way through every ``\\if``; the other branches are not tried. ``read_only``: what writes is an error.
 
     Raises:
         UsageError: an error in a script, with its file, line and PostgreSQL's message.
     """
+    env = {"PGOPTIONS": "-c default_transaction_read_only=on"} if read_only else {}
     for script in scripts:
         builtin = script.source.startswith(_BUILTIN)
         text = "" if builtin else _text(target.node, "--script", script.source)
@@ -149,7 +169,7 @@ def dry_run(
             argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
             stdin = None if builtin else script.source
             try:
-                done = target.node.run(Command([*argv, database], user=target.account, stdin=stdin), timeout=timeout)
+                done = target.node.run(Command([*argv, database], env=env, user=target.account, stdin=stdin), timeout=timeout)
             except TimeoutError:
                 raise UsageError(
                     f"{script.source}: one transaction did not end within {timeout:.0f} s; make it shorter, or give it indexes"

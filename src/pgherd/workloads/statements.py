@@ -59,6 +59,25 @@ def command_lines(script: str) -> list[int]:
     return lines
 
 
+_INLINE = re.compile(r"\bfrom\s+stdin\b[^;]*;[^\n]*\n.*?(?:^\\\\\.|\Z)", re.IGNORECASE | re.MULTILINE | re.DOTALL)
+"""The rows of COPY … FROM STDIN, which end at a line of their own; what stands there is no command."""
+
+
+def backslash_commands(script: str) -> list[tuple[int, str]]:
+    """(line, name) of every backslash command of an SQL file for psql, outside of quotes, comments and rows for COPY."""
+    script = _INLINE.sub(lambda rows: "\n" * rows[0].count("\n"), script)
+    found: list[tuple[int, str]] = []
+    position = 0
+    while position < len(script):
+        match = _TOKEN.match(script, position)
+        assert match is not None  # the last alternative takes any character
+        if match.lastgroup == "meta":
+            name = re.match(r"\\(\w+|.)", match["meta"])
+            found.append((_line(script, position), name[1] if name else ""))
+        position = _end_of(script, match)
+    return found
+
+
 def _end_of(script: str, match: re.Match[str]) -> int:
     """Where the token ends; block comments nest and dollar quotes need their own tag."""
     if match["dollar"]:

@@ -45,7 +45,7 @@ class Simulator:
     truth: dict[str, float] = field(default_factory=dict)
     noise: float = 0.01
     drift: float = 0.0
-    overhead: float = 1.0
+    overhead: float | Callable[[Trial], float] = 1.0
     taint: Callable[[Trial], str | None] = lambda trial: None
     fail: Callable[[Trial], str | None] = lambda trial: None
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Simulator:
         rng = random.Random(f"{self.seed} {trial.key()}")
         side = str(trial.point["variant"])
         started, name = self.clock, f"{self.count:04d}"
-        self.clock += trial.seconds() + self.overhead
+        self.clock += trial.seconds() + (self.overhead if isinstance(self.overhead, float) else self.overhead(trial))
         if error := self.fail(trial):
             return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
         hours = (started - 1_000_000.0) / 3600

@@ -54,3 +54,28 @@ def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
     single = options()
     own = arms.of_study(single.arm("base"), simulate(single).all(arms.block(single, 2))[:1])
     assert [result.trial.point for result in own] == [{"databases": 1}]
+
+
+def test_side_by_side_all_are_up_and_one_is_loaded(options, server):
+    made = options({"Base.1": server(), "base-1": server(protocol="simple"), "small": server(vcpus=0.5)}, side_by_side=True)
+    names = arms.containers(made)
+    assert set(names) == {"Base.1", "Base.1 again", "base-1", "small"} and len(set(names.values())) == 4
+    for number in range(4):
+        block = arms.block(made, number)
+        assert [trial.state for trial in block] == ["restarted", "warm", "warm", "warm"], "all get new places in memory, for all alike"
+        for trial in block:
+            side = str(trial.point["variant"])
+            up = {container.name: container for _, container in trial.deployment.containers()}
+            assert set(up) == set(names.values())
+            assert [target.split("/")[1] for phase in trial.phases for target in phase.loads] == [names[side]]
+            assert up[names[side]].vcpus == (0.5 if side == "small" else 1)
+            (load,) = trial.phases[0].loads.values()
+            assert load.protocol == ("simple" if side == "base-1" else "prepared")
+    alone = made.model_copy(update={"side_by_side": False})
+    assert [trial.key() for trial in arms.block(made, 3)] == [trial.key() for trial in arms.block(alone, 3)], "the order is the same"
+
+
+def test_a_pair_of_its_own_has_a_server_of_its_own(options):
+    made = options(side_by_side=True)
+    loaded = {str(t.point["variant"]): next(iter(t.phases[0].loads)) for t in arms.block(made, 1)}
+    assert loaded["base"] != loaded["base again"]

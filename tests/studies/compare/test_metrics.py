@@ -80,3 +80,23 @@ def test_words_go_with_what_is_better():
     assert metrics.METRICS["cpu_per_tx"].words == ("dearer", "cheaper")
     unknown = metrics.metric("usl_peak", "tps")
     assert unknown.better == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
+
+
+def test_only_servers_under_load_count(options, simulate):
+    made = options(side_by_side=True)
+    trial = arms.block(made, 1)[0]
+    loaded = next(iter(trial.phases[0].loads)).split("/")[1]
+    idle = next(name for name in arms.containers(made).values() if name != loaded)
+    wal = {f"server:{loaded}/pg": {"wal.bytes": 20_000.0}, f"server:{idle}/pg": {"wal.bytes": 5e9}}
+    assert metrics.seen([simulate(made, noise=0.0, metrics=wal).run(trial)])["wal_per_tx"] == pytest.approx(2.0, rel=1e-6)
+
+
+def test_new_orders_per_minute(options, simulate):
+    made = options()
+    result = simulate(made).run(arms.block(made, 0)[0])
+    assert "new_orders_per_minute" not in metrics.seen([result])
+    phase = result.phases[0]
+    target = phase.targets[0].model_copy(update={"new_orders_per_minute": 1234.0})
+    entered = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
+    assert metrics.seen([entered])["new_orders_per_minute"] == 1234.0
+    assert metrics.METRICS["new_orders_per_minute"].better == "higher"

@@ -112,3 +112,12 @@ def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
     assert stop.startswith("no trial has the metric 'nonsense'")
     _, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
     assert "other: this runtime does not account for a container's memory" in stop
+
+
+def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
+    """Each block begins with a restart, which takes longer than going on."""
+    made = options({"a": server(seconds=1.7, ramp=0.3), "b": server(seconds=1.7, ramp=0.3, protocol="simple")}, side_by_side=True)
+    made = made.model_copy(update={"most": 40, "budget_seconds": 70.0})
+    simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
+    results, stop = simulator.until_stop()
+    assert len(results) == 3 * 9 and stop == "the budget of 70 s is used up; 9 blocks were run", "9 of 7.3 s fit, 10 do not"

@@ -175,7 +175,8 @@ def _warnings(found: Compared) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for name in METRICS:
         why = found.every[name].why_not(options)
-        if why and name != found.primary.metric.name:
+        unseen = all(value is None for values in found.every[name].values.values() for value in values)
+        if why and name != found.primary.metric.name and not (METRICS[name].rare and unseen):
             reasons.setdefault(why, []).append(found.every[name].metric.label)
     said += [f"Left out: {', '.join(labels)}: {why}" for why, labels in reasons.items()]
     return said

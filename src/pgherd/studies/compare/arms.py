@@ -1,14 +1,22 @@
-"""What an arm measures, and the order of a block's trials. Pure; imports the arms' study, and no scientific library."""
+"""What an arm measures, and the order of a block's trials. Pure; imports the arms' study, and no scientific library.
+
+Arms stand one at a time (each trial brings its arm's server up) or side by side: the servers of all arms are up at once, each in
+a container of its own, and each trial loads one of them. Two equal servers may still differ by where the kernel has put their
+memory; so side by side the A/A pair has two servers too, and all are restarted before each block, which deals these places anew:
+what a server's place does to it is then noise of the block like any other, and not a difference of the variants.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment
 from pgherd.model.result import TrialResult
 from pgherd.model.study import Study
 from pgherd.model.trial import Trial
@@ -68,7 +76,52 @@ def block(options: CompareOptions, number: int, reason: str = "planned") -> tupl
             order += [(side, place) for side in sides]
             rng.shuffle(sides)
     alone = all(len(of) == 1 for of in by_side.values())
-    return tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
+    made = tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
+    return _side_by_side(options, made) if options.side_by_side else made
+
+
+def _side_by_side(options: CompareOptions, block_trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """The same trials with the servers of all sides up, of which each loads its own; the first restarts them all."""
+    everything = _together(options.model_dump_json(include={"arms", "baseline"}))
+    names = containers(options)
+    found: list[Trial] = []
+    for trial in block_trials:
+        name = names[str(trial.point[VARIANT])]
+        phases = tuple(
+            phase.model_copy(update={"loads": {_moved(target, name): load for target, load in phase.loads.items()}})
+            for phase in trial.phases
+        )
+        state = "warm" if found else "restarted"
+        found.append(trial.model_copy(update={"deployment": everything, "phases": phases, "state": state}))
+    return tuple(found)
+
+
+def containers(options: CompareOptions) -> dict[str, str]:
+    """Side → the name of its container, where all stand side by side."""
+    found: dict[str, str] = {}
+    for side in options.sides:
+        plain = re.sub(r"[^a-z0-9_-]+", "-", side.lower())[:36].strip("-_") or "arm"
+        taken = set(found.values())
+        found[side] = next(name for name in (plain, *(f"{plain}-{n}" for n in range(2, 999))) if name not in taken)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _together(text: str) -> Deployment:
+    """The deployments of all sides in one; each has one host with one container, as ``runner.side_by_side`` insists."""
+    options = CompareOptions.model_validate_json(text)
+    own = {side: trials(options.arm(side))[0].deployment for side in options.sides}
+    names = containers(options)
+    side_containers = tuple(own[side].hosts[0].containers[0].model_copy(update={"name": names[side]}) for side in options.sides)
+    volumes = tuple({volume.name: volume for deployment in own.values() for volume in deployment.volumes}.values())
+    first = own[options.baseline]
+    return first.model_copy(update={"hosts": (first.hosts[0].model_copy(update={"containers": side_containers}),), "volumes": volumes})
+
+
+def _moved(target: str, container: str) -> str:
+    """The address of the same database in the container of this name."""
+    host, _, server, database = target.split("/")
+    return f"{host}/{container}/{server}/{database}"
 
 
 def _place(trial: Trial) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgherd.model.finding import Finding
@@ -26,7 +26,7 @@ _STACKED = ("disk:dm-", "disk:md", "disk:loop", "disk:zram")
 @dataclass(frozen=True)
 class Metric:
     """``words`` are what a variant is called that has more of it, and less. ``absent`` says why a trial may not have it;
-    ``least`` is the value below which there is nothing to compare."""
+    ``least`` is the value below which there is nothing to compare; nobody misses a ``rare`` one where it is not seen."""
 
     name: str
     label: str
@@ -36,10 +36,20 @@ class Metric:
     take: Callable[[TrialResult], float | None]
     absent: str
     least: float = 0.0
+    rare: bool = False
 
 
 def _throughput(result: TrialResult) -> float | None:
     return schedule.throughput(result) if any(phase.targets for phase in result.phases) else None
+
+
+def _new_orders(result: TrialResult) -> float | None:
+    """The mean over the phases' windows."""
+    seconds = math.fsum(phase.seconds for phase in result.phases)
+    parts = [(phase.notpm, phase.seconds) for phase in result.phases]
+    if seconds <= 0 or any(rate is None for rate, _ in parts):
+        return None
+    return math.fsum(rate * length for rate, length in parts if rate is not None) / seconds
 
 
 def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
@@ -68,9 +78,15 @@ def _cpu(result: TrialResult, phase: PhaseResult) -> float | None:
 
 
 def _servers(result: TrialResult, phase: PhaseResult) -> float | None:
-    """WAL bytes per second of all servers that were seen."""
-    values = [m["wal.bytes"] for entity, m in phase.metrics.items() if entity.startswith("server:") and "wal.bytes" in m]
+    """WAL bytes per second of all servers under load that were seen."""
+    values = [m["wal.bytes"] for m in _of_loaded(phase) if "wal.bytes" in m]
     return math.fsum(values) if values else None
+
+
+def _of_loaded(phase: PhaseResult) -> list[Mapping[str, float]]:
+    """The metrics of the servers under load: of those that stand idle beside them nothing is compared."""
+    names = {"server:" + "/".join(target.target.split("/")[1:3]) for target in phase.targets if target.target.count("/") == 3}
+    return [m for entity, m in phase.metrics.items() if entity in names]
 
 
 def _devices(result: TrialResult, phase: PhaseResult) -> float | None:
@@ -93,7 +109,7 @@ def _memory(result: TrialResult) -> float | None:
 
 def _with_reserved(phase: PhaseResult, charged: float | None) -> float | None:
     """With the servers' reserved huge pages, which the kernel charges to no control group."""
-    pages = math.fsum(m.get("pages.reserved", 0.0) for entity, m in phase.metrics.items() if entity.startswith("server:"))
+    pages = math.fsum(m.get("pages.reserved", 0.0) for m in _of_loaded(phase))
     return None if charged is None else charged + pages
 
 
@@ -105,6 +121,16 @@ METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
+        Metric(
+            "new_orders_per_minute",
+            "new orders per minute",
+            "new orders/min",
+            "higher",
+            ("faster", "slower"),
+            _new_orders,
+            "the load enters no orders",
+            rare=True,
+        ),
         Metric(
             "cpu_per_tx",
             "CPU per transaction",
@@ -162,7 +188,7 @@ def metric(name: str, unit: str = "") -> Metric:
         return Metric(name, name.replace("_", " "), unit, "", ("higher", "lower"), lambda result: None, "")
     if not at:
         return known
-    return Metric(name, f"{known.label} at {place}", known.unit, known.better, known.words, known.take, known.absent, known.least)
+    return replace(known, name=name, label=f"{known.label} at {place}")
 
 
 def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:

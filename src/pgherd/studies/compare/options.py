@@ -30,7 +30,8 @@ class CompareOptions(Model):
     ``baseline`` names the arm that all others are held against. ``metric`` is the one that decides; None: throughput, or what
     there is in its place. ``most`` bounds the blocks that count; a block with a tainted or failed trial is run again,
     ``max_reruns`` times in all. ``precision`` and ``equivalence`` are shares (0.02 is 2 %). ``own`` says whether the arms'
-    own findings are compared too. ``defaults`` is what differs between the arms' installations by itself: name → arm → value.
+    own findings are compared too. ``side_by_side``: the servers of all arms, and one for the A/A pair, are up at once
+    (pgherd.studies.compare.arms). ``defaults`` is what differs between the arms' installations by itself: name → arm → value.
     """
 
     arms: tuple[Arm, ...] = Field(min_length=2)
@@ -42,6 +43,7 @@ class CompareOptions(Model):
     budget_seconds: float = Field(260.0, gt=0)
     max_reruns: int = Field(6, ge=0)
     own: bool = False
+    side_by_side: bool = False
     defaults: dict[str, dict[str, str]] = Field(default_factory=dict)
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")

@@ -12,12 +12,13 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from pgherd.analysis.paired import why_no_ratio
 from pgherd.analysis.sequential import ALPHA, Decision, decide, looks
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
-from pgherd.model.trial import Trial
+from pgherd.model.trial import State, Trial
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.blocks import Block, whole_blocks
 from pgherd.studies.compare.options import CompareOptions
@@ -114,13 +115,17 @@ class _Walk:
 
     def _fitting(self) -> int:
         """How many further blocks fit into the rest of the budget, each trial taken to cost as much beyond its planned time as
-        those that have run (transitions, starting and ending drivers)."""
+        those that have begun in the same state (transitions, starting and ending drivers)."""
         results = [result for block in self.done for result in block.all]
-        extra = [result.ended - result.started - result.trial.seconds() for result in results if result.error is None]
-        beyond = max(statistics.median(extra), 0.0) if extra else 0.0
+        beyond = {state: _beyond(results, state) for state in get_args(State)}
         left = self.options.budget_seconds - sum(max(result.ended - result.started, 0.0) for result in results)
-        each = sum(trial.seconds() + beyond for trial in arms.block(self.options, 0))
-        return max(0, math.floor(left / max(each, 1e-3)))
+        count = 0
+        while count < self.options.most + self.options.max_reruns:
+            left -= sum(trial.seconds() + beyond[trial.state] for trial in arms.block(self.options, len(self.done) + count))
+            if left < 0:
+                break
+            count += 1
+        return count
 
     def _hopeless(self) -> str | None:
         """That an arm never finished a trial, when that has been tried often enough."""
@@ -146,6 +151,13 @@ class _Walk:
         said = [f"{side}: {_why(decision, primary, self.options)}" for side, decision in found.items()]
         enough = "as many as planned were run" if len(clean) >= self.options.most else "enough is known"
         return f"{len(clean)} blocks, and {enough}; " + "; ".join(said)
+
+
+def _beyond(results: Sequence[TrialResult], state: State) -> float:
+    """The median of the seconds that finished trials took beyond their planned time: of those that began in this state, or of all."""
+    extra = [(result.trial.state, result.ended - result.started - result.trial.seconds()) for result in results if result.error is None]
+    alike = [seconds for began, seconds in extra if began == state] or [seconds for _, seconds in extra]
+    return max(statistics.median(alike), 0.0) if alike else 0.0
 
 
 def _why(decision: Decision | None, primary: Series, options: CompareOptions) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
@@ -40,6 +40,9 @@ class CompareRequest(DatabaseRequest):
 
     variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
     arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
+    arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
+        None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
+    )
     clients: int | None = Field(None, ge=1, description="clients of the database")
     metric: str | None = Field(None, description="the metric that decides")
     blocks: int | None = Field(None, ge=1, description="blocks at most; each holds every variant once, and the baseline twice")

@@ -66,7 +66,8 @@ def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[T
     asked = {options.soak_point} if options.soak_seconds else set(options.points)
     complete = asked <= {point.databases for point in points if point.clean}
     alone = [point for point in points if point.databases == 1]
-    return grade(points, results, complete=complete, wanted=options.repeats, essential=alone)
+    least = 1 if options.soak_seconds else LEAST  # the windows of a soak are its repeats
+    return grade(points, results, complete=complete, wanted=options.repeats, essential=alone, least=least)
 
 
 def _curve_warnings(line: Curve) -> list[str]:

@@ -83,7 +83,8 @@ def _grade(options: ScalingOptions, lines: Sequence[Curve], results: Sequence[Tr
     for line in lines:
         own = [result for result in results if result.trial.point.get("variant", "") == line.variant]
         complete = set(options.clients) <= {point.clients for point in line.points if point.clean}
-        grades.append(grade(line.points, own, complete=complete, wanted=options.repeats))
+        # The spread is pooled over the points, so that two trials of each are enough for intervals.
+        grades.append(grade(line.points, own, complete=complete, wanted=options.repeats, least=2))
     return worst(grades)
 
 

@@ -1,0 +1,168 @@
+"""The balloon against guessing: two databases with opposite rhythms, a 75 % pool with the balloon, and the best of four static pools.
+
+Two servers in control groups of half a gigabyte each, below a limit for both that is some way short of that. One of them is
+busy and the other nearly idle, in turn. Each block of a cell runs every pool once in a random order (each order is followed by its
+reverse). The best static pool is chosen on one half of the blocks and compared on the other half, and the other way
+round, so that no luck is counted as its own proof; 75 % without the balloon is always among them.
+
+    balloon_grid.py                                                the cells that the balloon is held to
+    balloon_grid.py --rates 0,15,30,45,55 --mix reads,updates --content compressible,random --pairs 10
+    balloon_grid.py --more --pairs 4                               four more blocks of the cells of the last result
+
+Needs root, control groups, and zram for storage 'fast'. A run takes 2.5 phases and twenty seconds; a block of one cell five of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import outcome
+import paired
+from balloon_pair import MB, Cell, Pair, Run, place_for, swap
+from outcome import Figure
+
+from pgherd.analysis.intervals import mean_interval
+from pgherd.model.errors import CapabilityError, UsageError
+
+POOLS = (10, 25, 50, 75)
+BALLOON = "75 % + balloon"
+SIDES = (*(f"{pool} %" for pool in POOLS), BALLOON)
+GOAL, LEAST, P99, MORE, EARLY = 0.95, 0.90, 1.25, 1.5, 0.5
+DATA = 0.6
+"""Bytes of data in each database, as a share of its container."""
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = outcome.parser(__doc__, 8, "blocks of each cell, an even number")
+    parser.add_argument("--rates", default="0,30,55", metavar="%,…", help="how far the memory is overcommitted  [default: 0,30,55]")
+    parser.add_argument("--storage", default="fast,limited", help="fast: as it is, zram; limited: 2000 reads/s, swap file  [default: both]")
+    parser.add_argument("--mix", default="updates", metavar="KIND,…", help="reads, updates (10 %% of all)  [default: updates]")
+    parser.add_argument("--content", default="compressible", metavar="KIND,…", help="compressible, random  [default: compressible]")
+    parser.add_argument("--phase", default="20", metavar="S,…", help="seconds for which one is busy  [default: 20]")
+    parser.add_argument("--phases", type=int, default=2, help="counted phases of a run, after half of one that is not  [default: 2]")
+    parser.add_argument("--container", type=int, default=512, metavar="MB", help="memory of each container  [default: 512; --quick: 256]")
+    parser.add_argument("--clients", type=int, default=6, help="clients of the busy one  [default: 6]")
+    parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
+    parser.add_argument("--place", type=Path, metavar="DIR", help="where data and swap file lie, on a disk  [default: /var/tmp]")
+    parser.add_argument("--set", dest="own", action="append", default=[], metavar="NAME=VALUE", help="a setting below pg_balloon.")
+    parser.add_argument("--more", action="store_true", help="add blocks to the last result, which had the same settings")
+    options = parser.parse_args()
+    blocks = options.pairs or (2 if options.quick else 8)
+    if blocks % 2:
+        raise UsageError(
+            f"--pairs {blocks} is odd: the pool is chosen on one half of the blocks and compared on the other; give an even number"
+        )
+    cells = list(cells_of(options))
+    container = (256 if options.quick else options.container) * MB
+    settings = {
+        "container MB": container // MB, "data MB": round(container * DATA / MB), "clients": options.clients, "phases": 1 if options.quick
+        else options.phases, "kind": options.kind, "own": sorted(options.own),
+    }  # fmt: skip
+    raw: list[dict[str, Any]] = outcome.blocks_before("balloon_grid", options, settings) if options.more else []
+    seed, before = outcome.seed_of(options), outcome.cpu_seconds()
+    rng = random.Random(seed)
+    own = dict(one.split("=", 1) for one in options.own)
+    for content, storage in product(dict.fromkeys(cell.content for cell in cells), dict.fromkeys(cell.storage for cell in cells)):
+        here = [cell for cell in cells if (cell.content, cell.storage) == (content, storage)]
+        with place_for(options.place) as place:
+            pair = Pair(place, options.kind, container, int(container * DATA), content, options.clients)
+            try:
+                with swap(storage, 4 * container, place):
+                    measure(pair, here, blocks, settings["phases"], own, rng, raw)
+            finally:
+                pair.close()
+    result = outcome.Outcome("balloon_grid", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+    outcome.conclude(result, options)
+
+
+def cells_of(options: Any) -> Iterable[Cell]:
+    """The cells that were asked for; raises UsageError for words that are none."""
+    known = {"storage": ("fast", "limited"), "mix": ("reads", "updates"), "content": ("compressible", "random")}
+    if options.quick:
+        return [Cell(30, "fast", "updates", "compressible", 4.0)]
+    given: dict[str, list[str]] = {}
+    for name, words in known.items():
+        given[name] = getattr(options, name).split(",")
+        for word in given[name]:
+            if word not in words:
+                raise UsageError(f"--{name} {word}: choose from {', '.join(words)}")
+    try:
+        rates, lengths = [int(word) for word in options.rates.split(",")], [float(word) for word in options.phase.split(",")]
+    except ValueError:
+        raise UsageError(f"--rates {options.rates} and --phase {options.phase} are lists of numbers, such as 0,30,55 and 20") from None
+    if not all(0 <= rate <= 70 for rate in rates) or not all(length >= 4 for length in lengths):
+        raise UsageError(f"--rates {options.rates} must be from 0 to 70, and --phase {options.phase} at least 4")
+    return [Cell(*one) for one in product(rates, given["storage"], given["mix"], given["content"], lengths)]
+
+
+def measure(
+    pair: Pair, cells: Sequence[Cell], blocks: int, phases: int, own: dict[str, str], rng: random.Random, raw: list[dict[str, Any]]
+) -> None:
+    """Run all blocks of these cells, block by block, so that what drifts hits all cells alike."""
+    orders = {cell: list(paired.orders(blocks, SIDES, rng)) for cell in cells}
+    for block in range(blocks):
+        for cell in rng.sample(list(cells), len(cells)):
+            number = 1 + sum(row["cell"] == str(cell) for row in raw)
+            runs: dict[str, Run] = {}
+            for side in orders[cell][block]:
+                pool = int(side.split(" ")[0])
+                runs[side] = pair.run(cell, pair.container * pool // 100, side == BALLOON, phases, own)
+                outcome.say(f"{cell}, block {number}, {side}: {runs[side].throughput:,.0f} tps, p99 {runs[side].p99:.1f} ms")
+            if runs[BALLOON].broken:
+                raise CapabilityError(f"pg_balloon_check() found {runs[BALLOON].broken} buffers that break a rule")
+            row: dict[str, Any] = {"cell": str(cell), "block": number}
+            for side, run in runs.items():
+                row |= {f"{side} tps": run.throughput, f"{side} p99 ms": run.p99, f"{side} early": run.early, f"{side} phases": run.tps}
+            raw.append(row)
+
+
+def compared(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+    """Each block of a cell with the static pool that did best on the other half of its blocks (odd and even ones)."""
+    halves = [[row for row in rows if row["block"] % 2 == parity] for parity in (0, 1)]
+    found = []
+    for here, other in (halves, halves[::-1]):
+        if other:
+            best = max(SIDES[:-1], key=lambda side: sum(row[f"{side} tps"] for row in other))
+            found += [(row, best) for row in here]
+    return found
+
+
+def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
+    """Of each cell: throughput and p99 against the best static pool, the gain over the same pool, and how soon it is fast."""
+    made = []
+    for cell in dict.fromkeys(row["cell"] for row in raw):
+        rows = [row for row in raw if row["cell"] == cell]
+        pairs = compared(rows)
+        if not pairs:
+            continue
+        chosen = " and ".join(dict.fromkeys(best for _, best in pairs))
+        tps = paired.ratio([row[f"{BALLOON} tps"] for row, _ in pairs], [row[f"{best} tps"] for row, best in pairs])
+        goal = f"≥ {GOAL}, lower bound ≥ {LEAST}"
+        made.append(Figure.of(f"{cell}: throughput ÷ best static pool", "", tps, goal, at_least(tps, GOAL, LEAST), f"best: {chosen}"))
+        p99 = paired.ratio([row[f"{BALLOON} p99 ms"] for row, _ in pairs], [row[f"{best} p99 ms"] for row, best in pairs])
+        met = None if p99.low is None else True if p99.value <= P99 else False if p99.low > P99 else None
+        made.append(Figure.of(f"{cell}: p99 ÷ best static pool's", "", p99, f"≤ {P99}", met))
+        same = paired.ratio([row[f"{BALLOON} tps"] for row in rows], [row["75 % tps"] for row in rows])
+        held = cell.startswith("55 %, limited")
+        words, met = (f"≥ {MORE}", at_least(same, MORE, MORE)) if held else ("", None)
+        made.append(Figure.of(f"{cell}: throughput ÷ same pool without balloon", "", same, words, met))
+        early = mean_interval([row[f"{BALLOON} early"] for row in rows])
+        words, met = (f"≥ {EARLY}", at_least(early, EARLY, EARLY)) if "fast" in cell else ("", None)
+        made.append(Figure.of(f"{cell}: second second after a switch ÷ steady", "", early, words, met))
+    return made
+
+
+def at_least(found: Any, goal: float, bound: float) -> bool | None:
+    """Met: the value reaches the goal, and its lower bound the bound. Missed: even its upper bound does not. Else nobody can say."""
+    if found.high is not None and found.high < goal:
+        return False
+    return True if found.value >= goal and found.low is not None and found.low >= bound else None
+
+
+if __name__ == "__main__":
+    outcome.run(main)

@@ -1,0 +1,241 @@
+"""Live comparisons of which the truth is known: how often pgherd finds a difference of 5 %, how often it sees one where there is none.
+
+Three series of tries, each try a whole ``pgherd compare`` as a user would run it, five minutes at most:
+
+- *quota*: the variant has 5 % less CPU (``vcpus`` 0.95 against 1). The truth is the ratio of the quotas: both use theirs up, and a
+  transaction costs the same CPU time in both.
+- *work*: the variant's script makes the server compute a digest of a few hundred bytes more per transaction. What that costs is
+  established apart from ``compare``, before the tries: pgbench alone, run by turns with either script in one container, its
+  transactions as its own report says them, and CPU seconds as the kernel counts them for the container. What the digest is of is
+  chosen so that it costs about 5 %; the truth is what was then measured, with an interval.
+- *same*: the variant differs in a setting that nothing here uses (``vacuum_cost_limit``).
+
+A try is a *hit* when its verdict is a difference of the right sign and its interval holds the truth; one of *same* is a *false alarm*
+when its verdict is any difference. Intervals of shares are Clopper and Pearson's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import deployed
+import outcome
+import paired
+from outcome import Figure
+
+from pgherd.drivers.pgbench_output import read_report
+from pgherd.node.process import environment, wrap
+from pgherd.node.protocol import Command
+
+TRIES, FOUND, ALARMS = 20, 17, 2
+COST = 0.05
+MINUTES = 5.0
+BYTES = 900
+"""Of which the first calibration takes the digest; those after it scale them."""
+CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
+"""What else runs on a shared host is what these tries are about, and no reason to call them tainted."""
+SERIES = ("quota", "work", "same")
+METRIC = {"quota": "throughput", "work": "cpu_per_tx", "same": "throughput"}
+SIGN = {"quota": "lower", "work": "higher"}
+METHOD = "share of tries, Clopper-Pearson interval"
+
+
+def main() -> None:
+    """Calibrate, try, print, write."""
+    parser = outcome.parser(__doc__, TRIES, "tries of each series")
+    parser.add_argument("--series", action="append", choices=SERIES, help="only this series; may be given several times  [default: all]")
+    parser.add_argument("--budget", default=None, metavar="TIME", help="of each try  [default: compare's own, about 4m20s]")
+    parser.add_argument("--more", action="store_true", help="go on: add tries to those of the last result until there are --pairs of each")
+    options = parser.parse_args()
+    wanted = options.pairs or (1 if options.quick else TRIES)
+    budget = options.budget or ("25s" if options.quick else None)
+    series = tuple(options.series or SERIES)
+    settings = {"budget of a try": budget or "compare's default", "cost aimed at": COST, "metrics": METRIC}
+    raw = outcome.blocks_before("known_truth", options, settings) if options.more else []
+    made = outcome.Outcome("known_truth", options.quick, outcome.seed_of(options), settings, raw=raw)
+    before = outcome.cpu_seconds()
+    with tempfile.TemporaryDirectory(prefix="pgherd-known-truth-") as directory:
+        os.chmod(directory, 0o755)
+        place = Path(directory)
+        truth = next((row for row in raw if row["series"] == "calibration"), None)
+        if "work" in series and truth is None:
+            truth = calibrated(place, made.seed, 3 if options.quick else 60)
+            raw.append(truth)
+        order = [name for name in series for _ in range(wanted - sum(row["series"] == name for row in raw))]
+        random.Random(made.seed).shuffle(order)  # so that a noisy hour falls on all of them
+        for number, name in enumerate(order, 1):
+            row = tried(place, name, truth, budget, made.seed + len(raw))
+            raw.append(row)
+            outcome.say(
+                f"{number} of {len(order)}, {name}: {row['verdict']} {row['ratio']} (truth {row['truth']:.4f}), {row['seconds']:.0f} s"
+            )
+            made.figures, made.noise = figures(raw, wanted), outcome.noise_since(before)
+            if options.out is not None or not options.quick:
+                outcome.store(made, options)  # an interrupted hour is not lost: --more goes on
+    made.figures, made.noise = figures(raw, wanted), outcome.noise_since(before)
+    outcome.conclude(made, options)
+
+
+def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str | None, seed: int) -> dict[str, Any]:
+    """One ``pgherd compare``, and what it said."""
+    words = {
+        "quota": ["--variant", "base:vcpus=1", "--variant", f"dear:vcpus={1 - COST:g}"],
+        "same": ["--variant", "base", "--variant", "same:vacuum_cost_limit=300"],
+    }
+    if series == "work":
+        assert truth is not None
+        plain, dear = scripts(place, int(truth["bytes"]))
+        words["work"] = ["--read-only", "--variant", f"base:script={plain}", "--variant", f"dear:script={dear}"]
+    command = [sys.executable, "-m", "pgherd", "compare", *words[series], *CALM, "--metric", METRIC[series], "--seed", str(seed)]
+    command += ["--no-report", "--json", "--runs", str(place / "runs"), *(["--budget", budget] if budget else [])]
+    began = time.monotonic()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    seconds = time.monotonic() - began
+    if done.returncode not in (0, 1):
+        sys.exit(f"compare ended with exit code {done.returncode}:\n{done.stderr}")
+    document = json.loads(done.stdout)
+    row = next(row for row in document["tables"]["comparison"] if row["primary"])
+    ratio, floor = row["ratio"], row["floor"]
+    right = 1 - COST if series == "quota" else float(truth["ratio"]) if series == "work" and truth else 1.0
+    return {
+        "series": series,
+        "decision": row["decision"],
+        "verdict": row["verdict"],
+        "ratio": [ratio["value"], ratio["low"], ratio["high"]],
+        "floor": [floor["value"], floor["low"], floor["high"]],
+        "truth": right,
+        "blocks": document["findings"]["blocks"]["value"],
+        "seconds": seconds,
+        "seed": seed,
+        "grade": document["grade"],
+    }
+
+
+def holds(row: Mapping[str, Any]) -> bool:
+    """Whether a try's interval holds the truth; one without an interval excludes nothing, but says nothing either."""
+    _, low, high = row["ratio"]
+    return low is not None and high is not None and low <= row["truth"] <= high
+
+
+def hit(row: Mapping[str, Any]) -> bool:
+    """Whether a try has found the difference that there is, of the right size."""
+    return row["decision"] == SIGN[row["series"]] and holds(row)
+
+
+def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
+    """Hits, false alarms, coverage of the truth, with exact intervals; what a try takes."""
+    found: list[Figure] = []
+    for row in raw:
+        if row["series"] == "calibration":
+            method = "pgbench alone by turns in one container, Hodges-Lehmann on the pairs' log ratios"
+            note = f"a digest of {row['bytes']} bytes"
+            found.append(
+                Figure("work: true cost of a transaction", row["ratio"], "×", row["low"], row["high"], row["pairs"], method, note=note)
+            )
+    for name in SERIES:
+        rows = [row for row in raw if row["series"] == name]
+        if not rows:
+            continue
+        n = len(rows)
+        if name == "same":
+            alarms = sum(row["decision"] in ("higher", "lower") for row in rows)
+            found.append(share("same: false alarms", alarms, n, f"≤ {ALARMS} of {TRIES}", alarms <= ALARMS if n >= TRIES else None))
+        else:
+            hits = sum(map(hit, rows))
+            goal = f"≥ {FOUND} of {TRIES}"
+            found.append(
+                share(
+                    f"{name}: found, with an interval that holds the truth",
+                    hits,
+                    n,
+                    goal,
+                    hits * TRIES >= FOUND * n if n >= TRIES else None,
+                )
+            )
+            found.append(share(f"{name}: found", sum(row["decision"] == SIGN[name] for row in rows), n))
+        found.append(share(f"{name}: interval holds the truth", sum(map(holds, rows)), n))
+        found.append(share(f"{name}: A/A pair differs from itself", sum(_differs(row["floor"]) for row in rows), n))
+        middle = sorted(row["seconds"] for row in rows)[n // 2]
+        longest, blocks = max(row["seconds"] for row in rows), sorted(row["blocks"] for row in rows)[n // 2]
+        note = f"the longest {longest:.0f} s; {blocks:.0f} blocks (median)"
+        met = longest <= 60 * MINUTES if n >= wanted else None
+        found.append(
+            Figure(f"{name}: seconds of a try", middle, "s", n=n, method="median", goal=f"≤ {60 * MINUTES:.0f} s each", met=met, note=note)
+        )
+    return found
+
+
+def _differs(ratio: Sequence[float | None]) -> bool:
+    _, low, high = ratio
+    return low is not None and high is not None and not low <= 1 <= high
+
+
+def share(name: str, hits: int, n: int, goal: str = "", met: bool | None = None) -> Figure:
+    """A share in per cent with its exact interval at 95 %."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, n).proportion_ci(0.95, "exact")
+    return Figure(name, 100 * hits / n, "%", 100 * found.low, 100 * found.high, n, METHOD, goal, met, f"{hits} of {n}")
+
+
+def scripts(place: Path, size: int) -> tuple[Path, Path]:
+    """A select of one row, and the same with a digest of ``size`` bytes made of what it read."""
+    texts = {"plain": "abalance", "dear": f"abalance, md5(repeat(chr(65 + :aid % 26), {size}))"}
+    files = []
+    for name, columns in texts.items():
+        files.append(place / f"{name}.sql")
+        files[-1].write_text(f"\\set aid random(1, 100000 * :scale)\nSELECT {columns} FROM pgbench_accounts WHERE aid = :aid;\n")
+        files[-1].chmod(0o644)
+    return files[0], files[1]
+
+
+def calibrated(place: Path, seed: int, pairs: int, seconds: float = 2.0) -> dict[str, Any]:
+    """How much more CPU a transaction costs with the digest, measured without ``compare``; the digest made so that it is about 5 %."""
+    node = deployed.CountedNode()
+    with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
+        size = BYTES
+        for few in (max(3, pairs // 6), pairs):
+            rows = _by_turns(up, node, scripts(place, size), few, seconds, random.Random(f"{seed} {size}"))
+            estimate = paired.ratio([dear for _, dear in rows], [plain for plain, _ in rows])
+            if few == pairs:
+                break
+            cost = estimate.value - 1
+            size = round(min(max(size * COST / cost, BYTES / 4), BYTES * 4)) if cost > COST / 10 else BYTES
+    ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {"series": "calibration", "bytes": size, **ends, "pairs": pairs, "raw": [list(row) for row in rows]}
+
+
+def _by_turns(
+    up: deployed.Deployed, node: Any, files: tuple[Path, Path], pairs: int, seconds: float, rng: random.Random
+) -> list[tuple[float, float]]:
+    """CPU seconds of the container per transaction with the plain and with the dear script, pair by pair."""
+    (target,) = up.targets()
+    reach, rows = up.fleet.reach(target), []
+    for _ in range(pairs):
+        cost: dict[Path, float] = {}
+        for file in rng.sample(files, 2):
+            argv = [f"{reach.bin}/pgbench", "-n", "-M", "prepared", "-c", "2", "-j", "1", "-T", f"{seconds:.0f}", "-s", str(reach.scale)]
+            argv += ["-f", str(file), "-h", reach.host, "-p", str(reach.port), "-U", reach.user, reach.database]
+            command = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
+            before = deployed.containers_cpu(node, up.fleet.view())
+            done = subprocess.run(wrap(command), env=environment({}), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+            time.sleep(0.2)  # its backends end after it
+            after = deployed.containers_cpu(node, up.fleet.view())
+            if before is None or after is None:
+                sys.exit("the container's CPU is not counted here; this needs the cgroup runtime")
+            cost[file] = (after - before) / read_report({"stdout": done.stdout}).transactions
+        rows.append((cost[files[0]], cost[files[1]]))
+    return rows
+
+
+if __name__ == "__main__":
+    outcome.run(main)

@@ -1,0 +1,55 @@
+"""``pgherd storage``: what do the devices below a server see, and what do checkpoints do to it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgherd.cli.database_options import database_options, given_options
+
+_OWN = (
+    click.option("--clients", type=int, help="Clients of the database.  [default: 4 per core]"),
+    click.option("--checkpoints", type=int, help="Checkpoints that each trial is to hold.  [default: 3; 2 in a comparison]"),
+    click.option("--checkpoint-every", metavar="TIME", help="From one checkpoint to the next (checkpoint_timeout).  [default: 30s]"),
+    click.option("--compare", metavar="SETTING=V,V", help="Hold values of a setting against each other, the first is the baseline."),
+    click.option("--variant", multiple=True, metavar="NAME:KEY=VALUE,…", help="Compare variants, as in 'pgherd compare'."),
+    click.option("--io-bound", type=float, metavar="K", help="Random blocks over a database of K × the memory (E13)."),
+    click.option("--metric", metavar="NAME", help="The metric that decides a comparison.  [default: throughput]"),
+    click.option("--blocks", type=int, help="Blocks of a comparison at most.  [default: 4]"),
+    click.option("--precision", metavar="SHARE", help="Go on until the interval is at most ± this, such as 2%."),
+    click.option("--equivalence", metavar="SHARE", help="Differences up to this are not worth having.  [default: 5%]"),
+)
+
+
+@click.command("storage", short_help="What do the devices below a server see, and what do checkpoints do to it?")
+@database_options(
+    _OWN,
+    without=frozenset({"server", "allow_write"}),
+    workload="tpcb-like; random-block with --io-bound",
+    vcpus="all cores",
+    memory="twice the database; 512MB with --io-bound",
+    repeats="Trials of one server.  [default: 3]",
+    seconds="95s; 65s in a comparison; 20s with --io-bound",
+    ramp="5s",
+    place="outside",
+    budget="as long as that takes",
+    state="fresh",
+)
+def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+    """Watch one server's devices through several checkpoints: sizes, bursts, response times, stalls of WAL writing, latency
+    inside and outside of checkpoints (experiment E11). With --compare or --variant: what a setting of the checkpoints or
+    the WAL changes. With --io-bound: random blocks beyond the memory (E13).
+
+    \b
+    pgherd storage --wal-dir /mnt/wal         WAL on a device of its own; about six minutes
+    pgherd storage --wal-on loop:4GB          the same on a loop device that is made for it (it distorts)
+    pgherd storage --trace                    sizes, patterns and latencies of single requests
+    pgherd storage --compare checkpoint_completion_target=0.5,0.9
+    pgherd storage --io-bound 4 --memory 1GB
+    """
+    from pgherd.cli.launch import launch
+
+    options = given_options(given)
+    return launch("storage", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)

@@ -1,0 +1,115 @@
+"""What the block devices below a trial's servers saw, and the servers' checkpoints: stored with each phase's result."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from pgherd.model.base import Model
+
+Direction = Literal["read", "write", "flush", "discard"]
+DeviceRole = Literal["data", "wal", "tablespace"]
+
+
+class BlockRequest(NamedTuple):
+    """One request as a block device got it. ``issued`` and ``completed`` are seconds of one clock (None: not seen to
+    complete); ``offset`` and ``size`` are bytes; ``device`` is ``major:minor``."""
+
+    device: str
+    direction: Direction
+    offset: int
+    size: int
+    issued: float
+    completed: float | None
+
+
+class DeviceSeries(Model):
+    """A device by interval between two samples, in order of time; all lists have one length.
+
+    ``at`` is the interval's end in seconds from the window's start, ``seconds`` its length. Requests and bytes are per
+    second; ``writes`` without flushes; ``queue`` is the mean number of requests in flight; ``…_await`` the mean time from
+    issue to completion in ms, None in an interval without such requests.
+    """
+
+    at: list[float] = Field(default_factory=list)
+    seconds: list[float] = Field(default_factory=list)
+    reads: list[float] = Field(default_factory=list)
+    writes: list[float] = Field(default_factory=list)
+    flushes: list[float] = Field(default_factory=list)
+    read_bytes: list[float] = Field(default_factory=list)
+    write_bytes: list[float] = Field(default_factory=list)
+    queue: list[float] = Field(default_factory=list)
+    busy: list[float] = Field(default_factory=list, description="share of the time in which at least one request was in flight")
+    read_await: list[float | None] = Field(default_factory=list)
+    write_await: list[float | None] = Field(default_factory=list)
+    flush_await: list[float | None] = Field(default_factory=list)
+
+
+class Pattern(Model):
+    """What a trace says of one direction on one device.
+
+    ``window_share`` and ``adjacent_share`` are the shares of sequential requests by the two rules of
+    pgherd.analysis.io_pattern, None with fewer than two requests. ``sizes`` counts requests by their size in bytes (the
+    rest, where there are very many sizes, under the size 0). ``latency`` and ``gaps`` are histograms (bucket → count, see
+    pgherd.analysis.histogram) of microseconds.
+    """
+
+    requests: int
+    bytes: int
+    window_share: float | None = None
+    adjacent_share: float | None = None
+    sizes: dict[int, int] = Field(default_factory=dict)
+    latency: dict[int, int] = Field(default_factory=dict)
+    gaps: dict[int, int] = Field(default_factory=dict)
+
+
+class DeviceView(Model):
+    """One device during one phase. ``roles`` maps a role to the servers (``container/server``) whose files lie there;
+    ``below`` are devices that this one passes its requests on to. ``trace`` is None where nothing was traced."""
+
+    number: str = Field(description="major:minor")
+    name: str
+    roles: dict[DeviceRole, list[str]] = Field(default_factory=dict)
+    below: list[str] = Field(default_factory=list)
+    series: DeviceSeries = DeviceSeries()
+    trace: dict[Direction | Literal["all"], Pattern] | None = None
+
+
+class Checkpoint(Model):
+    """One checkpoint, from the server's log. ``start`` and ``end`` are seconds from the window's start (negative: before
+    it; ``end`` None: not over when the window was); ``cause`` is the server's own word (time, wal, immediate …)."""
+
+    server: str
+    start: float
+    end: float | None = None
+    cause: str = ""
+    buffers: int | None = None
+    write_seconds: float | None = None
+    sync_seconds: float | None = None
+    distance_bytes: int | None = None
+
+
+class TraceCost(Model):
+    """What tracing itself took and missed over the whole trial: CPU in cores of the tracing program, events written, events
+    that the kernel lost, requests whose completion was not seen."""
+
+    cpu: float | None
+    events: int
+    lost: int
+    incomplete: int = 0
+
+
+class IoView(Model):
+    """All of one phase. ``missing`` says in sentences what could not be seen, and why."""
+
+    devices: list[DeviceView] = Field(default_factory=list)
+    checkpoints: list[Checkpoint] = Field(default_factory=list)
+    trace: TraceCost | None = None
+    latency: dict[Literal["inside", "outside"], dict[int, int]] = Field(
+        default_factory=dict, description="logged transactions inside and outside of checkpoints: histograms of microseconds"
+    )
+    latency_by_second: list[float | None] = Field(
+        default_factory=list, description="mean latency of the logged transactions that ended in each second of the window, ms"
+    )
+    missing: list[str] = Field(default_factory=list)

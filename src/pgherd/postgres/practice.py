@@ -1,0 +1,84 @@
+"""What a server shows of its practice: asked by DSN in read-only sessions. Nothing is changed."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pgherd.host.practice import disks_below
+from pgherd.model.practice import ServerPractice
+from pgherd.node.protocol import Node
+from pgherd.postgres.external import External
+
+ASKED = (
+    *("checkpoint_completion_target", "max_wal_size", "wal_compression", "data_checksums", "huge_pages", "shared_buffers", "fsync"),
+    *("full_page_writes", "autovacuum", "synchronous_commit", "data_directory", "wal_segment_size"),
+    *("shared_memory_size_in_huge_pages", "huge_pages_status"),
+)
+_UNITS = {"8kB": 8192, "MB": 2**20, "kB": 1024, "B": 1}
+_SETTINGS = "SELECT name, current_setting(name), setting, unit FROM pg_settings WHERE name = ANY (%s)"
+_DATABASES = """SELECT datname, pg_database_size(oid) FROM pg_database
+WHERE NOT datistemplate AND datname <> 'postgres' AND has_database_privilege(oid, 'CONNECT')"""
+_CHECKPOINTS = {
+    False: "SELECT checkpoints_timed, checkpoints_req FROM pg_stat_bgwriter",
+    True: "SELECT num_timed, num_requested FROM pg_stat_checkpointer",
+}
+_WAL = "SELECT wal_records, wal_fpi FROM pg_stat_wal"
+# A Unix socket, or an address of this very machine: client and server have the same.
+_LOCAL = "SELECT inet_server_addr() IS NULL OR inet_server_addr() = inet_client_addr() OR inet_server_addr() << inet '127.0.0.0/8'"
+
+Query = Callable[..., list[tuple[Any, ...]]]
+
+
+def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
+    """Ask the server at a DSN (as ``dsn.take`` gives it). What its user may not see stays empty.
+
+    ``passfile`` is a path at which a password file is made if one is needed.
+
+    Raises:
+        UsageError: no connection.
+        psycopg.Error: the connection was lost.
+    """
+    server = External(node, dsn, name="advise", passfile=passfile)
+    try:
+        rows = server.sql(_SETTINGS, (list(ASKED),))
+        settings = {name: text for name, text, _, _ in rows}
+        sizes = {name: int(value) * _UNITS[unit] for name, _, value, unit in rows if unit in _UNITS and value.lstrip("-").isdigit()}
+        version = str(server.sql("SHOW server_version")[0][0]).split()[0]
+        local = bool(server.sql(_LOCAL)[0][0])
+        data = settings.pop("data_directory", "")
+        timed, requested = _try(server.sql, _CHECKPOINTS[server.major >= 17])
+        records, images = _try(server.sql, _WAL)
+        pages = settings.get("shared_memory_size_in_huge_pages", "")
+        return ServerPractice(
+            dsn=dsn,
+            version=version,
+            major=server.major,
+            settings=settings,
+            bytes_=sizes,
+            local=local,
+            data=disks_below(node, data) if local and data else (),
+            wal=disks_below(node, posixpath.join(data, "pg_wal")) if local and data else (),
+            system=disks_below(node, "/") if local else (),
+            databases={str(name): int(size) for name, size in server.sql(_DATABASES)},
+            timed=timed,
+            requested=requested,
+            wal_records=records,
+            full_pages=images,
+            huge_pages_status=settings.get("huge_pages_status"),
+            huge_pages_needed=int(pages) if pages.isdigit() else None,
+        )
+    finally:
+        server.disconnect()
+
+
+def _try(query: Query, statement: str) -> Sequence[int | None]:
+    """Two counts, or two times None where this user or this version does not show them."""
+    import psycopg
+
+    with contextlib.suppress(psycopg.Error):
+        first, second = query(statement)[0]
+        return int(first), int(second)
+    return None, None

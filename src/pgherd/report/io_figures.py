@@ -1,0 +1,231 @@
+"""The figures of the I/O view, for every study of databases whose devices were seen: what each device did by second, with
+the checkpoints; and, where requests were traced, their sizes and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from pgherd.analysis import histogram
+from pgherd.model.io_view import DeviceView
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.wording import clean
+from pgherd.studies.io_view import MB, point_name, role_words, series_numbers
+
+POINTS_SHOWN = 2
+"""Points of which a trial is drawn: the first and the last where there are more."""
+_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
+_HEIGHT = 110
+_KB = 1024
+
+
+@register("io")
+def io(inputs: Inputs) -> Figure:
+    """Transactions and bytes by second of one trial of a point, with its checkpoints as bands."""
+    shown = _shown(inputs)
+    if not shown:
+        raise NotDrawn("")
+    names = _names([view for _, phase in shown for view in _devices(phase)])
+    panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
+    for result, phase in shown:
+        panels += _panels(result, phase, names)
+    sentence = _sentence(shown)
+    which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, a clean one where there is one."
+    subtitle = (
+        "Bytes are those of /proc/diskstats between two samples, about a second apart; flushes are not among the writes. Each device "
+        f"has a scale of its own. Grey bands are checkpoints. {which}"
+    )
+    chart = alt.vconcat(*panels, spacing=12).properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
+
+
+def _shown(inputs: Inputs) -> list[tuple[TrialResult, PhaseResult]]:
+    """A trial of each point that is drawn, with its first phase that has a view of a device with a role."""
+    points: dict[str, tuple[TrialResult, PhaseResult]] = {}
+    for result in sorted(inputs.results, key=lambda one: (one.tainted, one.started)):
+        phase = next((p for p in result.phases if p.io is not None and any(view.series.at for view in _devices(p))), None)
+        if phase is not None and result.error is None and not point_name(result).endswith(" again"):
+            points.setdefault(point_name(result), (result, phase))
+    found = sorted(points.values(), key=lambda one: [str(value).zfill(9) for value in one[0].trial.point.values()])
+    return found if len(found) <= POINTS_SHOWN else [found[0], found[-1]]
+
+
+def _devices(phase: PhaseResult) -> list[DeviceView]:
+    """Those that hold something; where none does, all."""
+    every = phase.io.devices if phase.io is not None else []
+    return [view for view in every if view.roles] or every
+
+
+def _names(views: Sequence[DeviceView]) -> dict[str, str]:
+    """Number of a device → its name with its roles."""
+    by_number = {view.number: view for view in views}
+    return {number: f"{clean(view.name)}: {role_words(view, by_number)}" for number, view in by_number.items()}
+
+
+def _panels(result: TrialResult, phase: PhaseResult, names: dict[str, str]) -> list[alt.Chart | alt.LayerChart | alt.FacetChart]:
+    """Transactions above, bytes of each device below."""
+    width = charts.plot_width([max(names.values(), key=len)])
+    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    bands = [
+        {"x": max(0.0, one.start), "x2": min(phase.seconds, phase.seconds if one.end is None else one.end)}
+        for one in (phase.io.checkpoints if phase.io is not None else [])
+    ]
+    made: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
+    rows = [{"x": i + 0.5, "y": sum(t.per_second[i] for t in phase.targets)} for i in range(_length(phase))]
+    head = alt.TitleParams(clean(f"{point_name(result)}, trial {result.id}"), fontSize=12, fontWeight="normal", anchor="start", offset=4)
+    if rows:
+        y = alt.Y("y:Q", title="tps", scale=alt.Scale(domainMin=0))
+        line = alt.Chart(data(rows)).mark_line(color=charts.INK, strokeWidth=1.5).encode(x=x, y=y)
+        made.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
+    most = max((max(view.series.write_bytes + view.series.read_bytes, default=0.0) for view in _devices(phase)), default=0.0)
+    for place, view in enumerate(_devices(phase)):
+        colour = _COLOURS[place % len(_COLOURS)]
+        marks: list[charts.Line] = []
+        labels: list[tuple[float, float, str, str]] = []
+        top = 0.0
+        for kind, values, dash in (("written", view.series.write_bytes, DASHES[0]), ("read", view.series.read_bytes, DASHES[1])):
+            points = [(at - length / 2, value / MB) for at, length, value in zip(view.series.at, view.series.seconds, values, strict=True)]
+            highest = max((value for _, value in points), default=0.0)
+            if not points or (kind == "read" and highest * MB * 20 < max(view.series.write_bytes)):
+                continue
+            marks.append((points, colour, 1.8, dash))
+            top = max(top, highest)
+            labels.append((phase.seconds, points[-1][1], f"{names[view.number]}{', read' if kind == 'read' else ''}", colour))
+        if not marks:
+            continue
+        top = charts.nice_ceiling(top)
+        y = alt.Y("y:Q", title="MB/s", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=4))
+        lines = [*charts.lines(marks, x, y), *charts.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
+        height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
+        made.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if made else {"title": head})))
+    return made
+
+
+def _bands(bands: Sequence[dict[str, float]], x: alt.X) -> list[alt.Chart]:
+    if not bands:
+        return []
+    return [alt.Chart(data(bands)).mark_rect(color=FAINT, opacity=0.7).encode(x=x, x2=alt.X2("x2:Q"))]
+
+
+def _length(phase: PhaseResult) -> int:
+    return min((len(target.per_second) for target in phase.targets), default=0)
+
+
+def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
+    """What the last of the trials shows."""
+    _, phase = shown[-1]
+    parts = []
+    for view in _devices(phase):
+        found = series_numbers(view.series)
+        rate, peak = found.get("write_rate"), found.get("peak_to_mean")
+        if rate is not None:
+            text = f"{clean(view.name)} ({role_words(view, {})}) takes {charts_number(rate)} MB/s of writes"
+            parts.append(text + (f", {peak:.1f} × that at its peak" if peak is not None else ""))
+    return "; ".join(parts) or "What the devices did by second"
+
+
+def charts_number(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+@register("io_sizes")
+def io_sizes(inputs: Inputs) -> Figure:
+    """The share of each request size, by device and direction, of all traced trials of the last point."""
+    traced = _traced(inputs)
+    rows: list[dict[str, object]] = []
+    for (name, kind), views in traced.items():
+        counts: dict[int, int] = {}
+        for view in views:
+            for size, count in (view.trace or {})[kind].sizes.items():  # type: ignore[index]
+                counts[size] = counts.get(size, 0) + count
+        total = sum(counts.values())
+        for size, count in sorted(counts.items()):
+            if count / total >= 0.005 and size:
+                rows.append({"size": f"{size / _KB:g}", "order": size, "share": 100 * count / total, "panel": f"{name}, {kind}s"})
+    if not rows:
+        raise NotDrawn("")
+    order = [f"{size / _KB:g}" for size in sorted({int(str(row["order"])) for row in rows})]
+    most = max(rows, key=lambda row: float(str(row["share"])))
+    sentence = f"{most['panel']}: {float(str(most['share'])):.0f} % of the requests are of {most['size']} kB"
+    x = alt.X("size:O", scale=alt.Scale(domain=order), title="size of a request, kB", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("share:Q", title="% of requests", scale=alt.Scale(domain=[0, 100]))
+    panels = [
+        alt.Chart(data([row for row in rows if row["panel"] == panel]))
+        .mark_bar(color=_COLOURS[place % len(_COLOURS)])
+        .encode(x=x, y=y)
+        .properties(
+            width=charts.plot_width(), height=90, title=alt.TitleParams(clean(panel), fontSize=12, fontWeight="normal", anchor="start")
+        )
+        for place, panel in enumerate(dict.fromkeys(str(row["panel"]) for row in rows))
+    ]
+    subtitle = (
+        "Requests as the device got them, after merging, by block tracepoints. Sizes of less than 0.5 % of the requests are left out."
+    )
+    return Figure(
+        sentence,
+        alt.vconcat(*panels, spacing=10).properties(title=charts.title(sentence, subtitle)),
+        (TRIALS, "trials/*/block-trace.txt.gz"),
+    )
+
+
+@register("io_latency")
+def io_latency(inputs: Inputs) -> Figure:
+    """How long requests took: the share that was done within a time, by device and direction."""
+    traced = _traced(inputs, ("read", "write", "flush"))
+    rows: list[dict[str, object]] = []
+    said = []
+    for place, ((name, kind), views) in enumerate(traced.items()):
+        counts = histogram.merged((view.trace or {})[kind].latency for view in views)  # type: ignore[index]
+        total, seen = sum(counts.values()), 0
+        if total < 100:
+            continue
+        label = f"{name}, {kind}s" if kind != "flush" else f"{name}, flushes"
+        for index, count in sorted(counts.items()):
+            seen += count
+            rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": label, "place": place})
+        fast = histogram.share_below(counts, 1000.0)
+        said.append(f"{label}: {100 * (fast or 0.0):.1f} %")
+    if not rows:
+        raise NotDrawn("")
+    sentence = f"Requests done in under 1 ms: {'; '.join(said[:3])}"
+    names = list(dict.fromkeys(str(row["line"]) for row in rows))
+    x = alt.X("x:Q", title="time from issue to completion, ms", scale=alt.Scale(type="log"))
+    y = alt.Y("y:Q", title="% of requests done", scale=alt.Scale(domain=[0, 100]))
+    colour = alt.Color(
+        "line:N",
+        scale=alt.Scale(domain=names, range=[charts.SERIES[i % len(charts.SERIES)] for i in range(len(names))]),
+        legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=320),
+    )
+    line = alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)
+    rule = alt.Chart(data([{"x": 1.0}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x)
+    subtitle = "Traced requests of the last point's trials; buckets of 3 % of their value. The dashed line is 1 ms."
+    chart = alt.layer(rule, line, width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (TRIALS, "trials/*/block-trace.txt.gz"))
+
+
+def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
+    """(device with roles, direction) → its views in all finished trials of the last point, where it was traced."""
+    shown = _shown(inputs)
+    if not shown:
+        return {}
+    last = point_name(shown[-1][0])
+    views = [
+        view
+        for result in inputs.results
+        if result.error is None and point_name(result) == last
+        for phase in result.phases
+        for view in _devices(phase)
+        if view.trace
+    ]
+    names = _names(views)
+    found: dict[tuple[str, str], list[DeviceView]] = {}
+    for view in views:
+        for kind in kinds:
+            if view.trace is not None and kind in view.trace:
+                found.setdefault((names[view.number], kind), []).append(view)
+    return found

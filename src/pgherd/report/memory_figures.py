@@ -1,0 +1,259 @@
+"""Figures of a host's memory over time (E6): what each container has, what is swapped and compressed, who waits for memory.
+
+For any study whose run makes swap of its own or has trials with less memory than its budget; of other runs nothing is missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import altair as alt
+
+from pgherd.metrics.accounting import LOCKED
+from pgherd.model.result import TrialResult
+from pgherd.model.units import format_bytes
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
+from pgherd.report.figures import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.memory_series import (
+    CACHE,
+    COMPRESSED,
+    IN_SWAP,
+    KINDS,
+    PRIVATE,
+    REST,
+    SHARED,
+    SWAPPED_IN,
+    SWAPPED_OUT,
+    TAKEN,
+    MemorySeries,
+    Series,
+    read,
+    thinned,
+)
+from pgherd.report.wording import clean, point_text, share
+
+TRIALS_SHOWN = 4
+KINDS_SHOWN = 3
+"""Up to so many containers are shown with what their memory consists of; more of them each as one band."""
+POINTS = 240
+"""Most instants of a series: longer ones are averaged."""
+Panel = alt.LayerChart | alt.FacetChart
+_MB = 2**20
+_GREY = "#8c959f"
+_OPACITY = {SHARED: 0.9, CACHE: 0.6, PRIVATE: 0.4, REST: 0.2}
+
+
+@register("memory")
+def memory(inputs: Inputs) -> Figure:
+    """Each container's memory stacked over time with the phases' borders, and below it what is swapped out."""
+    trials = _chosen(inputs)
+    panels = [panel for result, series in trials for panel in _memory_panels(result, series)]
+    at_most = max((max((v for _, v in one), default=0.0) for _, series in trials for one in series.swapped.values()), default=0.0)
+    budgets = sorted({result.trial.deployment.hosts[0].memory or series.budget for result, series in trials})
+    sentence = f"Containers share {' or '.join(format_bytes(one) for one in budgets)}; one has up to {format_bytes(at_most)} swapped out"
+    subtitle = (
+        "Stacked: what is charged to each container, dark to pale: shared memory (shared buffers), page cache, private memory, the "
+        "kernel's and the rest; white is unallocated. Dashed lines: a phase begins. "
+        "Below: swapped out of each container. What a database balloon gives up is missing from its container's shared memory, and is "
+        "never to be added to it."
+    )
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (SAMPLES,), _accounted(trials))
+
+
+@register("swapping")
+def swapping(inputs: Inputs) -> Figure:
+    """What the host's swap holds, before and after compression, and how fast pages go there and come back."""
+    trials = [(result, series) for result, series in _chosen(inputs) if any(series.host.get(name) for name in (IN_SWAP, COMPRESSED))]
+    if not trials:
+        raise NotDrawn("the run had no swap of its own to look at")
+    panels = []
+    moves = {SWAPPED_IN: BLUE, SWAPPED_OUT: VERMILLION}
+    for result, series in trials:
+        sizes = {name: series.host[name] for name in (COMPRESSED, TAKEN, IN_SWAP) if series.host.get(name)}
+        if series.host.get(COMPRESSED):
+            sizes.pop(IN_SWAP, None)
+        colours = {COMPRESSED: PURPLE, TAKEN: ORANGE, IN_SWAP: PURPLE}
+        panels.append(_lines(f"{_name(result)}: held", sizes, series, "MB", _MB, colours, last=False))
+        moved = {name: series.host.get(name, []) for name in (SWAPPED_IN, SWAPPED_OUT)}
+        panels.append(_lines(f"{_name(result)}: moved", moved, series, "MB/s", _MB, moves, last=True))
+    ratios = [one for _, series in trials if (one := series.ratio) is not None]
+    held = [series.host.get(COMPRESSED) or series.host.get(IN_SWAP, []) for _, series in trials]
+    largest = max((value for one in held for _, value in one), default=0.0)
+    sentence = f"The run's swap holds up to {format_bytes(largest)}"
+    sentence += f", compressed {max(ratios):.1f} times where it held most" if ratios else ""
+    subtitle = (
+        "Swap serves the whole host: other programs' pages may be among it. The memory that compressed pages take is the host's own, and "
+        "no part of the containers' budget."
+    )
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (SAMPLES,))
+
+
+@register("memory_pressure")
+def memory_pressure(inputs: Inputs) -> Figure:
+    """For how much of the time somebody in each container waited for memory or for I/O, and how much came back after eviction."""
+    trials = _chosen(inputs)
+    panels: list[Panel] = []
+    worst = (0.0, "", "")
+    for result, series in trials:
+        colours, name = _colours(series), _name(result)
+        stalls = {f"{name}: waiting for {words}": series.stalled.get(what, {}) for what, words in _WAITED.items()}
+        shown = {words: (one, "% of time", 0.01) for words, one in stalls.items() if one}
+        if any(v for one in series.refaults.values() for _, v in one):
+            shown[f"{name}: came back after eviction"] = (series.refaults, "MB/s", float(_MB))
+        for number, (words, (lines, unit, divisor)) in enumerate(shown.items(), 1):
+            panels.append(_lines(words, lines, series, unit, divisor, colours, last=number == len(shown)))
+        waited = series.stalled.get("memory", {})
+        worst = max([worst, *((max((v for _, v in one), default=0.0), where, name) for where, one in waited.items())])
+    if not panels:
+        raise NotDrawn("the kernel tells no pressure of these containers' groups, and counted no page that came back")
+    sentence = "Nobody waits for memory"
+    if worst[0] > 0:
+        sentence = f"Somebody in {worst[1]} waits for memory up to {share(worst[0])} of a second: {worst[2]}"
+    subtitle = (
+        "Pressure stall information: the share of each second in which at least one task of the container waited. "
+        "Pages that came back are file pages read again and private or shared ones swapped in again."
+    )
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (SAMPLES,))
+
+
+_WAITED = {"memory": "memory", "io": "I/O"}
+
+
+def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
+    """Finished trials of the least memory, clean ones first, one of each point; raises NotDrawn where memory was no matter."""
+    around = inputs.record.surroundings
+    if around is None or inputs.directory is None:
+        raise NotDrawn
+    deployed = [result for result in inputs.results if result.trial.deployment.hosts]
+    budgets = {result.id: result.trial.deployment.hosts[0].memory or around.memory for result in deployed}
+    if (around.swap is None or around.swap.kind == "none") and not any(memory < around.memory for memory in budgets.values()):
+        raise NotDrawn
+    finished = [result for result in inputs.results if result.phases and result.id in budgets]
+    if not finished:
+        raise NotDrawn("no trial was finished")
+    least = min(budgets[result.id] for result in finished)
+    points: dict[str, TrialResult] = {}
+    for result in sorted(finished, key=lambda one: (one.tainted, one.started)):
+        if budgets[result.id] == least:
+            points.setdefault(point_text(result.trial.point), result)
+    alike = [points[name] for name in sorted(points)]
+    alike = [result for result in alike if _beside(result) == _beside(alike[-1])]
+    chosen = alike[-TRIALS_SHOWN:]
+    found = [(result, series) for result in chosen if (series := read(inputs.directory, result)) is not None]
+    if not found:
+        raise NotDrawn("no control group held the containers' memory together, so that nothing tells how they shared it")
+    return found
+
+
+def _beside(result: TrialResult) -> tuple[object, ...]:
+    """A point without its first coordinate: trials that are alike in all else are shown beside each other."""
+    return tuple(result.trial.point.values())[1:]
+
+
+def _memory_panels(result: TrialResult, series: MemorySeries) -> list[Panel]:
+    colours = _colours(series)
+    rows: list[dict[str, object]] = []
+    bands: dict[str, str] = {}
+    instants = thinned(series.unallocated, POINTS)
+    for name, colour in colours.items():
+        for band, one, opacity in _bands(name, series.parts[name], len(colours)):
+            for (at, _), (_, value) in zip(instants, thinned(one, POINTS), strict=False):
+                rows.append({"x": at, "y": value / _MB, "band": band, "order": len(bands)})
+            bands[band] = _mixed(colour, opacity)
+    x = _x(series, labels=False)
+    y = alt.Y("y:Q", title="MB", scale=alt.Scale(domain=[0, series.budget / _MB], nice=False))
+    scale = alt.Scale(domain=list(bands), range=list(bands.values()))
+    legend = alt.Legend(title=None, symbolType="square", symbolStrokeWidth=0, labelLimit=220)
+    area = alt.Chart(data(rows)).mark_area(interpolate="linear", clip=True)
+    layers = [
+        area.encode(
+            x=x,
+            y=alt.Y("y:Q", title="MB", stack="zero", scale=alt.Scale(domain=[0, series.budget / _MB], nice=False)),
+            color=alt.Color("band:N", scale=scale, legend=legend),
+            order=alt.Order("order:Q"),
+        ),
+        *_borders(series, x, y, series.budget / _MB, words=True),
+    ]
+    upper = alt.layer(*layers, width=_width(), height=190, title=_panel_title(f"{_name(result)}: {format_bytes(series.budget)} for all"))
+    below = {f"{name}: swapped": one for name, one in series.swapped.items() if name != LOCKED}
+    below |= {f"{name}: in its balloon": one for name, one in series.ballooned.items()}
+    lines = {f"{name}: swapped": colour for name, colour in colours.items()}
+    lines |= {f"{name}: in its balloon": (SKY, GREEN, ORANGE)[i % 3] for i, name in enumerate(series.ballooned)}
+    words = "swapped out, and in the databases' balloons" if series.ballooned else "swapped out"
+    return [upper, _lines(words, below, series, "MB", _MB, lines, last=True)]
+
+
+def _colours(series: MemorySeries) -> dict[str, str]:
+    """A colour for each container, in the order in which they are stacked; the locked one, if any, on top and grey."""
+    names = sorted(series.parts, key=lambda name: (name == LOCKED, name))
+    return {name: _GREY if name == LOCKED else SERIES[i % len(SERIES)] for i, name in enumerate(names)}
+
+
+def _bands(name: str, parts: Mapping[str, Series], containers: int) -> list[tuple[str, Series, float]]:
+    """(name, series, opacity) of what a container's memory is shown as: its kinds, or one band where there are many or it is the dummy."""
+    if name == LOCKED or containers > KINDS_SHOWN + 1:
+        whole = [(t, sum(parts[kind][i][1] for kind in KINDS)) for i, (t, _) in enumerate(parts[SHARED])]
+        return [("withheld (locked)" if name == LOCKED else name, whole, 0.75)]
+    return [(f"{name}: {kind}", parts[kind], _OPACITY[kind]) for kind in KINDS]
+
+
+def _lines(
+    words: str, lines: Mapping[str, Series], series: MemorySeries, unit: str, divisor: float, colours: Mapping[str, str], *, last: bool
+) -> Panel:
+    """A low panel of lines; the ``last`` one of a trial has the words of the time axis."""
+    names = [name for name in sorted(lines) if name != LOCKED]
+    rows = [{"x": t, "y": value / divisor, "line": name} for name in names for t, value in thinned(lines[name], POINTS)]
+    top = charts.nice_ceiling(max((float(str(row["y"])) for row in rows), default=0.0) or 1.0)
+    x = _x(series, labels=last)
+    y = alt.Y("y:Q", title=unit, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
+    scale = alt.Scale(domain=names, range=[colours.get(name, SERIES[i % len(SERIES)]) for i, name in enumerate(names)])
+    legend = alt.Legend(title=None, symbolType="stroke", labelLimit=220)
+    drawn = alt.Chart(data(rows)).mark_line(strokeWidth=1.8, clip=True)
+    layers = [drawn.encode(x=x, y=y, color=alt.Color("line:N", scale=scale, legend=legend)), *_borders(series, x, y, top, words=False)]
+    return alt.layer(*layers, width=_width(), height=70, title=_panel_title(words))
+
+
+def _borders(series: MemorySeries, x: alt.X, y: alt.Y, top: float, *, words: bool) -> list[alt.Chart]:
+    """A dashed line where each phase's window begins, with its name if asked."""
+    rows = [{"x": begin, "y": top, "text": name} for name, begin, _ in series.borders]
+    lines = alt.Chart(data(rows)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
+    named = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"))
+    shown = words and len(rows) <= 12
+    return [lines, *(charts.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if shown else [])]
+
+
+def _x(series: MemorySeries, *, labels: bool) -> alt.X:
+    first = min((t for t, _ in series.unallocated), default=0.0)
+    axis = alt.Axis(title="seconds from the first phase on" if labels else None, labels=labels, ticks=labels, grid=False, format="d")
+    return alt.X("x:Q", scale=alt.Scale(domain=[math.floor(first), series.borders[-1][2]], nice=False), axis=axis)
+
+
+def _panel_title(words: str) -> alt.TitleParams:
+    return alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
+
+
+def _mixed(colour: str, opacity: float) -> str:
+    """A colour mixed with white."""
+    channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 - (255 - channel) * opacity):02x}" for channel in channels)
+
+
+def _name(result: TrialResult) -> str:
+    return clean(point_text(result.trial.point)) + (" (tainted)" if result.tainted else "")
+
+
+def _width() -> int:
+    return charts.plot_width() - 190  # the legend stands beside it
+
+
+def _accounted(trials: Iterable[tuple[TrialResult, MemorySeries]]) -> str:
+    """What the accounting says of these trials, for the caption."""
+    accounts: Sequence[float] = [abs(phase.memory.worst) for result, _ in trials for phase in result.phases if phase.memory is not None]
+    if not accounts:
+        return ""
+    return f"Containers and unallocated add up to the budget within {share(max(accounts), 2)} in every second."

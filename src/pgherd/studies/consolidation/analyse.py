@@ -1,0 +1,194 @@
+"""What a consolidation run says: each scheme's number, who holds up under overcommitment, what it rests on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.analysis import overcommitment
+from pgherd.analysis.intervals import LEAST
+from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.result import TrialResult
+from pgherd.studies.consolidation import published, tables
+from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions
+from pgherd.studies.consolidation.propose import points
+from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
+from pgherd.studies.consolidation.words import answer
+from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.grade import trial_warnings
+
+_OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "normalised")
+
+
+def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Analysis:
+    """Findings and tables of the run. Never raises for missing, tainted or killed trials: it says so."""
+    trials = Trials(options, results)
+    rows = tables.scheme_rows(options, trials)
+    findings = _row_findings(rows) | _gains(options, trials) | _holding(options, trials) | _others(options, trials)
+    held = {
+        "consolidation": rows,
+        "periods": tables.period_rows(options, trials),
+        "memory_kills": tables.kill_rows(trials),
+        "published_e4": tables.published_rows() if options.workload == "orders" else [],
+        "published_e5": tables.readings_rows(options) if options.workload == "orders" and any(options.rates) else [],
+    }
+    return Analysis(
+        answer=answer(options, trials, rows),
+        grade=grade(options, trials),
+        findings=findings,
+        tables={name: found for name, found in held.items() if found},
+        warnings=[*_warnings(options, trials), *trial_warnings(results)],
+        look_at=_look_at(options),
+    )
+
+
+def name_of(quantity: str, *, scheme: int, buffers: int, rate: float) -> str:
+    """``throughput.scheme3.buffers25``, and ``normalised.scheme3.buffers25.rate0.3`` where memory is overcommitted."""
+    return f"{quantity}.scheme{scheme}.buffers{buffers}" + (f".rate{rate:g}" if rate else "")
+
+
+def _row_findings(rows: Sequence[tables.Row]) -> dict[str, Finding]:
+    found: dict[str, Finding] = {}
+    for row in rows:
+        if "rate" not in row:
+            continue
+        scheme, percent, rate = int(_number(row["scheme"])), int(_number(row["buffers"])), _number(row["rate"])
+        for quantity in _OF_ROW:
+            cell = row.get(quantity)
+            if isinstance(cell, Finding) and cell.value is not None:
+                found[name_of(quantity, scheme=scheme, buffers=percent, rate=rate)] = cell
+    return found
+
+
+def _number(cell: object) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0
+
+
+def _throughput(one: Seen) -> float | None:
+    return one.throughput
+
+
+def _gains(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]:
+    """What the largest buffers are worth against the smallest, undercommitted."""
+    found = {}
+    small, large = options.buffers[0], options.buffers[-1]
+    for scheme in options.runnable if small != large else ():
+        ratio = overcommitment.block_ratio(
+            trials.values({"scheme": scheme, "buffers": large, "rate": 0.0}, _throughput),
+            trials.values({"scheme": scheme, "buffers": small, "rate": 0.0}, _throughput),
+        )
+        beside = published.gain(scheme) if (small, large) == (25, 75) and options.workload == "orders" else None
+        words = None if beside is None else f"{beside:.3f} ({published.SOURCE})"
+        experiment = "E4" if words else None
+        name = f"buffers_ratio.scheme{scheme}"
+        if ratio is None:
+            found[name] = missing("ratio", "no block has a number of both", experiment=experiment, published=words)
+        else:
+            found[name] = as_finding(ratio, "ratio", f"{large} % against {small} % buffers", experiment=experiment, published=words)
+    return found
+
+
+def _holding(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]:
+    """How much better separate containers hold up than the first shared one, and the balloon's part, at each rate (E5)."""
+    found = {}
+    shared = next((scheme for scheme in options.runnable if scheme not in APART), None)
+    for percent in options.buffers:
+        for rate in [rate for rate in options.rates if rate > 0]:
+            for scheme in [scheme for scheme in options.runnable if scheme in APART and shared is not None]:
+                at, base = {"scheme": scheme, "buffers": percent, "rate": rate}, {"scheme": shared or 0, "buffers": percent, "rate": rate}
+                alone, alone_base, all_, all_base = (
+                    trials.values(point, _throughput) for point in (at, {**at, "rate": 0.0}, base, {**base, "rate": 0.0})
+                )
+                ratio = overcommitment.ratio_of_ratios(alone, alone_base, all_, all_base)
+                if ratio is not None:
+                    note = f"what scheme {scheme} keeps of its baseline over what scheme {shared} keeps"
+                    found[name_of("held_better", scheme=scheme, buffers=percent, rate=rate)] = as_finding(ratio, "ratio", note)
+            if {3, BALLOON} <= set(options.runnable):
+                ratio = overcommitment.block_ratio(
+                    trials.values({"scheme": BALLOON, "buffers": percent, "rate": rate}, _throughput),
+                    trials.values({"scheme": 3, "buffers": percent, "rate": rate}, _throughput),
+                )
+                if ratio is not None:
+                    name = f"balloon_ratio.buffers{percent}.rate{rate:g}"
+                    found[name] = as_finding(ratio, "ratio", f"scheme {BALLOON} over scheme 3: the database balloon's part")
+    return found
+
+
+def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]:
+    found: dict[str, Finding] = {}
+    skews = [skew for one in trials.every() for skew in one.skews]
+    if skews:
+        found["switch_skew"] = Finding(
+            value=1000 * max(skews),
+            unit="ms",
+            n=len(skews),
+            method="largest distance between the databases' first transactions of a period, over all periods",
+            note="no interval: it is the largest that was seen; ramp-ups are not counted, and it lies in them",
+        )
+    honest, needed = options.honest(), options.needed()
+    if honest is not None and needed is not None:
+        note = f"working sets as given; {options.configured >> 20} MB are configured"
+        found["working_sets"] = Finding(value=needed / 2**20, unit="MB", n=1, method="sum of the busiest period", note=note)
+        found["honest_rate"] = Finding(value=honest, unit="share", n=1, method="1 − working sets ÷ configured memory (E7)", note=note)
+    return found
+
+
+def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
+    """A: everything that was planned has a clean trial in every block, and all its verdicts passed. C: nothing has a clean trial,
+    or only one combination of several. B: between. What the kernel ended for want of memory is a finding, and lowers nothing.
+    """
+    judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
+    clean = [blocks for blocks in judged if any(one is not None and one.clean for one in blocks)]
+    if not clean or (len(judged) > 1 and len(clean) == 1):
+        return "C"
+    used = {one.key for blocks in judged for one in blocks if one is not None}
+    verdicts = [v for result in trials.results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
+    whole = all(one is not None and one.clean for blocks in judged for one in blocks)
+    return "A" if whole and all(verdict.result == "pass" for verdict in verdicts) else "B"
+
+
+def _all_killed(results: Sequence[TrialResult]) -> bool:
+    return bool(results) and all(result.memory_kills for result in results)
+
+
+def _warnings(options: ConsolidationOptions, trials: Trials) -> list[str]:
+    said = []
+    if options.blocks < LEAST:
+        blocks = "One block" if options.blocks == 1 else f"{options.blocks} blocks"
+        said.append(f"{blocks}: no interval, so no difference is claimed; --blocks {LEAST} or more gives intervals")
+    for scheme, why in options.unavailable.items():
+        said.append(f"Scheme {scheme} ({SCHEMES[scheme]}) was not measured: {why}")
+    if options.runtime == "cgroup":
+        said.append(
+            "Under cgroup all containers share one kernel: no guest has a kernel, a page cache or a balloon of its own. This says nothing "
+            "about virtual machines, and is not judged against E5's published curve; E4's table is shown for its shape"
+        )
+    elif options.runtime == "process":
+        said.append(
+            "Without control groups nothing limits the databases' memory: the schemes differ in their servers, buffers and vCPUs only"
+        )
+    if any(shares_cpu(options, scheme) for scheme in options.runnable) and any(scheme in APART for scheme in options.runnable):
+        more = options.databases * options.vcpus
+        said.append(
+            f"Schemes 3 and 4 have {more:g} vCPUs in all, schemes 1 and 2 {options.vcpus:g}, as in E4; E4's correction, which adds their "
+            "quiet databases' throughput once more, stands beside the raw numbers"
+        )
+    honest = options.honest()
+    if any(options.rates) and honest is None:
+        said.append("No working sets were given: up to which rate overcommitment is honest is not known ('pgherd working-set' finds them)")
+    killed = sorted({kill.container for result in trials.results for kill in result.memory_kills})
+    if killed:
+        many = sum(bool(result.memory_kills) for result in trials.results)
+        said.append(
+            f"In {many} trial{'' if many == 1 else 's'} the kernel ended processes for want of memory (container {', '.join(killed)}): "
+            "a finding, see the table of memory kills"
+        )
+    return said
+
+
+def _look_at(options: ConsolidationOptions) -> list[str]:
+    found = []
+    if options.blocks < LEAST:
+        found.append(f"--blocks {LEAST}: intervals, for claims")
+    if not any(options.rates) and options.runtime == "cgroup":
+        found.append("--rates 0,0.2,0.4,0.55: how far memory can be overcommitted in each scheme")
+    return found

@@ -1,0 +1,132 @@
+"""The complete options of a disk run: volumes, tests, and how each test loads a volume."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment, Host, Volume
+from pgherd.model.load import Load
+from pgherd.model.thresholds import Thresholds
+from pgherd.studies.disk.access import DEFAULT, MIX, TESTS, Access
+
+ALL = "all"
+"""In the place of a volume's name: all volumes at once."""
+MOST_JOBS = 16
+"""Without direct I/O an asynchronous engine waits for every I/O; so many jobs at most then keep one in flight each."""
+
+
+class DiskVolume(Model):
+    """A volume under test. ``size`` (bytes) is that of the file on it, ``free`` what its file system had free before. ``direct``:
+    the file system takes direct I/O. ``devices`` are the block devices that it lies on, itself first, by the kernel's name; empty
+    where none is seen."""
+
+    volume: Volume
+    size: int = Field(gt=0)
+    direct: bool = True
+    filesystem: str = ""
+    devices: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The volume's name."""
+        return self.volume.name
+
+    @property
+    def distorts(self) -> bool:
+        """Whether its figures are those of a file on another file system as much as of a device."""
+        return self.volume.kind == "loop"
+
+
+class DiskOptions(Model):
+    """Everything that a disk run depends on.
+
+    ``depth`` and ``sequential_depth`` are the I/Os in flight of each volume; ``rate`` the mix's reads and writes per second of
+    each volume. ``check_depth``: each test with many I/Os in flight is measured once more at twice its depth, which tells whether
+    the depth was the limit. ``together``: all volumes at once too. ``memory`` (bytes) is the host's, ``cores`` the budget.
+    Times are seconds, as in pgherd.studies.databases.DatabaseOptions.
+    """
+
+    volumes: tuple[DiskVolume, ...] = Field(min_length=1)
+    tests: tuple[str, ...] = DEFAULT
+    depth: int = Field(32, ge=1)
+    sequential_depth: int = Field(8, ge=1)
+    jobs: int = Field(1, ge=1)
+    engine: str = "libaio"
+    rate: tuple[float, float] | None = None
+    together: bool = True
+    check_depth: bool = True
+    fio_version: str = ""
+    cores: float = Field(gt=0)
+    memory: int = Field(gt=0)
+    repeats: int = Field(3, ge=1)
+    seconds: float = Field(6.0, gt=0)
+    ramp: float = Field(2.0, ge=0)
+    budget_seconds: float | None = Field(None, gt=0)
+    max_reruns: int = Field(6, ge=0)
+    precision: float = Field(0.01, gt=0)
+    seed: int = 1
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+
+    @field_validator("tests")
+    @classmethod
+    def _known(cls, tests: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in tests if name not in TESTS]
+        if unknown or not tests:
+            raise ValueError(f"there is no test '{unknown[0] if unknown else ''}'; there are {', '.join(TESTS)}")
+        return tuple(name for name in TESTS if name in tests)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DiskOptions:
+        names = [one.name for one in self.volumes]
+        if len(set(names)) < len(names) or ALL in names:
+            raise ValueError(f"volumes have names of their own, and none is '{ALL}'; these are {', '.join(names)}")
+        if MIX in self.tests and self.rate is None:
+            raise ValueError("the mix is of two rates, reads and writes per second; there are none")
+        return self
+
+    def places(self) -> tuple[str, ...]:
+        """The volumes' names, and ALL where all are measured at once too."""
+        names = tuple(one.name for one in self.volumes)
+        return (*names, ALL) if self.together and len(names) > 1 else names
+
+    def at(self, place: str) -> tuple[DiskVolume, ...]:
+        """The volumes that a place's load goes to."""
+        return self.volumes if place == ALL else tuple(one for one in self.volumes if one.name == place)
+
+    def deployment(self) -> Deployment:
+        """No server: the host and its volumes."""
+        return Deployment(hosts=(Host(name="local", cores=self.cores),), volumes=tuple(one.volume for one in self.volumes))
+
+    def depth_of(self, test: Access) -> int:
+        """I/Os that a test keeps in flight on a volume."""
+        if not test.deep:
+            return 1
+        return self.depth if test.random else self.sequential_depth
+
+    def load(self, test: Access, one: DiskVolume, depth: int | None = None) -> Load:
+        """fio's load of one volume, with ``depth`` I/Os in flight if that is to be another than the test's own."""
+        depth = depth or self.depth_of(test)
+        clients, jobs, engine = depth, self.jobs if test.deep else 1, self.engine
+        if not test.deep:
+            engine = "psync"  # as PostgreSQL reads and writes a block: pread and pwrite
+        elif not one.direct:
+            clients, jobs, engine = 1, min(depth, MOST_JOBS), "psync"
+        elif jobs > 1:
+            jobs = min(jobs, depth)
+            clients = max(1, depth // jobs)
+        options = {
+            "rw": test.rw,
+            "bs": str(test.bytes),
+            "size": str(one.size),
+            "direct": str(int(one.direct)),
+            "engine": engine,
+            "ramp": f"{self.ramp:g}",
+            "seed": str(self.seed),
+        }
+        rate = None
+        if test.name == MIX and self.rate is not None:
+            reads, writes = self.rate
+            clients, jobs, rate = depth, 1, reads + writes
+            options |= {"read_rate": f"{reads:g}", "write_rate": f"{writes:g}"}
+        return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)

@@ -1,0 +1,64 @@
+"""The complete options of a network run, and the trial of one number of streams."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment, Host
+from pgherd.model.link import Link
+from pgherd.model.load import Load
+from pgherd.model.thresholds import Thresholds
+
+STREAMS = (1, 2, 4, 8, 16)
+MOST_STREAMS = 128
+IDLE_RATE = 1_000_000
+"""Bits/s of the trial that shows the round trip time of an idle link: few enough not to fill anything."""
+IDLE = 0
+"""Stands for the number of streams of that trial."""
+
+
+def _ascending(streams: tuple[int, ...]) -> tuple[int, ...]:
+    if not streams or min(streams) < 1 or max(streams) > MOST_STREAMS:
+        raise ValueError(f"give numbers of streams from 1 to {MOST_STREAMS}, which is the most that iperf3 takes")
+    return tuple(sorted({1, *streams}))
+
+
+Streams = Annotated[tuple[int, ...], AfterValidator(_ascending)]
+"""Numbers of parallel streams, ascending; one is always among them, since a replica has one."""
+
+
+class NetworkOptions(Model):
+    """Everything that a network run depends on. ``rate`` and ``delay`` of a link are those of namespaces; ``reverse``: the far ends send.
+    Times are seconds, as in pgherd.studies.databases.DatabaseOptions."""
+
+    links: tuple[Link, ...] = Field(min_length=1)
+    streams: Streams = STREAMS
+    reverse: bool = False
+    window: int | None = Field(None, gt=0, description="bytes of the socket buffers; None: the kernel tunes them")
+    congestion: str | None = None
+    iperf3_version: str = ""
+    cores: float = Field(gt=0)
+    repeats: int = Field(3, ge=1)
+    seconds: float = Field(6.0, gt=0)
+    ramp: float = Field(2.0, ge=0)
+    budget_seconds: float | None = Field(None, gt=0)
+    max_reruns: int = Field(6, ge=0)
+    precision: float = Field(0.01, gt=0)
+    seed: int = 1
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+
+    def deployment(self) -> Deployment:
+        """No server: the host and its links."""
+        return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
+
+    def load(self, streams: int) -> Load:
+        """iperf3's load with so many streams; IDLE: one stream at a trickle."""
+        options = {"reverse": "1"} if self.reverse else {}
+        options |= {"window": str(self.window)} if self.window is not None else {}
+        options |= {"congestion": self.congestion} if self.congestion is not None else {}
+        if streams == IDLE:
+            options |= {"rate": str(IDLE_RATE)}
+        return Load(driver="iperf3", clients=max(1, streams), options=options)

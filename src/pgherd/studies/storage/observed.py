@@ -1,0 +1,124 @@
+"""What one trial says of the storage: stalls, latency inside and outside of checkpoints, PostgreSQL's view and the devices'. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pgherd.analysis import histogram, io_pattern, stalls
+from pgherd.analysis.stalls import Stall
+from pgherd.model.io_view import Checkpoint, DeviceView, IoView
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies.io_view import MB, series_numbers
+from pgherd.studies.schedule import throughput
+
+BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One trial. Rates are MB/s (2^20 bytes), latencies ms; None: not seen, or too little of it.
+
+    ``apart`` says whether data and WAL lie on devices of their own. ``stalls`` is None where nothing can be said of them.
+    ``burst_ratio`` is the mean rate of the data's bursts over the WAL's mean rate. ``fast_share`` is the share of the data
+    device's requests under 1 ms, by the trace. ``window`` is the length in seconds.
+    """
+
+    trial: str
+    throughput: float
+    window: float
+    apart: bool
+    data: DeviceView | None
+    wal: DeviceView | None
+    checkpoints: tuple[Checkpoint, ...]
+    stalls: tuple[Stall, ...] | None
+    inside: dict[int, int]
+    outside: dict[int, int]
+    burst_ratio: float | None
+    wal_generated: float | None
+    wal_written: float | None
+    relations_written: float | None
+    checkpoint_written: float | None
+    data_written: float | None
+    iops: float | None
+    fast_share: float | None
+
+    @property
+    def stalled(self) -> float | None:
+        """Seconds stalled in a window."""
+        return None if self.stalls is None else math.fsum(one.seconds for one in self.stalls)
+
+
+def observe(result: TrialResult) -> Observed | None:
+    """The numbers of a trial; None where it failed or has no I/O view. The first phase counts: such a trial has one."""
+    if result.error is not None or not result.phases or result.phases[0].io is None:
+        return None
+    phase, io = result.phases[0], result.phases[0].io
+    data = next((view for view in io.devices if "data" in view.roles), None)
+    wal = next((view for view in io.devices if "wal" in view.roles), None)
+    apart = data is not None and wal is not None and data.number != wal.number
+    data_numbers = series_numbers(data.series) if data is not None else {}
+    wal_numbers = series_numbers(wal.series) if wal is not None else {}
+    reads, writes = data_numbers.get("reads"), data_numbers.get("writes")
+    return Observed(
+        trial=result.id,
+        throughput=throughput(result),
+        window=phase.seconds,
+        apart=apart,
+        data=data,
+        wal=wal,
+        checkpoints=tuple(io.checkpoints),
+        stalls=_stalls(phase, io, wal, apart),
+        inside=io.latency.get("inside", {}),
+        outside=io.latency.get("outside", {}),
+        burst_ratio=_burst_ratio(data, wal_numbers.get("write_rate")) if apart else None,
+        wal_generated=_servers(phase, "wal.bytes"),
+        wal_written=wal_numbers.get("write_rate") if apart else None,
+        relations_written=_servers(phase, "io.write_bytes"),
+        checkpoint_written=_servers(phase, "ckpt.buffers", BLOCK),
+        data_written=data_numbers.get("write_rate") if apart else None,
+        iops=None if reads is None or writes is None else reads + writes,
+        fast_share=_fast(data),
+    )
+
+
+def _stalls(phase: PhaseResult, io: IoView, wal: DeviceView | None, apart: bool) -> tuple[Stall, ...] | None:
+    if wal is None:
+        return None
+    series = wal.series
+    lengths = [len(target.per_second) for target in phase.targets]
+    if not lengths:
+        return None
+    per_second = [math.fsum(target.per_second[i] for target in phase.targets) for i in range(min(lengths))]
+    transactions = stalls.aligned(series.at, series.seconds, per_second)
+    # Where data lie there too, the bytes are mostly theirs; then a commit shows as the flush that it waits for.
+    writing = series.write_bytes if apart or not any(series.flushes) else series.flushes
+    found = stalls.stalls(series.at, series.seconds, writing, transactions, io.checkpoints)
+    return None if found is None else tuple(found)
+
+
+def _burst_ratio(data: DeviceView | None, wal_rate: float | None) -> float | None:
+    if data is None or not wal_rate:
+        return None
+    found = io_pattern.burstiness(data.series.write_bytes, data.series.seconds)
+    return None if found is None or found.burst_rate is None else found.burst_rate / MB / wal_rate
+
+
+def _servers(phase: PhaseResult, metric: str, factor: float = 1.0) -> float | None:
+    """MB/s of all servers that tell."""
+    seen = [found[metric] for entity, found in phase.metrics.items() if entity.startswith("server:") and metric in found]
+    return factor * math.fsum(seen) / MB if seen else None
+
+
+def _fast(data: DeviceView | None) -> float | None:
+    """The share of traced reads and writes that took less than 1 ms."""
+    if data is None or not data.trace:
+        return None
+    counts = histogram.merged(data.trace[kind].latency for kind in ("read", "write") if kind in data.trace)
+    return histogram.share_below(counts, 1000.0)
+
+
+def quantile_ms(counts: dict[int, int], share: float) -> float | None:
+    """A quantile of a histogram of microseconds, in ms."""
+    value = histogram.quantile(counts, share)
+    return None if value is None else value / 1000

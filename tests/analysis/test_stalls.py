@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.analysis.stalls import aligned, inside, stalls
+from pgherd.model.io_view import Checkpoint
+
+LONG = 30
+AT = [float(second + 1) for second in range(LONG)]
+EACH = [1.0] * LONG
+CHECKPOINT = Checkpoint(server="a/pg", start=8.0, end=15.0, cause="time")
+
+
+def dented(*places: int, to: float = 0.1) -> list[float]:
+    return [100.0 * (to if place in places else 1.0) for place in range(LONG)]
+
+
+def test_a_drop_of_both_in_a_checkpoint_is_its_stall() -> None:
+    (found,) = stalls(AT, EACH, dented(10, 11), dented(10, 11), [CHECKPOINT]) or []
+    assert (found.start, found.end, found.checkpoint) == (10.0, 12.0, CHECKPOINT)
+    assert (found.wal, found.transactions) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(("second", "tied"), [(2, False), (5, False), (16, True), (18, False), (25, False)])
+def test_what_a_stall_belongs_to(second: int, tied: bool) -> None:
+    (found,) = stalls(AT, EACH, dented(second, second + 1), dented(second, second + 1), [CHECKPOINT]) or []
+    assert (found.checkpoint is not None) == tied
+
+
+def test_one_of_them_alone_is_no_stall() -> None:
+    assert stalls(AT, EACH, dented(10, 11), dented(), [CHECKPOINT]) == []
+    assert stalls(AT, EACH, dented(), dented(10, 11), [CHECKPOINT]) == []
+
+
+def test_noise_is_no_stall() -> None:
+    assert stalls(AT, EACH, dented(3, 9, 20), dented(3, 9, 20), [CHECKPOINT]) == [], "single seconds"
+    assert stalls(AT, EACH, dented(9, 10, 11, to=0.6), dented(9, 10, 11, to=0.6), [CHECKPOINT]) == [], "not low enough"
+
+
+def test_a_checkpoint_that_is_slow_throughout_is_held_against_what_lies_outside() -> None:
+    long = Checkpoint(server="a/pg", start=5.0, end=25.0)
+    slow = range(5, 25)
+    (found,) = stalls(AT, EACH, dented(*slow, to=0.4), dented(*slow, to=0.4), [long]) or []
+    assert (found.start, found.end, found.checkpoint) == (5.0, 25.0, long)
+
+
+def test_nothing_is_said_of_what_is_too_short_or_does_not_write() -> None:
+    assert stalls(AT[:9], EACH[:9], dented()[:9], dented()[:9], []) is None
+    assert stalls(AT, EACH, [0.0] * LONG, dented(), []) is None
+    assert stalls(AT, EACH, dented(), [None] * LONG, []) is None
+
+
+def test_an_open_checkpoint_lasts_to_the_end() -> None:
+    open_ = Checkpoint(server="a/pg", start=20.0)
+    (found,) = stalls(AT, EACH, dented(28, 29), dented(28, 29), [open_]) or []
+    assert found.checkpoint == open_
+    assert inside(25.0, 1.0, [open_]) and not inside(20.0, 1.0, [open_])
+
+
+@given(st.lists(st.floats(0, 1000), min_size=2, max_size=40))
+def test_aligned_over_the_whole_is_the_mean(per_second: list[float]) -> None:
+    length = float(len(per_second))
+    (found,) = aligned([length], [length], per_second)
+    assert found == pytest.approx(sum(per_second) / length)
+
+
+def test_aligned_takes_parts_of_seconds() -> None:
+    assert aligned([1.5, 2.5, 9.0], [1.0, 1.0, 1.0], [10.0, 20.0, 40.0]) == [pytest.approx(15.0), pytest.approx(30.0), None]

@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from pgherd.cli.advise import answer
+from pgherd.cli.main import run
+from pgherd.model.practice import Advice
+
+
+def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
+    assert run(["doctor", "--advise", "--runs", str(tmp_path / "none")]) == 0
+    said = capsys.readouterr().out
+    assert "checks of good practice" in said and "Nothing was changed" in said and "--dsn DSN adds" in said
+
+
+def test_as_a_document(tmp_path, capsys):
+    assert run(["doctor", "--advise", "--json", "--runs", str(tmp_path / "none")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "pgherd/advise/1" and document["server"] is None
+    assert sum(document["counts"].values()) == len(document["advice"]) >= 8
+    assert {"check", "outcome", "found", "wanted", "why", "command", "source", "worth", "about"} == set(document["advice"][0])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dsn", "host=x"], "--dsn is for --advise"),
+        (["--advise", "--dsn", "what?"], "--dsn what?: this is not a DSN"),
+        (["--advise", "--dsn", "host=/nonexistent"], "no connection"),
+    ],
+)
+def test_bad_input_is_one_message(words, message, capsys):
+    assert run(["doctor", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_answer_counts_every_outcome():
+    one = Advice(check="a", about="host", outcome="change", found="x", wanted="y", why="z")
+    assert answer([one, one.model_copy(update={"outcome": "ok"})]).startswith("2 checks of good practice: 1 to change, 0 to consider")

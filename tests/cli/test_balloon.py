@@ -1,0 +1,46 @@
+"""The verb's words; tests/it/test_balloon.py has servers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.postgres.balloon_build import missing
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["build", "--pg-version", "14"], 2, "PostgreSQL 14 is not supported"),
+        (["build", "--pg-bin", "/nowhere"], 2, "/nowhere does not hold postgres"),
+        (["status", "no dsn at all"], 2, "DSN no dsn at all: this is not a DSN"),
+        (["status", "host=/nowhere user=u"], 2, "no connection"),
+        (["status"], 2, "Missing argument 'DSN'"),
+        (["demo", "--memory", "12"], 2, "--memory 12 B is too little"),
+        (["demo", "--phase", "1s"], 2, "--phase 1 s is too short"),
+        (["demo", "--overcommitted", "90"], 2, "--overcommitted 90"),
+    ],
+)
+def test_bad_words_are_refused_with_one_message(words, code, message, capsys):
+    assert run(["balloon", *words]) == code
+    said = capsys.readouterr().err
+    assert message in said and said.count("pgherd: ") == 1
+
+
+def test_a_built_library_is_told_with_its_settings(capsys):
+    node = LocalNode()
+    able = [one for one in installations.find_all(node) if not missing(node, one)]
+    if not able:
+        pytest.skip("pg_balloon cannot be built here")
+    assert run(["balloon", "build", "--pg-bin", able[0].bin, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["built"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
+    assert run(["balloon", "build", "--pg-bin", able[0].bin]) == 0
+    said = capsys.readouterr().out
+    assert "in the cache already" in said and first["library"] in said.replace("\n", "")

@@ -1,0 +1,44 @@
+import json
+import sys
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+for library in ("lz4", "zstandard", "mimesis", "cryptography"):
+    pytest.importorskip(library)
+
+
+def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
+    assert run(["compression", "--kinds", "pgbench@2", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for word in ("Probe 'compression', without load", "form=plain,kind=pgbench#0", "2 trials, without load", "Host changes"):
+        assert word in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_line_is_kept_as_a_scenario(tmp_path):
+    file = tmp_path / "s.yaml"
+    assert run(["compression", "--kinds", "none", "--dir", "/x", "--codecs", "lz4", "--no-encrypt", "--write-scenario", str(file)]) == 0
+    assert read_scenario(file).options == {"kinds": ["none"], "directory": "/x", "codecs": ["lz4"], "encrypt": False}
+
+
+def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "filler").write_bytes(b"0123456789abcdef" * 65536)
+    before = sorted(path.name for path in data.iterdir())
+    words = ["--kinds", "none", "--dir", str(data), "--codecs", "lz4", "--blocks", "8k,32k", "--json", "--runs", str(tmp_path / "runs")]
+    assert run(["compression", *words, "--no-report"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["grade"] == "A" and document["findings"]["ratio_directory"]["value"] > 20
+    assert document["findings"]["ratio_directory_encrypted"]["value"] == pytest.approx(1)
+    assert sorted(path.name for path in data.iterdir()) == before
+
+
+def test_a_missing_library_is_one_message_and_exit_code_3(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    assert run(["compression", "--dry-run"]) == 3
+    assert "pip install 'pgherd[compression]'" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from pgherd.cli.consolidation import command
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+from pgherd.runner.prepare_consolidation import PAPERS
+from pgherd.studies.consolidation.request import ConsolidationRequest
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
+_NOT_ITS_OWN = {"repeats", "seconds", "huge_pages", "server", "allow_write", "rate", "init"}
+
+
+def test_the_command_line_and_the_scenario_know_the_same_options():
+    names = {parameter.name for parameter in command.params}
+    assert names - _VERB_ONLY == set(ConsolidationRequest.model_fields) - _NOT_ITS_OWN
+
+
+def test_every_option_says_what_it_does():
+    assert all(getattr(parameter, "help", None) for parameter in command.params)
+
+
+def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
+    file = tmp_path / "s.yaml"
+    words = ["--schemes", "1,3", "--rates", "0,30%,0.55", "--pattern", "30,2/2,30", "--working-set", "1376MB,1152MB", "--warehouses", "5"]
+    assert run(["consolidation", *words, "--write-scenario", str(file)]) == 0
+    capsys.readouterr()
+    assert read_scenario(file).options == {
+        "schemes": [1, 3],
+        "rates": [0.0, 0.3, 0.55],
+        "pattern": "30,2/2,30",
+        "working_set": ["1376MB", "1152MB"],
+        "warehouses": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--repeats", "3"], "No such option"),
+        (["--rates", "much"], "'much' is no list of rates; write them as 0,0.3,0.55 or 0,30%,55%"),
+        (["--schemes", "one"], "'one' is not a list of whole numbers"),
+        (["--swap", "tape"], "'tape' is not one of"),
+        (["--paper", "E1"], "'E1' is not one of"),
+        (["--databases", "1"], "greater than or equal to 2"),
+        (["--schemes", "7", "--dry-run"], "there is no such scheme; there are 1 (1/1/M)"),
+        (["--pattern", "weekly", "--dry-run"], "there is no pattern 'weekly'"),
+    ],
+)
+def test_what_is_wrong_is_one_message(words, message, capsys):
+    assert run(["consolidation", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("paper", ["E4", "E5"])
+def test_the_published_scenario_is_what_paper_means(paper):
+    file = next(SCENARIOS.glob(f"e0{paper[1]}-*[!p].yaml"))
+    own = read_scenario(file).options
+    known = {name: list(value) if isinstance(value, tuple) else value for name, value in PAPERS[paper].items()}
+    assert {name: own[name] for name in known} == known

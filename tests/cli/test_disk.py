@@ -1,0 +1,69 @@
+import json
+import os
+import shutil
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+
+pytestmark = [
+    pytest.mark.usefixtures("own_directories"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+
+
+def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, capsys):
+    assert run(["disk", "--dry-run", "--size", "32MB", "--rate", "70,30", "--runs", str(tmp_path / "runs")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for word in (
+        "No server is deployed. Load: fio on disk0.",
+        "test=mix,volume=disk0#0",
+        "loaded targets",
+        "Host changes",
+        "private directory",
+    ):
+        assert word in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_plan_as_a_document(capsys):
+    assert run(["disk", "--dry-run", "--json", "--size", "32MB", "--tests", "random-read,single-write", "--no-check-depth"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["study"] == "disk" and len(plan["trials"]) == 6
+    assert plan["deployment"]["volumes"][0]["name"] == "disk0"
+
+
+def test_a_command_line_is_kept_as_a_scenario(tmp_path):
+    file = tmp_path / "s.yaml"
+    assert run(["disk", "--volume", "/tmp", "--rate", "70,30", "--tests", "mix", "--no-together", "--write-scenario", str(file)]) == 0
+    assert read_scenario(file).options == {"volume": ["/tmp"], "rate": "70,30", "tests": ["mix"], "together": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "70,30", "--rwmixread", "70"], "state the mix as two rates, such as --rate 70,30"),
+        (["--tests", "fast"], "there is no test 'fast'"),
+        (["--volume", "/nonexistent"], "--volume /nonexistent does not exist"),
+        (["--volume", "device:/dev/sdzz"], "say --allow-format /dev/sdzz"),
+    ],
+)
+def test_bad_usage_is_one_message(words, message, capsys):
+    assert run(["disk", *words, "--dry-run"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_without_fio_the_package_is_named(monkeypatch, capsys):
+    from pgherd.node.local import LocalNode
+
+    real = LocalNode.run
+
+    def without(self, command, timeout=60.0):
+        if command.argv[0] == "fio":
+            raise FileNotFoundError(2, os.strerror(2), "fio")
+        return real(self, command, timeout)
+
+    monkeypatch.setattr(LocalNode, "run", without)
+    assert run(["disk", "--dry-run"]) == 3
+    assert "install the package fio" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,148 @@
+"""fio as a driver: its command line, and its results over any window of a captured run."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.drivers.driver import Endpoint, Span, Window
+from pgherd.drivers.fio import DRIVER, curve, file_argv
+from pgherd.drivers.fio_output import Logged, Report, Side, read_report
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Load
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "fio"
+CAPTURED = json.loads((FIXTURES / "captured.json").read_text())
+ENDPOINT = Endpoint("disk0", "", "", 0, "", "", "/out", directory="/mnt/a b")
+PLAIN = {"rw": "randread", "bs": "8192", "size": str(2**30)}
+
+
+def load(**changes):
+    options = PLAIN | changes.pop("options", {})
+    return Load(driver="fio", options=options, **changes)
+
+
+def files(name):
+    return {file.name: file.read_text() for file in (FIXTURES / name).iterdir()}
+
+
+class TestArgv:
+    def test_says_all_that_the_load_says(self):
+        argv = DRIVER.argv(load(clients=32, options={"engine": "libaio", "ramp": "2", "seed": "7"}), ENDPOINT, 66.2)
+        for word in (
+            "--filename=/mnt/a b/pgherd.data",
+            f"--size={2**30}",
+            "--rw=randread",
+            "--bs=8192",
+            "--iodepth=32",
+            "--numjobs=1",
+            "--direct=1",
+            "--ioengine=libaio",
+            "--runtime=67",
+            "--ramp_time=1000ms",
+            "--randseed=7",
+            "--overwrite=1",
+            "--output=/out/report.json",
+            "--write_iops_log=/out/log",
+        ):
+            assert word in argv
+        assert not any(word.startswith(("--rate", "--rwmixread", "--offset_increment")) for word in argv)
+
+    def test_a_mix_is_two_rates(self):
+        argv = DRIVER.argv(load(rate=100, options={"rw": "randrw", "read_rate": "70", "write_rate": "30"}), ENDPOINT, 5)
+        assert "--rate_iops=70,30" in argv
+
+    def test_jobs_share_the_file(self):
+        argv = DRIVER.argv(load(threads=4), ENDPOINT, 5)
+        assert f"--size={2**28}" in argv and f"--offset_increment={2**28}" in argv
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"rw": "sideways"}, "needs rw, one of read, .*not 'sideways'"),
+            ({"size": "0"}, "needs size"),
+            ({"colour": "red"}, "no option 'colour'; known: bs, direct"),
+            (
+                {"rw": "randrw", "read_rate": "70", "write_rate": "30", "rwmixread": "70"},
+                "rwmixread and a rate do not go together.*--rate 70,30",
+            ),
+        ],
+    )
+    def test_refuses(self, options, said):
+        with pytest.raises(UsageError, match=said):
+            DRIVER.argv(load(options=options), ENDPOINT, 5)
+
+    def test_the_file_is_written_whole_onto_the_device(self):
+        argv = file_argv("/mnt", 2**20, direct=False)
+        assert {"--rw=write", "--end_fsync=1", "--refill_buffers=1", "--direct=0", f"--size={2**20}"} <= set(argv)
+
+    def test_is_stopped_by_the_signal_that_leaves_a_report(self):
+        assert DRIVER.stop_signal == signal.SIGINT
+        assert {run["code"] for run in CAPTURED.values()} <= set(DRIVER.exit_codes)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+class TestCaptured:
+    def test_the_span_begins_after_fios_ramp_and_ends_at_the_stop(self, name):
+        run = CAPTURED[name]
+        ramp = max(0.0, float(run["load"]["options"]["ramp"]) - 1)
+        span = DRIVER.span(files(name), run["started"], run["stop"])
+        assert run["started"] + ramp <= span.first < run["stop"]
+        assert span.last <= run["stop"] and span.last - span.first <= read_report(files(name)).seconds + 1e-6
+
+    def test_over_its_whole_life_every_io_is_counted(self, name):
+        run, report = CAPTURED[name], read_report(files(name))
+        window = Window(run["started"], run["stop"] + 5, run["stop"] + 5)
+        found = DRIVER.result(Load.model_validate(run["load"]), files(name), run["started"], window, "disk0")
+        assert found.transactions == pytest.approx(sum(side.ios for side in report.sides.values()))
+        assert found.driver == "fio" and found.values["job_cpu"] == report.cpu
+
+    def test_parts_of_a_window_add_up(self, name):
+        run = CAPTURED[name]
+        span = DRIVER.span(files(name), run["started"], run["stop"])
+        middle = (span.first + span.last) / 2
+        parts = [
+            DRIVER.result(Load.model_validate(run["load"]), files(name), run["started"], Window(start, end, run["stop"]), "x").transactions
+            for start, end in ((span.first, middle), (middle, span.last), (span.first, span.last))
+        ]
+        assert parts[0] + parts[1] == pytest.approx(parts[2])
+
+
+def test_a_mix_is_told_by_direction_and_meets_its_rates():
+    run = CAPTURED["mix-70-30"]
+    span = DRIVER.span(files("mix-70-30"), run["started"], run["stop"])
+    window = Window(span.first, span.last, run["stop"])
+    found = DRIVER.result(Load.model_validate(run["load"]), files("mix-70-30"), run["started"], window, "disk0")
+    assert found.values["read_iops"] == pytest.approx(70, abs=2) and found.values["write_iops"] == pytest.approx(30, abs=2)
+    assert found.values["read_bytes_per_second"] == pytest.approx(found.values["read_iops"] * 8192)
+    assert found.latency.p50 is None and found.latency.mean is not None, "fio tells percentiles for each direction only"
+    assert found.per_second == pytest.approx([a + b for a, b in zip(found.series["read_iops"], found.series["write_iops"], strict=True)])
+    assert "write_p99_ms" not in found.values, "fewer than ten writes lie beyond it"
+
+
+def test_a_percentile_needs_ten_ios_beyond_it():
+    run = CAPTURED["libaio-randread"]
+    window = Window(run["started"], run["stop"], run["stop"])
+    found = DRIVER.result(Load.model_validate(run["load"]), files("libaio-randread"), run["started"], window, "disk0")
+    assert found.latency.p99 == found.values["read_p99_ms"] and found.latency.sampled > 10_000
+    assert found.latency.p50 < found.latency.p99 <= found.latency.maximum
+
+
+def test_an_empty_window_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        DRIVER.result(load(), files("libaio-randread"), 0, Window(5, 5, 5), "disk0")
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=20), st.integers(0, 5000))
+def test_the_curve_never_falls_and_ends_at_the_total(rates, rest):
+    first = 1_000_000.0
+    logs = [Logged(first + at + 1, rate, "read", "j") for at, rate in enumerate(rates)]
+    total = sum(rates) + rest
+    report = Report("3.33", first + len(rates) + 1, {"read": Side(ios=total, seconds=len(rates) + 0.5), "write": Side()}, 0.1)
+    found = curve(report, logs, "read", Span(first, first + len(rates) + 0.5))
+    assert found.counts == sorted(found.counts) and found.counts[-1] == total
+    for at, rate in enumerate(rates):
+        assert found.between(first + at, first + at + 1) == pytest.approx(rate)

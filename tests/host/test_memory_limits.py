@@ -1,0 +1,110 @@
+import errno
+
+import pytest
+
+from pgherd.host import memory_limits
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+
+MB = 2**20
+UNLIMITED = 2**63 - 4096
+
+
+class GroupNode(LocalNode):
+    """One v1 or v2 group that keeps the kernel's rule: memory and swap together are never limited below memory alone."""
+
+    def __init__(self, files: dict[str, int]) -> None:
+        super().__init__()
+        self.files = dict(files)
+        self.written: list[tuple[str, str]] = []
+        self.busy = 0
+
+    def exists(self, path: str) -> bool:
+        return path.removeprefix("/g/") in self.files
+
+    def read(self, path: str) -> bytes:
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return f"{self.files[path.removeprefix('/g/')]}\n".encode()
+
+    def write(self, path: str, data: bytes) -> None:
+        name = path.removeprefix("/g/")
+        self.written.append((name, data.decode()))
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        if self.busy:
+            self.busy -= 1
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        after = {**self.files, name: int(data)}
+        both = "memory.memsw.limit_in_bytes"
+        if both in after and after[both] < after["memory.limit_in_bytes"]:
+            raise OSError(errno.EINVAL, "Invalid argument", path)
+        if name == "memory.reclaim":
+            self.files["memory.current"] //= 2
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable", path)
+        self.files = after
+
+
+def v1(memory: int = UNLIMITED, both: int = UNLIMITED) -> GroupNode:
+    return GroupNode(
+        {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": both, "memory.force_empty": 0, "memory.swappiness": 60}
+    )
+
+
+@pytest.mark.parametrize("before", [(UNLIMITED, UNLIMITED), (100 * MB, 150 * MB), (10 * MB, 10 * MB), (50 * MB, 400 * MB)])
+@pytest.mark.parametrize("wanted", [(50 * MB, 20 * MB), (200 * MB, 0), (5 * MB, 500 * MB)])
+def test_v1_limits_go_from_anything_to_anything(before, wanted) -> None:
+    node = v1(*before)
+    memory_limits.limit_v1(node, "/g", *wanted)
+    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (wanted[0], sum(wanted))
+
+
+def test_v1_memory_alone_leaves_swap_alone() -> None:
+    node = v1()
+    memory_limits.limit_v1(node, "/g", 50 * MB, None)
+    assert node.written == [("memory.limit_in_bytes", str(50 * MB))]
+    memory_limits.limit_v1(node, "/g", None, None)
+    assert len(node.written) == 1
+
+
+def test_v1_swap_alone_is_beside_the_memory_that_there_is() -> None:
+    node = v1(100 * MB, UNLIMITED)
+    memory_limits.limit_v1(node, "/g", None, 10 * MB)
+    assert node.files["memory.memsw.limit_in_bytes"] == 110 * MB
+
+
+def test_v1_asks_again_while_the_kernel_reclaims() -> None:
+    node = v1()
+    node.busy = 3
+    memory_limits.limit_v1(node, "/g", 50 * MB, None)
+    assert node.files["memory.limit_in_bytes"] == 50 * MB and len(node.written) == 4
+
+
+def test_v1_without_swap_accounting_is_asked_not_to_swap() -> None:
+    node = GroupNode({"memory.limit_in_bytes": UNLIMITED, "memory.swappiness": 60})
+    memory_limits.limit_v1(node, "/g", 50 * MB, 0)
+    assert node.files == {"memory.limit_in_bytes": 50 * MB, "memory.swappiness": 0}
+
+
+def test_v2_limits_each_for_itself() -> None:
+    node = GroupNode({"memory.max": 0, "memory.swap.max": 0})
+    memory_limits.limit_v2(node, "/g", 50 * MB, 20 * MB)
+    assert node.files == {"memory.max": 50 * MB, "memory.swap.max": 20 * MB}
+    without = GroupNode({"memory.max": 0})
+    memory_limits.limit_v2(without, "/g", 50 * MB, 20 * MB)
+    assert without.files == {"memory.max": 50 * MB}
+
+
+def test_a_refusal_says_the_value_and_the_file() -> None:
+    with pytest.raises(CapabilityError, match=r"does not take 5 for /g/memory.max: No such file"):
+        memory_limits.limit_v2(GroupNode({}), "/g", 5, None)
+
+
+def test_emptying_a_group() -> None:
+    node = v1()
+    memory_limits.empty(node, "/g", v2=False)
+    assert node.written == [("memory.force_empty", "0")]
+    unified = GroupNode({"memory.current": 40 * MB, "memory.reclaim": 0})
+    memory_limits.empty(unified, "/g", v2=True)
+    assert unified.files["memory.current"] < 2 * MB
+    memory_limits.empty(GroupNode({}), "/g", v2=False)

@@ -1,0 +1,128 @@
+"""`pgherd disk` with the real fio: a short run, what it leaves, what `show --commands` prints, and what is left after kill -9.
+
+The numbers mean nothing on a busy machine; that they were counted, and that nothing is left, does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+FINE = (0, 1)
+"""Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
+SHORT = ("--threshold", "overlap=0.1", "--repeats", "1", "--seconds", "1s", "--ramp", "1s", "--size", "32MB", "--no-check-depth")
+
+
+@pytest.fixture
+def volume(pgherd) -> Path:
+    """Somebody's directory, with something in it, that every account can enter."""
+    place = Path(tempfile.mkdtemp(prefix="disk-", dir=pgherd.root))
+    place.chmod(0o755)
+    (place / "precious").write_text("do not touch")
+    return place
+
+
+def _mounted(place: Path) -> list[str]:
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(place) in line]
+
+
+def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
+    ended = pgherd("disk", "--volume", f"data={volume}", *SHORT, "--tests", "random-read,mix", "--rate", "40,20", "--json")
+    assert ended.code in FINE, ended
+    found = json.loads(ended.out)
+    assert found["schema"] == "pgherd/disk/1" and found["findings"]["random_read_iops"]["value"] > 0
+    assert {row["test"] for row in found["tables"]["hero"]} == {
+        "8 kB random read",
+        "8 kB random reads and writes at fixed rates",
+    }
+    assert found["findings"]["random_read_iops"]["published"].startswith("1,160,551 IOPS")
+    assert os.listdir(volume) == ["precious"]
+    record = pgherd.record()
+    assert record["postgres"] == {} and record["tools"]["fio"] and (pgherd.run / "report.html").is_file()
+    shown = pgherd("show", "last", "1", "--commands")
+    assert shown.code == 0 and "--name=load" in shown.out
+    assert subprocess.run(["sh", "-n"], input=shown.out, text=True, capture_output=True).stderr == ""
+    pgherd.nothing_left()
+
+
+def test_killed_with_a_loop_volume_mounted_clean_takes_all_of_it_away(pgherd, volume):
+    if os.geteuid() != 0:
+        pytest.skip("loop volumes need root")
+    if subprocess.run(["losetup", "--find"], capture_output=True).returncode:
+        pytest.skip("no loop device can be had here")
+    words = ("--tests", "random-write", "--size", "32MB", "--seconds", "300s", "--ramp", "0s", "--repeats", "1", "--yes", "--no-report")
+    process = pgherd.start("disk", "--volume", f"loop:96MB@{volume}", *words)
+    try:
+        pgherd.wait_until(lambda: process.poll() is not None or list(pgherd.runs.glob("*/trials/0001.partial/spool.jsonl")))
+        if process.poll() is not None:
+            pytest.skip(f"no loop volume can be had here: {pgherd.end(process)}")
+        assert _mounted(volume)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        ended = pgherd.end(process)
+    assert ended.code == -signal.SIGKILL
+    cleaned = pgherd("clean")
+    assert cleaned.code == 0 and "unmounted" in cleaned.out + cleaned.err, cleaned
+    assert _mounted(volume) == [] and os.listdir(volume) == ["precious"]
+    loops = subprocess.run(["losetup", "--noheadings", "--output", "BACK-FILE"], capture_output=True, text=True).stdout
+    assert str(volume) not in loops
+    pgherd.nothing_left()
+
+
+def test_a_device_is_not_formatted_without_its_name_being_typed(pgherd, volume):
+    if os.geteuid() != 0:
+        pytest.skip("loop devices need root")
+    image = volume.with_suffix(".img")
+    with open(image, "wb") as file:
+        file.truncate(96 * 2**20)
+    made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip("no loop device can be had here")
+    device = made.stdout.strip()
+    try:
+        ended = pgherd("disk", "--volume", f"device:{device}", "--allow-format", device, *SHORT, "--yes")
+        assert ended.code == 2 and "confirmed by typing its name" in ended.message
+        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
+        ended = pgherd("disk", "--volume", f"device:{device}", "--allow-format", device, *SHORT, "--yes")
+        assert ended.code == 2 and "holds ext4; it is not formatted" in ended.message
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
+    places = {}
+    for name in ("data", "wal", "temp", "one", "two"):
+        places[name] = volume / name
+        places[name].mkdir(mode=0o755)
+    words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-on", str(places[role]))]
+    words += ["--tablespaces-on", str(places["one"]), "--tablespaces-on", str(places["two"])]
+    seen: dict[str, set[str]] = {name: set() for name in places}
+    process = pgherd.start_density("--points", "1", *words)
+
+    def look() -> bool:
+        for name, place in places.items():
+            for found in place.glob("pgherd-volume-*/*/*"):
+                seen[name].add(found.name)
+            if any(place.glob("pgherd-volume-*/*/space/PG_*/*/*")):
+                seen[name].add("relations")
+        return process.poll() is not None
+
+    pgherd.wait_until(look, pause=0.05)
+    ended = pgherd.end(process)
+    assert ended.code in FINE, ended
+    assert "data" in seen["data"] and "pg_wal" in seen["wal"] and "temp" in seen["temp"]
+    assert "relations" in seen["one"] and "relations" in seen["two"]
+    server = pgherd.trials()[-1]["trial"]["deployment"]["hosts"][0]["containers"][0]["servers"][0]
+    assert server["volumes"] == {"data": "on-data", "wal": "on-wal", "temp": "on-temp"} and server["tablespaces"] == ["space0", "space1"]
+    assert pgherd.record()["settings"].get("temp_tablespaces") == "pgherd_temp"
+    assert all(not list(place.iterdir()) for place in places.values())
+    pgherd.nothing_left()

@@ -1,0 +1,130 @@
+"""The storage study with a real server; in the long check: stalls where a slowed device makes them, and none where it is not slowed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+"""Of the root group: it holds for writeback too, which cgroup v1 charges to nobody else."""
+BYTES_PER_SECOND = 2_000_000
+BRISK = (
+    *("storage", "--scale", "4", "--clients", "2", "--rate", "150", "--repeats", "1", "--seconds", "40s", "--ramp", "2s"),
+    *("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_completion_target=0.5", "--budget", "1s"),
+)
+
+
+def test_a_short_look_at_the_devices(pgherd: Any) -> None:
+    """The view, PostgreSQL's own numbers and the answer are there; what is too short is said to be."""
+    words = ("--scale", "1", "--clients", "2", "--repeats", "1", "--seconds", "4s", "--ramp", "1s", "--budget", "1s")
+    ended = pgherd("storage", *words, "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    assert document["schema"] == "pgherd/storage/1" and document["trials"][0]["error"] is None
+    (row,) = document["tables"]["storage"]
+    assert row["wal_generated"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
+    devices = document["tables"].get("io", [])
+    assert any("data" in device["roles"] for device in devices) or any("no block device" in said for said in document["warnings"])
+    assert any("checkpoint" in said for said in document["warnings"])
+    assert (pgherd.run / "report.html").is_file()
+
+
+def test_bad_input_is_one_message(pgherd: Any) -> None:
+    for words, wanted in (
+        (("--compare", "max_wal_size=1GB"), "one value cannot be compared"),
+        (("--wal-dir", "/nowhere/at/all"), "does not exist"),
+    ):
+        ended = pgherd("storage", *words)
+        assert ended.code == 2 and wanted in ended.message, ended
+
+
+class Disk:
+    """A file system of our own on a loop device, below a program's cache, which can be slowed."""
+
+    def __init__(self, number: str) -> None:
+        self.number = number
+
+    def slow(self, limit: int) -> None:
+        """Let at most so many bytes a second be written; 0: as many as there are."""
+        THROTTLE.write_text(f"{self.number} {limit}\n")
+
+
+@pytest.fixture
+def disk(elsewhere: Any) -> Iterator[Disk]:
+    for tool in ("losetup", "mkfs.ext4", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    if os.getuid() != 0 or not os.access(THROTTLE, os.W_OK):
+        pytest.skip("slowing a device needs root and the blkio controller of cgroup v1")
+    # In memory, so that what else goes on on this machine's disks is no stall of ours.
+    memory, place = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/dev/shm")), elsewhere.root / "cache"
+    image = memory / "disk"
+    place.mkdir(mode=0o755)
+    with open(image, "wb") as file:
+        file.truncate(6 * 2**30)
+    subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)], check=True)
+    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        shutil.rmtree(memory)
+        pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
+    device = made.stdout.strip()
+    found = Disk(Path(f"/sys/block/{os.path.basename(device)}/dev").read_text().strip())
+    try:
+        subprocess.run(["mount", device, str(place)], check=True)
+        place.chmod(0o755)
+        yield found
+    finally:
+        found.slow(0)
+        subprocess.run(["umount", str(place)], check=False)
+        subprocess.run(["losetup", "--detach", device], check=False)
+        shutil.rmtree(memory)
+
+
+def stalls(elsewhere: Any, disk: Disk, limit: int) -> list[dict[str, Any]]:
+    """Run the brisk trial, slowed while its drivers run; the stalls that were found."""
+    process = elsewhere.start(*BRISK, "--json", "--no-report")
+    ended = threading.Event()
+
+    def slow() -> None:
+        while not ended.is_set() and not elsewhere.in_trial(1):
+            time.sleep(0.05)
+        if limit:
+            disk.slow(limit)
+
+    slowing = threading.Thread(target=slow)
+    slowing.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(disk.slow, 0)
+        stack.callback(slowing.join)
+        stack.callback(ended.set)
+        done = elsewhere.end(process)
+    document = json.loads(done.out)
+    assert document["trials"][0]["error"] is None, done
+    (row,) = document["tables"]["storage"]
+    assert row["checkpoints"]["value"] >= 1, document["tables"]["checkpoints"]
+    found: list[dict[str, Any]] = document["tables"]["stalls"]
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("once", range(5))
+def test_a_slowed_device_stalls_the_wal_in_checkpoints(elsewhere: Any, disk: Disk, once: int) -> None:
+    found = stalls(elsewhere, disk, BYTES_PER_SECOND)
+    assert any(stall["checkpoint"] for stall in found), found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("once", range(5))
+def test_a_device_that_is_not_slowed_does_not(elsewhere: Any, disk: Disk, once: int) -> None:
+    assert stalls(elsewhere, disk, 0) == []

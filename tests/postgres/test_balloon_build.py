@@ -1,0 +1,132 @@
+"""What pg_balloon is built from, where it lies, and which settings load it. tests/it/test_balloon.py builds and loads it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command, Completed
+from pgherd.postgres import balloon_build
+from pgherd.postgres.balloon_build import BalloonLibrary, with_balloon
+from pgherd.postgres.installations import Installation
+
+OLD = BalloonLibrary("/c/15", "15.1", 15, "abc")
+NEW = BalloonLibrary("/c/18", "18.1", 18, "abc")
+
+
+class Machine(LocalNode):
+    """A machine with some tools, on which pg_config answers this."""
+
+    def __init__(self, tools: tuple[str, ...] = ("make", "cc"), **config: str) -> None:
+        super().__init__()
+        self.tools, self.config = tools, config
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        words = list(command.argv)
+        if words[0].endswith("pg_config"):
+            told = self.config.get(words[1].strip("-").replace("-", "_"))
+            return Completed(0 if told else 1, told or "", "")
+        if words[0] not in self.tools:
+            raise FileNotFoundError(words[0])
+        return Completed(0, "1.0", "")
+
+
+def installation(directory: Path, major: int = 16) -> Installation:
+    (directory / "postgres").write_text(f"server {major}")
+    return Installation(str(directory), f"{major}.1", major, "system")
+
+
+def test_a_server_that_has_no_settings_of_its_own():
+    assert with_balloon({}, OLD, {"enabled": "on"}) == {
+        "shared_preload_libraries": "pg_balloon",
+        "dynamic_library_path": "/c/15:$libdir",
+        "pg_balloon.enabled": "on",
+    }
+    assert with_balloon({}, NEW)["extension_control_path"] == "/c/18:$system"
+
+
+def test_what_a_server_loads_already_stays():
+    own = {"shared_preload_libraries": "auto_explain, pg_stat_statements", "dynamic_library_path": "/x:$libdir", "work_mem": "8MB"}
+    merged = with_balloon(own, OLD)
+    assert merged["shared_preload_libraries"] == "auto_explain,pg_stat_statements,pg_balloon"
+    assert merged["dynamic_library_path"] == "/c/15:/x:$libdir"
+    assert merged["work_mem"] == "8MB"
+    assert with_balloon(merged, OLD) == merged, "asked twice"
+
+
+def test_the_sources_are_all_that_the_makefile_builds():
+    found = balloon_build.sources()
+    makefile = found["Makefile"].decode().replace("\\\n", " ")
+    objects = re.search(r"^OBJS = (.*)$", makefile, re.MULTILINE)
+    assert objects and all(name.replace(".o", ".c") in found for name in objects[1].split())
+    assert {"pg_balloon.control", "pg_balloon--1.0.sql", "src/compat.h"} <= set(found)
+
+
+def test_the_digest_changes_with_every_source():
+    content = {"a": b"1", "b": b"2"}
+    digests = {balloon_build.digest(one) for one in (content, content | {"a": b"12"}, {"a": b"1"}, {"b": b"1", "a": b"2"})}
+    assert len(digests) == 4 and balloon_build.digest(dict(reversed(content.items()))) in digests
+
+
+def test_builds_of_one_version_do_not_share_a_library(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for directory in (one, other):
+        directory.mkdir()
+    first, second = installation(one), installation(other)
+    (other / "postgres").write_text("with assertions")
+    node = LocalNode()
+    homes = {balloon_build.home_of(node, x, "/cache", source) for x in (first, second) for source in ("s1", "s2")}
+    assert len(homes) == 4 and all(home.startswith("/cache/pg_balloon/16.1-") for home in homes)
+
+
+def test_the_script_has_no_words_of_psql_that_would_end_it():
+    said = balloon_build.script(balloon_build.sources()["pg_balloon--1.0.sql"].decode())
+    assert "\\quit" not in said and "MODULE_PATHNAME" not in said and "AS 'pg_balloon' LANGUAGE C" in said
+
+
+def headers(root: Path) -> dict[str, str]:
+    (root / "include/storage").mkdir(parents=True)
+    (root / "include/storage/buf_internals.h").write_text("")
+    (root / "pgxs.mk").write_text("")
+    return {"version": "PostgreSQL 16.1", "includedir_server": str(root / "include"), "pgxs": str(root / "pgxs.mk")}
+
+
+def test_nothing_is_missing(tmp_path):
+    assert balloon_build.missing(Machine(**headers(tmp_path)), installation(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "tools", "message"),
+    [
+        ({"version": ""}, ("make", "cc"), "has no pg_config: install postgresql-server-dev-16"),
+        ({"version": "PostgreSQL 15.2"}, ("make", "cc"), "says PostgreSQL 15.2, which is not the server's version: install"),
+        ({"includedir_server": "/nowhere"}, ("make", "cc"), "no headers of the server in /nowhere: install postgresql-server-dev-16"),
+        ({"pgxs": "/nowhere"}, ("make", "cc"), r"no makefiles for extensions \(PGXS\)"),
+        ({}, ("cc",), "make is missing"),
+        ({}, ("make",), "a C compiler is missing: install gcc"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_package(tmp_path, changed, tools, message):
+    node = Machine(tools, **(headers(tmp_path) | changed))
+    with pytest.raises(CapabilityError, match=f"pg_balloon cannot be built: .*{message}"):
+        balloon_build.ensure_balloon(node, installation(tmp_path), str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_sources_are_in_the_wheel():
+    """pyproject.toml names every file that is needed; a wheel is made by the release alone."""
+    root = Path(__file__).parents[2]
+    tracked = subprocess.run(["git", "-C", str(root), "ls-files", "extension/pg_balloon"], capture_output=True, text=True)
+    if tracked.returncode:
+        pytest.skip("this is no checkout")
+    import tomllib
+
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for name in balloon_build.sources(root / "extension/pg_balloon"):
+        path = f"extension/pg_balloon/{name}"
+        assert any(wheel.get(place) == f"pgherd/{place}" for place in (path, str(Path(path).parent))), path

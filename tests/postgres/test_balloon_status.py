@@ -1,0 +1,48 @@
+"""How what a server says of its balloon is put into words. tests/it/test_balloon.py asks real ones."""
+
+from __future__ import annotations
+
+import json
+
+from pgherd.postgres.balloon_status import Found
+
+MB = 2**20
+STATUS = {
+    "usable": True, "why_not": None, "enabled": True, "pool_bytes": 400 * MB, "ballooned_bytes": 100 * MB, "target_bytes": None,
+    "floor_bytes": 32 * MB, "ceiling_bytes": 360 * MB, "resident_bytes": 250 * MB, "stuck_bytes": 0, "working_set_bytes": 200 * MB,
+    "source": "cgroup2", "place": "/sys/fs/cgroup/a", "limit_bytes": 512 * MB, "available_bytes": 64 * MB, "refaults_per_s": 12.0,
+    "swapping_bytes_per_s": 0.0, "stall": 0.1, "misses_per_s": 42.0, "miss_ms": 0.21, "state": "nothing to do", "decision": "inflated",
+    "decision_bytes": 100 * MB, "decision_reason": "memory is short", "decision_at": None, "worker_pid": 7,
+}  # fmt: skip
+COUNTERS = {"taken_unused": 10, "taken_clean": 20, "given_back": 5, "prefetched": 3, "written": 1}
+
+
+def test_a_balloon_in_words():
+    lines = dict(Found("host=h", "17.2", True, True, STATUS, COUNTERS).lines())
+    assert lines["balloon"].startswith("100 MB (25% of the pool)")
+    assert lines["memory"] == "64 MB available of 512 MB (/sys/fs/cgroup/a)"
+    assert "42 misses/s of 0.21 ms" in lines["signals"]
+    assert "30 buffers given, 5 taken back" in lines["since reset"]
+    assert "stuck" not in lines and lines["enabled"] == "yes"
+
+
+def test_before_the_first_tick_and_switched_off():
+    now = STATUS | dict.fromkeys(("limit_bytes", "available_bytes", "working_set_bytes", "decision", "worker_pid", "state"))
+    lines = dict(Found("host=h", "15.1", True, False, now).lines())
+    assert "memory" not in lines and "last decision" not in lines
+    assert lines["enabled"].startswith("no: set pg_balloon.enabled") and lines["server"].endswith("not running")
+
+
+def test_a_server_that_cannot_have_one():
+    found = Found("host=h", "15.1", True, True, STATUS | {"usable": False, "why_not": "huge pages"})
+    assert dict(found.lines())["balloon"] == "cannot be used: huge pages"
+
+
+def test_a_target_and_stuck_memory_are_said():
+    lines = dict(Found("host=h", "15.1", True, True, STATUS | {"target_bytes": 40 * MB, "stuck_bytes": MB}).lines())
+    assert "kept at 40 MB by pg_balloon.target" in lines["enabled"] and lines["stuck"].startswith("1 MB")
+
+
+def test_as_a_document():
+    document = Found("host=h", "15.1", False, advice="load it").document()
+    assert json.loads(json.dumps(document))["advice"] == "load it" and document["status"] is None

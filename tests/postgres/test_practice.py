@@ -1,0 +1,74 @@
+import psycopg
+import pytest
+
+from pgherd.node.local import LocalNode
+from pgherd.postgres import practice
+
+SETTINGS = [
+    ("shared_buffers", "128MB", "16384", "8kB"),
+    ("max_wal_size", "1GB", "1024", "MB"),
+    ("fsync", "on", "on", None),
+    ("wal_segment_size", "16MB", "16777216", "B"),
+    ("shared_memory_size_in_huge_pages", "71", "71", None),
+    ("huge_pages_status", "off", "off", None),
+    ("data_directory", "/nonexistent/data", "/nonexistent/data", None),
+]
+
+
+class Server:
+    """A server of some major version; ``refused`` are parts of statements that it does not let us run."""
+
+    def __init__(self, major=18, local=True, refused=()):
+        self.major, self.local, self.refused, self.closed = major, local, refused, False
+
+    def sql(self, statement, parameters=()):
+        if any(part in statement for part in self.refused):
+            raise psycopg.errors.InsufficientPrivilege("no")
+        answers = {
+            "FROM pg_settings": SETTINGS,
+            "SHOW server_version": [(f"{self.major}.3 (Debian)",)],
+            "inet_server_addr": [(self.local,)],
+            "pg_stat_checkpointer": [(90, 10)],
+            "pg_stat_bgwriter": [(9, 1)],
+            "pg_stat_wal": [(1000, 200)],
+            "pg_database": [("app", 5000)],
+        }
+        return next(rows for part, rows in answers.items() if part in statement)
+
+    def disconnect(self):
+        self.closed = True
+
+
+@pytest.fixture
+def look(monkeypatch):
+    def make(**words):
+        server = Server(**words)
+        monkeypatch.setattr(practice, "External", lambda *args, **named: server)
+        found = practice.look(LocalNode(), "host=h", "/nowhere")
+        assert server.closed
+        return found
+
+    return make
+
+
+def test_settings_sizes_and_counts_are_read(look):
+    found = look()
+    assert (found.version, found.major, found.local) == ("18.3", 18, True)
+    assert found.bytes_["shared_buffers"] == 128 * 2**20 and found.bytes_["max_wal_size"] == 2**30
+    assert (found.timed, found.requested, found.wal_records, found.full_pages) == (90, 10, 1000, 200)
+    assert found.huge_pages_needed == 71 and found.huge_pages_status == "off" and found.databases == {"app": 5000}
+    assert found.data == () and "data_directory" not in found.settings, "a directory that is not to be seen is no device"
+
+
+def test_older_versions_count_checkpoints_elsewhere(look):
+    assert (look(major=15).timed, look(major=16).requested) == (9, 1)
+
+
+def test_what_this_user_may_not_see_stays_empty(look):
+    found = look(refused=("pg_stat_wal", "pg_stat_checkpointer"))
+    assert found.timed is None and found.wal_records is None and found.databases == {"app": 5000}
+
+
+def test_of_a_server_elsewhere_no_disk_of_ours_is_named(look):
+    found = look(local=False)
+    assert found.local is False and (found.data, found.wal, found.system) == ((), (), ())

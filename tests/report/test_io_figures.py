@@ -1,0 +1,58 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.finding import Analysis
+from pgherd.model.run import RunRecord
+from pgherd.model.trial import Trial
+from pgherd.report import figures
+from pgherd.report.figures import Inputs, NotDrawn
+from pgherd.report.io_figures import io, io_latency, io_sizes
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    spec = importlib.util.spec_from_file_location("storage_conftest", Path(__file__).parents[1] / "studies/storage/conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["storage_conftest"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def inputs(results):
+    analysis = Analysis(answer="x", grade="A")
+    return Inputs(RunRecord(run="r", study="scaling", options={}, started=0.0, pgherd="0", analysis=analysis), analysis, results)
+
+
+def trial(clients):
+    from pgherd.model.deployment import Deployment
+
+    return Trial(point={"clients": clients}, deployment=Deployment(hosts=()), phases=())
+
+
+def test_the_first_and_the_last_point_by_second(simulator):
+    figure = io(inputs([simulator.result_of(trial(n), n) for n in (1, 2, 16)]))
+    text = str(figures.specification(figure, validate=True))
+    assert "clients 1, trial" in text and "clients 16, trial" in text and "clients 2, trial" not in text
+    assert "sda (data) takes" in figure.title and "sdb (WAL) takes" in figure.title
+
+
+def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
+    plain = inputs([simulator.result_of(trial(1))])
+    for builder in (io_sizes, io_latency):
+        with pytest.raises(NotDrawn) as caught:
+            builder(plain)
+        assert str(caught.value) == ""
+
+
+def test_latencies_of_traced_requests(simulator):
+    figure = io_latency(inputs([simulator.result_of(trial(1), traced=True)]))
+    figures.specification(figure, validate=True)
+    assert figure.title == "Requests done in under 1 ms: sda: data, reads: 90.0 %"
+
+
+def test_a_run_without_a_view_has_no_figure():
+    with pytest.raises(NotDrawn):
+        io(inputs([]))

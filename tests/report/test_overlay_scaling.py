@@ -1,0 +1,51 @@
+"""Curves of several scaling runs over each other."""
+
+import pytest
+
+from pgherd.model.finding import Analysis, Finding
+from pgherd.report import figures, overlay, overlay_scaling
+from pgherd.report.figures import NotDrawn
+
+LINE = {"n": [0, 1, 2, 4, 8], "x": [0, 9_000, 17_000, 30_000, 40_000]}
+
+
+def scaling(record, factor=1.0, variants=("",), models=True):
+    def found(value):
+        return Finding(value=value, unit="tps", low=value * 0.98, high=value * 1.02)
+
+    rows = [
+        {**({"variant": name} if name else {}), "clients": n, "throughput": found(factor * x)}
+        for name in variants
+        for n, x in zip(LINE["n"][1:], LINE["x"][1:], strict=True)
+    ]
+    drawn = {"models": {"hinge": {"n": LINE["n"], "x": [factor * x for x in LINE["x"]]}, "best": "hinge"}} if models else {}
+    return record.model_copy(
+        update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=drawn)}
+    )
+
+
+def test_each_run_has_its_points_and_its_best_model(run8):
+    runs = [("old", scaling(run8[0])), ("new", scaling(run8[0], 1.2)), ("odd", scaling(run8[0], models=False))]
+    curves = overlay_scaling.curves(runs)
+    assert [len(one.model) for one in curves] == [5, 5, 0] and len({one.rows.colour for one in curves}) == 3
+    figure = overlay_scaling.throughput(runs)
+    assert figure.title == "At most, old 40k tps, new 48k tps, odd 40k tps"
+    text = str(figures.specification(figure, validate=True))
+    assert "Dashed: the model" in text
+
+
+def test_variants_of_a_run_are_curves_of_their_own_without_models(run8):
+    curves = overlay_scaling.curves([("run", scaling(run8[0], variants=("a", "b")))])
+    assert [one.name for one in curves] == ["run: a", "run: b"] and not any(one.model for one in curves)
+
+
+def test_nothing_to_draw(run8):
+    with pytest.raises(NotDrawn):
+        overlay_scaling.throughput([("density", run8[0])])
+
+
+def test_the_page_shows_it_and_does_not_miss_densitys_figures(run8):
+    record = scaling(run8[0])
+    page = overlay.render([("one", record, run8[1]), ("two", scaling(run8[0], 1.1), run8[1])])
+    assert "At most, one 40k tps, two 44k tps" in page
+    assert "numbers of databases" not in page

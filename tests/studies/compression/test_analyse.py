@@ -1,0 +1,60 @@
+import pytest
+
+from pgherd.studies.compression import STUDY
+
+
+def test_every_kind_gets_its_ratio_with_e15_beside(options, results):
+    found = STUDY.analyse(options(), results())
+    assert found.grade == "A"
+    assert found.findings["ratio_pgbench"].value == pytest.approx(8.0, rel=1e-3)
+    assert found.findings["ratio_realistic"].published.startswith("≈ 2:1") and found.findings["ratio_realistic"].n == 8
+    assert found.findings["ratio_realistic_encrypted"].value == pytest.approx(1)
+    assert "pgbench 8:1" in found.answer and "encrypted first, it does not compress" in found.answer and "32 kB" in found.answer
+
+
+def test_the_warning_about_filler_shows_its_numbers(options, results):
+    warnings = STUDY.analyse(options(), results()).warnings
+    assert any("pgbench's filler compresses 8:1 where realistic values give 1.8:1, 4.4 times as far" in text for text in warnings)
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(1.9, None), (1.0, "pgbench's filler compresses only 1:1")])
+def test_filler_that_does_not_mislead_is_not_warned_of(options, results, ratio, words):
+    warnings = [text for text in STUDY.analyse(options(), results(ratios={"pgbench": ratio})).warnings if "misleads" in text]
+    assert warnings == [] if words is None else words in warnings[0]
+
+
+def test_tables_hold_every_codec_and_block_and_each_relation(options, results):
+    tables = STUDY.analyse(options(), results()).tables
+    assert [row["kind"] for row in tables["compression"]] == ["pgbench", "pgbench", "orders", "orders", "realistic", "realistic"]
+    assert len(tables["ratios"]) == 6 * 2 * 6
+    small = next(row for row in tables["ratios"] if row["block"] == "4 kB" and row["form"] == "plain")
+    assert small["stored"].value == 1.0 and small["ratio"].value > 7, "a block of one sector cannot shrink"
+    assert {row["relation"] for row in tables["relations"]} == {"public.a/b"}
+    assert tables["relations"][0]["segments"] == "8 of 100"
+
+
+def test_few_segments_lower_the_grade(options, results):
+    found = STUDY.analyse(options(), results(segments=3))
+    assert found.grade == "B" and found.findings["ratio_pgbench"].low is None
+
+
+def test_a_kind_that_failed_is_said(options, results):
+    found = STUDY.analyse(options(), results(failed=("orders",)))
+    assert found.grade == "B" and "orders could not be compressed: no room" in found.warnings
+    assert "orders_against_realistic" not in found.findings
+
+
+def test_nothing_is_grade_c(options, results):
+    found = STUDY.analyse(options(), results(failed=("pgbench", "orders", "realistic")))
+    assert found.grade == "C" and "Nothing can be said" in found.answer and found.tables == {}
+    assert STUDY.analyse(options(), []).grade == "C"
+
+
+def test_what_a_file_system_made_of_it_stands_in_the_table(options, results):
+    found = results()
+    probe = dict(found[0].probe)
+    for segment in range(8):
+        probe[f"compressed_bytes/file-system/0/{segment}/public.a/b"] = probe[f"stored_bytes/file-system/0/{segment}/public.a/b"] = 2**19
+    tables = STUDY.analyse(options(), [found[0].model_copy(update={"probe": probe}), *found[1:]]).tables
+    assert tables["compression"][0]["file system"].value == pytest.approx(2.0)
+    assert any(row["codec"] == "file-system" and row["block"] == "its own" for row in tables["ratios"])

@@ -1,0 +1,19 @@
+from pgherd.studies.compression import STUDY
+
+
+def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):
+    first = STUDY.propose(options(), [])
+    assert [(trial.point["kind"], trial.point["form"]) for trial in first.trials][:2] == [("pgbench", "plain"), ("pgbench", "encrypted")]
+    assert first.worst_case == 6 and all(trial.probe == "compression" and trial.phases == () for trial in first.trials)
+    assert len(STUDY.propose(options(), results()[:2]).trials) == 4
+    assert "every kind" in STUDY.propose(options(), results(failed=("orders",))).stop, "what failed is not tried again"
+
+
+def test_without_encryption_there_is_one_form(options):
+    assert len(STUDY.propose(options(encrypt=False), []).trials) == 3
+
+
+def test_the_same_segments_are_asked_for_in_every_form(options):
+    trials = STUDY.propose(options(), []).trials
+    assert {trial.asked["seed"] for trial in trials} == {"1"}
+    assert trials[0].asked["blocks"] == "4096,8192,16384,32768,131072,1048576"

@@ -1,0 +1,122 @@
+"""A simulated host on which each scheme's databases come to a known throughput, so that the study is tested without PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from pgherd.model.finding import Verdict
+from pgherd.model.result import MemoryKill, PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.consolidation import ConsolidationOptions
+from pgherd.studies.consolidation.propose import propose
+from pgherd.studies.consolidation.schemes import targets
+
+GB = 2**30
+SPEED = {1: 100.0, 2: 90.0, 3: 120.0, 4: 120.0}
+"""New orders per minute and client of a busy database, by scheme."""
+KEEPS = {1: 0.4, 2: 0.4, 3: 0.8, 4: 0.9}
+"""What is left of it at a rate of 0.5; in between a straight line."""
+
+
+def options(**changes):
+    known = {
+        "cores": 8,
+        "memory": 12 * GB,
+        "vcpus": 3,
+        "container_memory": 4 * GB,
+        "share": 4 * GB,
+        "runtime": "cgroup",
+        "cpu_mode": "quota",
+        "pg_bin": "/pg/bin",
+        "pg_version": "18.6",
+        "workload": "orders",
+        "scale": 30,
+        "client_place": "outside",
+        "state": "fresh",
+        "seconds": 8,
+        "ramp": 2,
+    }
+    return ConsolidationOptions.model_validate({**known, **changes})
+
+
+@dataclass
+class Simulator:
+    """``taint(trial)`` names a check that fails, ``kill(trial)`` a container in which a process is ended for want of memory."""
+
+    options: ConsolidationOptions
+    noise: float = 0.0
+    skew: float = 0.02
+    taint: Callable[[Trial], str | None] = lambda trial: None
+    kill: Callable[[Trial], str | None] = lambda trial: None
+    clock: float = 1e6
+
+    def run(self, trial: Trial) -> TrialResult:
+        started, self.clock = self.clock, self.clock + trial.seconds() + 5
+        killed = self.kill(trial)
+        if killed:
+            kills = (MemoryKill(container=killed, processes=2, at=started + 7.25, names=("postgres",), limit="budget"),)
+            return TrialResult(
+                id=str(int(started)), trial=trial, started=started, ended=self.clock, error="a server died\nits log", memory_kills=kills
+            )
+        rng = random.Random(trial.key())
+        scheme, rate = int(trial.point["scheme"]), float(trial.point["rate"])
+        keeps = 1 - (1 - KEEPS[scheme]) * rate / 0.5
+        drift = 1 + 0.1 * trial.repeat  # blocks differ; pairs within one do not
+        phases, at = [], started
+        for number, phase in enumerate(trial.phases):
+            at += phase.ramp
+            found = []
+            for database, target in enumerate(targets(self.options, scheme)):
+                clients = self.options.plan[database][number]
+                if not clients:
+                    continue
+                value = SPEED[scheme] * clients * keeps * drift * rng.gauss(1, self.noise)
+                first = at - 1 + (self.skew if database else 0.0)
+                found.append(
+                    TargetResult(
+                        target=target,
+                        driver="pgbench",
+                        transactions=value / 27 * phase.seconds,
+                        throughput=value / 27,
+                        new_orders_per_minute=value,
+                        first=first,
+                        last=at + phase.seconds,
+                    )
+                )
+            containers = {name.split("/")[1] for name in targets(self.options, scheme)}
+            metrics = {f"container:{name}": {"cpu.usage": 3.0 / len(containers)} for name in containers}
+            phases.append(
+                PhaseResult(phase=phase.name, start=at, end=at + phase.seconds, overlap=1, targets=found, metrics=metrics, skew=self.skew)
+            )
+            at += phase.seconds
+        why = self.taint(trial)
+        verdicts = [
+            Verdict(check=check, kind="noise", result="fail" if check == why else "pass", observed="seen", wanted="wanted")
+            for check in ("overlap", "steal")
+        ]
+        return TrialResult(id=str(int(started)), trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
+
+    def all(self, most: int = 50) -> list[TrialResult]:
+        """Run the study to its end."""
+        results: list[TrialResult] = []
+        for _ in range(most):
+            proposal = propose(self.options, results)
+            if proposal.stop is not None:
+                self.stopped = proposal.stop
+                return results
+            results += [self.run(trial) for trial in proposal.trials]
+        raise AssertionError("the study does not stop")
+
+
+@pytest.fixture
+def make_options():
+    return options
+
+
+@pytest.fixture
+def simulate():
+    return Simulator

@@ -1,0 +1,127 @@
+import pytest
+
+from pgherd.model.finding import Finding
+from pgherd.studies.consolidation import STUDY
+from pgherd.studies.consolidation.analyse import analyse, name_of
+
+
+def analysed(simulator):
+    return analyse(simulator.options, simulator.all())
+
+
+def test_what_the_simulated_host_does_is_found_again(make_options, simulate):
+    found = analysed(simulate(make_options(rates=(0.0, 0.25, 0.5), blocks=3), noise=0.001))
+    numbers = {name: finding.value for name, finding in found.findings.items()}
+    assert numbers[name_of("throughput", scheme=3, buffers=25, rate=0)] == pytest.approx(32 * 120 * 1.1, rel=0.01)
+    assert numbers["ratio.scheme3.buffers25"] == pytest.approx(1.2, rel=0.01)
+    assert numbers["normalised.scheme1.buffers75.rate0.5"] == pytest.approx(0.4, rel=0.01)
+    assert numbers["normalised.scheme3.buffers75.rate0.25"] == pytest.approx(0.9, rel=0.01)
+    assert numbers["held_better.scheme3.buffers25.rate0.5"] == pytest.approx(2.0, rel=0.01)
+    assert numbers["balloon_ratio.buffers25.rate0.5"] == pytest.approx(0.9 / 0.8, rel=0.01)
+    assert numbers["buffers_ratio.scheme1"] == pytest.approx(1.0, rel=0.01)
+    assert numbers["switch_skew"] == pytest.approx(20)
+    assert found.grade == "A"
+    for finding in found.findings.values():
+        assert (finding.low is not None and finding.high is not None) or finding.note, finding
+
+
+def test_with_three_blocks_a_difference_is_claimed_with_its_interval(make_options, simulate):
+    found = analysed(simulate(make_options(blocks=3), noise=0.001))
+    assert "M/M/M does 1.20 (" in found.answer and "one block" not in found.answer
+    assert "1/M/M does 0.90 (" in found.answer
+
+
+def test_one_block_has_no_interval_and_claims_nothing(make_options, simulate):
+    found = analysed(simulate(make_options(), noise=0.001))
+    assert "one block: no interval, so no difference is claimed" in found.answer
+    ratio = found.findings["ratio.scheme3.buffers25"]
+    assert (ratio.low, ratio.high) == (None, None) and "one block: no interval" in ratio.note
+    assert any(said.startswith("One block: no interval") for said in found.warnings)
+
+
+def test_when_the_interval_holds_one_no_scheme_differs(make_options, simulate):
+    found = analysed(simulate(make_options(blocks=3, schemes=(3, 4)), noise=0.05))
+    assert "no scheme differs from M/M/M beyond doubt" in found.answer
+
+
+def test_published_numbers_stand_beside_ours(make_options, simulate):
+    found = analysed(simulate(make_options()))
+    number = found.findings["throughput.scheme3.buffers75"]
+    assert (number.experiment, number.published) == ("E4", "58,993.92 new orders/min")
+    assert found.findings["buffers_ratio.scheme3"].published.startswith("1.121 (E4")
+    assert len(found.tables["published_e4"]) == 8
+
+
+def test_other_workloads_and_rates_have_nothing_published(make_options, simulate):
+    pgbench = analysed(simulate(make_options(workload="select-only")))
+    assert not any(finding.published for finding in pgbench.findings.values())
+    assert "published_e4" not in pgbench.tables
+    over = analysed(simulate(make_options(rates=(0.0, 0.5))))
+    assert [row["buffers"] for row in over.tables["published_e5"]] == [25, 75]
+    assert all(row["judged"] == "no: containers share one kernel" for row in over.tables["published_e5"])
+    assert not any(finding.published for name, finding in over.findings.items() if "rate0.5" in name)
+
+
+def test_one_kernel_below_all_containers_is_said(make_options, simulate):
+    found = analysed(simulate(make_options()))
+    assert any("share one kernel" in said and "not judged against E5" in said for said in found.warnings)
+
+
+def test_a_kill_is_a_finding_and_no_failure(make_options, simulate):
+    options = make_options(rates=(0.0, 0.5), schemes=(1, 3), buffers=(75,))
+    found = analysed(simulate(options, kill=lambda trial: "db1" if trial.point["rate"] and trial.point["scheme"] == 3 else None))
+    assert found.tables["memory_kills"] == [
+        {
+            "trial": "buffers=75,rate=0.5,scheme=3#0",
+            "container": "db1",
+            "processes": 2,
+            "who": "postgres",
+            "limit": "budget",
+            "seconds_into_trial": 7.2,
+            "said": "a server died",
+        }
+    ]
+    killed = next(row for row in found.tables["consolidation"] if row["scheme"] == 3 and row["rate"] == 0.5)
+    assert killed["killed"] == 1
+    assert isinstance(killed["throughput"], Finding) and "want of memory" in killed["throughput"].note
+    assert isinstance(killed["normalised"], Finding) and "want of memory" in killed["normalised"].note
+    assert found.grade == "A", "what was measured is clean"
+
+
+def test_when_everything_is_killed_there_is_no_number(make_options, simulate):
+    found = analysed(simulate(make_options(schemes=(1,)), kill=lambda trial: "all"))
+    assert found.answer == "No scheme has a number: the kernel ended servers for want of memory in every trial."
+    assert found.grade == "C"
+
+
+def test_tainted_trials_lower_the_grade(make_options, simulate):
+    some = analysed(simulate(make_options(max_reruns=0), taint=lambda trial: "steal" if trial.point["scheme"] == 2 else None))
+    assert some.grade == "B"
+    throughout = analysed(simulate(make_options(max_reruns=0), taint=lambda trial: "steal"))
+    assert throughout.grade == "C"
+
+
+def test_what_cannot_be_had_is_shown_with_its_reason(make_options, simulate):
+    found = analysed(simulate(make_options(unavailable={4: "make is missing"})))
+    row = found.tables["consolidation"][-1]
+    assert row["scheme"] == 4 and row["throughput"].note == "not available: make is missing"
+    assert any("make is missing" in said for said in found.warnings)
+
+
+def test_the_honest_rate_is_a_finding(make_options, simulate):
+    found = analysed(simulate(make_options(working_sets=(1376 * 2**20, 1152 * 2**20), rates=(0.0, 0.5))))
+    assert found.findings["honest_rate"].value == pytest.approx(0.69, abs=0.005)
+    without = analysed(simulate(make_options(rates=(0.0, 0.5))))
+    assert any("honest is not known" in said for said in without.warnings)
+
+
+def test_nothing_measured_is_said_and_not_raised(make_options):
+    found = STUDY.analyse(make_options(), [])
+    assert found.answer == "No scheme has a number: no trial finished."
+    assert found.grade == "C"
+
+
+def test_a_baseline_that_failed_leaves_nothing_to_hold_against(make_options, simulate):
+    options = make_options(rates=(0.0, 0.5), schemes=(1,), buffers=(25,))
+    found = analysed(simulate(options, kill=lambda trial: None if trial.point["rate"] else "all"))
+    assert found.answer.startswith("No scheme has an undercommitted baseline")

@@ -1,0 +1,43 @@
+import pytest
+
+MB = 2**20
+
+
+def test_configured_memory_is_the_same_in_every_scheme(make_options):
+    assert make_options().configured == 8192 * MB
+
+
+def test_a_rate_leaves_its_part_of_the_configured_memory(make_options):
+    options = make_options()
+    assert options.available(0) == options.memory, "undercommitted: the whole budget"
+    assert options.available(0.3) == pytest.approx(0.7 * 8192 * MB)
+
+
+def test_honest_rate_of_e7s_working_sets(make_options):
+    options = make_options(working_sets=(1376 * MB, 1152 * MB))
+    assert options.needed() == (1376 + 1152) * MB
+    assert options.honest() == pytest.approx(0.69, abs=0.005)
+
+
+def test_when_all_are_busy_at_once_all_need_a_busy_working_set(make_options):
+    options = make_options(working_sets=(1376 * MB, 1152 * MB), plan=((2, 30), (2, 30)))
+    assert options.needed() == 2 * 1376 * MB
+
+
+def test_one_working_set_is_for_both(make_options):
+    assert make_options(working_sets=(1000 * MB,)).needed() == 2000 * MB
+
+
+def test_without_working_sets_no_rate_is_known_to_be_honest(make_options):
+    assert make_options().needed() is None and make_options().honest() is None
+
+
+def test_what_cannot_be_had_is_not_run(make_options):
+    options = make_options(unavailable={4: "no compiler"})
+    assert options.runnable == (1, 2, 3)
+    assert make_options(**options.model_dump(mode="json")) == options, "as stored in run.json"
+
+
+@pytest.mark.parametrize(("workload", "unit"), [("orders", "new orders/min"), ("random-block", "tps")])
+def test_unit_of_throughput(make_options, workload, unit):
+    assert make_options(workload=workload).unit == unit

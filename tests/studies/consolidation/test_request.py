@@ -1,0 +1,29 @@
+import pytest
+from pydantic import ValidationError
+
+from pgherd.studies.consolidation.request import ConsolidationRequest
+
+
+def test_defaults_are_those_of_the_experiment():
+    asked = ConsolidationRequest()
+    assert (asked.workload, asked.client_place, asked.state, asked.pattern) == ("orders", "outside", "fresh", "alternating")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"repeats": 3}, "give blocks"),
+        ({"seconds": "5s"}, "give the length of one with period"),
+        ({"huge_pages": "2MB"}, "no control group counts huge pages"),
+        ({"server": "host=x"}, "makes its own servers"),
+        ({"rate": 5.0}, "makes its own servers"),
+        ({"working_set": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),
+        ({"databases": 1}, "greater than or equal to 2"),
+        ({"paper": "E9"}, "'E4' or 'E5'"),
+        ({"staging": "dummy"}, "'limit' or 'locked'"),
+        ({"schemas": (1,)}, "Extra inputs"),
+    ],
+)
+def test_what_does_not_belong_is_refused(given, told):
+    with pytest.raises(ValidationError, match=told):
+        ConsolidationRequest.model_validate(given)

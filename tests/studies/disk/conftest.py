@@ -1,0 +1,114 @@
+"""A simulated set of volumes with known figures, so that the study is tested without fio."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from pgherd.model.deployment import Volume
+from pgherd.model.finding import Verdict
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.disk import DiskOptions, DiskVolume, propose
+from pgherd.studies.disk.access import TESTS
+
+MS = 1.0
+
+
+@dataclass
+class Bank:
+    """Volumes that make ``iops`` I/Os per second at most, each I/O taking ``latency`` ms; ``cached`` is the share that the device
+    does not see; ``jobs_cpu`` and ``busy`` (of the host's CPU) are what the trial used; ``slope`` is how much an hour's worth of a
+    trial rises or falls from its first second to its last."""
+
+    options: DiskOptions
+    iops: float = 40_000.0
+    latency: float = 0.2
+    cached: float = 0.0
+    job_cpu: float = 0.3
+    busy: float = 0.5
+    slope: float = 0.0
+    noise: float = 0.005
+    fail: Callable[[Trial], str | None] = lambda trial: None
+    taint: Callable[[Trial], bool] = lambda trial: False
+    together: float = 1.0
+    seed: int = 1
+    clock: float = field(default=1_000_000.0)
+
+    def run(self, trial: Trial) -> TrialResult:
+        started, self.clock = self.clock, self.clock + trial.seconds() + 0.5
+        error = self.fail(trial)
+        if error:
+            return TrialResult(id="0001", trial=trial, started=started, ended=self.clock, error=error)
+        rng = random.Random(f"{self.seed} {trial.key()}")
+        phase, test = trial.phases[0], TESTS[str(trial.point["test"])]
+        targets, moved = [], {"read": 0.0, "write": 0.0}
+        for target, load in phase.loads.items():
+            # Little's law: so many in flight, each taking so long, are so many a second, up to what the volume can do.
+            made = min(load.clients * load.threads / (self.latency / 1000), self.iops if test.bytes == 8192 else self.iops / 40)
+            made *= (self.together if len(phase.loads) > 1 else 1.0) * rng.gauss(1, self.noise)
+            if load.rate is not None:
+                made = min(made, load.rate)
+            values = {"job_cpu": self.job_cpu}
+            shares = {"randrw": {"read": 0.7, "write": 0.3}}.get(test.rw) or {"write" if test.writes else "read": 1.0}
+            for side, share in shares.items():
+                values |= {
+                    f"{side}_iops": made * share,
+                    f"{side}_bytes_per_second": made * share * test.bytes,
+                    f"{side}_mean_ms": self.latency,
+                }
+                values |= {f"{side}_p50_ms": self.latency, f"{side}_p99_ms": 3 * self.latency}
+                moved[side] += made * share * test.bytes
+            seconds = int(phase.seconds)
+            series = [made * (1 + self.slope * (at / max(seconds - 1, 1) - 0.5)) for at in range(seconds)]
+            targets.append(
+                TargetResult(
+                    target=target,
+                    driver="fio",
+                    transactions=made * phase.seconds,
+                    throughput=made,
+                    per_second=series,
+                    latency=Latency(mean=self.latency, sampled=1000),
+                    values=values,
+                    first=started + phase.ramp,
+                    last=self.clock,
+                )
+            )
+        device = {f"{side}_bytes": amount * (1 - self.cached) for side, amount in moved.items()}
+        devices = {one.devices[0] for one in self.options.volumes if one.devices}
+        metrics = {f"disk:{name}": device for name in devices}
+        metrics["host"] = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
+        result = "fail" if self.taint(trial) else "pass"
+        verdicts = [Verdict(check="steal", kind="noise", result=result, observed="o", wanted="w")]
+        begin = started + phase.ramp
+        measured = PhaseResult(phase=phase.name, start=begin, end=begin + phase.seconds, overlap=1.0, targets=targets, metrics=metrics)
+        return TrialResult(id="0001", trial=trial, started=started, ended=self.clock, phases=[measured], verdicts=verdicts)
+
+    def all(self) -> list[TrialResult]:
+        """Run the study to its end."""
+        results: list[TrialResult] = []
+        while not (proposal := propose(self.options, results)).stop:
+            results += [self.run(trial) for trial in proposal.trials]
+        return results
+
+
+def options(count: int = 1, **changes: object) -> DiskOptions:
+    size = 64 * 2**30
+    found = [
+        DiskVolume(volume=Volume(name=f"disk{n}", path=f"/mnt/{n}"), size=size, filesystem="ext4", devices=(f"sd{n}",))
+        for n in range(count)
+    ]
+    return DiskOptions.model_validate({"volumes": found, "cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})
+
+
+@pytest.fixture
+def make():
+    return options
+
+
+@pytest.fixture
+def bank():
+    return Bank

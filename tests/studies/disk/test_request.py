@@ -1,0 +1,14 @@
+import pytest
+from pydantic import ValidationError
+
+from pgherd.studies.disk.request import DiskRequest
+
+
+def test_everything_has_a_default():
+    assert DiskRequest().volume == () and DiskRequest().together and DiskRequest().rate is None
+
+
+@pytest.mark.parametrize("wrong", [{"depth": 0}, {"engine": "nonsense"}, {"repeats": 0}, {"colour": "red"}])
+def test_what_it_cannot_be(wrong):
+    with pytest.raises(ValidationError):
+        DiskRequest.model_validate(wrong)

@@ -1,0 +1,50 @@
+"""Made-up trials of links of which window, round trip time and bandwidth are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgherd.model.finding import Verdict
+from pgherd.model.link import Link
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.studies.network import STUDY, NetworkOptions
+
+
+@pytest.fixture
+def options():
+    def make(**changes):
+        return NetworkOptions(**{"links": (Link(name="db2", host="db2"),), "streams": (1, 2, 4, 8), "cores": 2} | changes)
+
+    return make
+
+
+@pytest.fixture
+def results(options):
+    """All planned trials: each stream makes ``each`` Gbit/s until the link's ``full`` is reached, repeats differ by ``spread``."""
+
+    def make(asked=None, each=3.0, full=20.0, spread=0.01, failed=(), tainted=(), cpu=0.3, rtt=True):
+        asked = asked or options()
+        found = []
+        for number, trial in enumerate(STUDY.propose(asked, []).trials, start=1):
+            streams = trial.point["streams"]
+            speed = 1e6 if streams == 0 else 1e9 * min(streams * each, full) * (1 + spread * (trial.repeat - 1))
+            values = {"bits_per_second": speed}
+            if rtt:
+                values |= {"rtt_ms": 0.5 if streams == 0 else 0.5 + streams, "retransmits_per_second": float(streams)}
+            target = TargetResult(
+                target=trial.point["link"],
+                driver="iperf3",
+                transactions=1,
+                throughput=speed / 8,
+                first=0,
+                last=1,
+                client_cpu=cpu,
+                values=values,
+            )
+            verdicts = [Verdict(check="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", wanted="")]
+            error = "no route" if streams in failed else None
+            phases = [] if error else [PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])]
+            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, verdicts=verdicts, error=error))
+        return found
+
+    return make

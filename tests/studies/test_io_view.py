@@ -1,0 +1,84 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.deployment import Deployment
+from pgherd.model.finding import Analysis
+from pgherd.model.io_view import DeviceView, IoView, Pattern, TraceCost
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.io_view import series_numbers, with_io_view
+
+
+@pytest.fixture(scope="module")
+def made():
+    spec = importlib.util.spec_from_file_location("storage_conftest", Path(__file__).parent / "storage/conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["storage_conftest"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+EMPTY = Analysis(answer="x", grade="A")
+MB = 2**20
+
+
+def trial(io, point=None, number=1):
+    target = TargetResult(target="local/a/pg/bench", driver="pgbench", transactions=100.0, throughput=10.0, first=0, last=10)
+    phase = PhaseResult(phase="steady", start=0.0, end=10.0, overlap=1.0, targets=[target], io=io)
+    asked = Trial(point=point or {"databases": 1}, deployment=Deployment(hosts=()), phases=())
+    return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[phase])
+
+
+def view(made, **more):
+    series = made.series([8192.0 * 100] * 8 + [8192.0 * 900] * 2)
+    return DeviceView(number="8:0", name="sda", roles={"data": ["a/pg"]}, series=series, **more)
+
+
+def test_a_device_is_a_row_and_of_one_point_findings_too(made):
+    found = with_io_view(EMPTY, [trial(IoView(devices=[view(made)])), trial(IoView(devices=[view(made)]), number=2)])
+    (row,) = found.tables["io"]
+    assert (row["device"], row["roles"], row["writes"].value, row["writes"].n) == ("sda", "data", pytest.approx(260.0), 2)
+    assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_size"].value == pytest.approx(8.0)
+    assert found.findings["io_writes:sda"].value == pytest.approx(260.0)
+    assert "sequential" not in row, "what nobody traced has no column"
+    assert "flushes taken out" in row["writes"].method
+
+
+def test_several_points_are_rows_without_findings(made):
+    trials = [trial(IoView(devices=[view(made)]), {"databases": n}, n) for n in (1, 2)]
+    found = with_io_view(EMPTY, trials)
+    assert [row["point"] for row in found.tables["io"]] == ["databases 1", "databases 2"] and not found.findings
+
+
+def test_what_was_traced_has_a_label_and_its_rule(made):
+    pattern = Pattern(requests=1000, bytes=1, window_share=0.95, adjacent_share=0.4, latency={5: 2000})
+    io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3))
+    found = with_io_view(EMPTY, [trial(io)])
+    (row,) = found.tables["io"]
+    assert row["label"] == "sequential" and row["sequential"].value == pytest.approx(95) and row["adjacent"].value == pytest.approx(40)
+    assert "64 KiB" in row["sequential"].method
+    (cost,) = [warning for warning in found.warnings if "tracing took" in warning]
+    assert "0.020 cores" in cost and "10 events were lost (10 %)" in cost and "3 requests were seen only" in cost
+
+
+def test_roles_on_one_device_and_devices_below_are_said(made):
+    both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}, "below": ["8:32"], "name": "loop0"})
+    below = view(made).model_copy(update={"roles": {}, "number": "8:32", "name": "sdc"})
+    found = with_io_view(EMPTY, [trial(IoView(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
+    assert [row["roles"] for row in found.tables["io"]] == ["data, WAL", "below loop0"]
+    assert any("not told apart" in warning for warning in found.warnings) and any("tablespace" in warning for warning in found.warnings)
+
+
+def test_trials_without_a_view_add_nothing():
+    assert with_io_view(EMPTY, [trial(None)]) == EMPTY
+
+
+def test_reads_per_transaction(made):
+    device = view(made)
+    device = device.model_copy(update={"series": device.series.model_copy(update={"reads": [50.0] * 10})})
+    (row,) = with_io_view(EMPTY, [trial(IoView(devices=[device]))]).tables["io"]
+    assert row["reads_per_tx"].value == pytest.approx(5.0)
+    assert series_numbers(device.series)["reads"] == pytest.approx(50.0)

@@ -1,0 +1,141 @@
+"""A simulated server with a known working set, so that the study is tested without PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from pgherd.model.finding import Verdict
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.working_set import WorkingSetOptions, propose
+
+MB = 2**20
+KILLED = "container db01 needed more than its memory limit, and the kernel ended 1 process in it"
+
+
+@dataclass
+class Server:
+    """One server: containers below ``lives`` MB do not live, up to ``memory`` MB they save ``reads`` per transaction in a straight line,
+    and shared buffers up to ``buffers`` MB save a little copying. By number of clients."""
+
+    options: WorkingSetOptions
+    memory: dict[int, float] = field(default_factory=lambda: {30: 250.0, 2: 200.0})
+    buffers: dict[int, float] = field(default_factory=lambda: {30: 100.0, 2: 60.0})
+    lives: float = 0.0
+    tps: float = 20_000.0
+    noise: float = 0.01
+    dip: float = 0.0
+    metrics: bool = True
+    taint: Callable[[Trial], bool] = lambda trial: False
+    fail: Callable[[Trial], str | None] = lambda trial: None
+    overhead: float = 3.0
+    clock: float = 1_000_000.0
+
+    def truth(self, trial: Trial) -> float:
+        clients, memory, buffers = (int(trial.point[name]) for name in ("clients", "memory", "buffers"))
+        if trial.point["sweep"] == "memory":
+            time = 1 + 2 * max(0.0, 1 - memory / self.memory[clients])
+        else:
+            time = 1 + 0.5 * max(0.0, 1 - buffers / self.buffers[clients])
+        share = buffers / memory
+        return self.tps / time * (1 - self.dip if 0.45 <= share <= 0.55 else 1.0)
+
+    def run(self, trial: Trial) -> TrialResult:
+        rng = random.Random(trial.key())
+        started = self.clock
+        self.clock += trial.seconds() + self.overhead
+        name, memory, clients = f"{int(started * 10)}", int(trial.point["memory"]), int(trial.point["clients"])
+        error = self.fail(trial) or (KILLED if memory < self.lives else None)
+        if error:
+            return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
+        tps = self.truth(trial) * rng.lognormvariate(0, self.noise)
+        bad = self.taint(trial)
+        verdicts = [
+            Verdict(check="steal", kind="noise", result="fail" if bad else "pass", observed="seen", wanted="wanted"),
+            *(Verdict(check=intent, kind="intent", result="pass", observed="seen", wanted="wanted") for intent in trial.intents),
+        ]
+        (phase,) = trial.phases
+        start = started + phase.ramp
+        target = next(iter(phase.loads))
+        missing = 2 * max(0.0, 1 - memory / self.memory[clients])
+        metrics = {
+            "container:db01": {
+                "cpu.usage": 1.0,
+                "memory.usage": (memory - 5.0) * MB,
+                "memory.inactive_file": 20.0 * MB,
+                "memory.refault_file": missing * tps,
+                "memory.refault_anon": 0.0,
+                "memory.swap": 0.0,
+                "psi.memory.some": 0.0,
+                "psi.io.some": min(missing, 0.9),
+            },
+            "server:db01/pg": {"db.blks_read": max(0.0, 1 - int(trial.point["buffers"]) / 90) * tps, "buffers.reused": 70.0 * MB},
+        }
+        ms = 1000 * clients / tps
+        result = TargetResult(
+            target=target,
+            driver="pgbench",
+            transactions=tps * phase.seconds,
+            throughput=tps,
+            latency=Latency(mean=ms, p50=ms, p95=2 * ms, sampled=1000),
+            first=start,
+            last=start + phase.seconds,
+        )
+        played = PhaseResult(
+            phase=phase.name, start=start, end=start + phase.seconds, overlap=1.0, targets=[result], metrics=metrics if self.metrics else {}
+        )
+        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=[played], verdicts=verdicts)
+
+    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
+        return [self.run(trial) for trial in trials]
+
+    def until_stop(self, most: int = 400) -> tuple[list[TrialResult], str]:
+        """The whole run, as the runner does it."""
+        results: list[TrialResult] = []
+        while len(results) < most:
+            proposal = propose(self.options, results)
+            if proposal.stop is not None:
+                return results, proposal.stop
+            assert proposal.trials
+            results += self.all(proposal.trials)
+        raise AssertionError("the study never stops")
+
+
+BASE = {
+    "cores": 2,
+    "memory": 2**33,
+    "vcpus": 2,
+    "runtime": "cgroup",
+    "pg_bin": "/pg/bin",
+    "pg_version": "18.6",
+    "clients": (30, 2),
+    "buffers": 64,
+    "memory_sizes": (100, 150, 200, 250, 300, 350),
+    "buffer_sizes": (16, 32, 64, 96, 128, 160),
+    "most": 4000,
+    "configured": 400,
+    "database": 128,
+    "repeats": 1,
+    "seconds": 3.0,
+    "ramp": 1.0,
+    "precision": 0.05,
+    "budget_seconds": 400.0,
+    "seed": 1,
+}
+
+
+@pytest.fixture
+def server() -> type[Server]:
+    return Server
+
+
+@pytest.fixture
+def options() -> Callable[..., WorkingSetOptions]:
+    def build(**more: object) -> WorkingSetOptions:
+        return WorkingSetOptions(**{**BASE, **more})
+
+    return build

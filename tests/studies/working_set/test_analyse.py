@@ -1,0 +1,143 @@
+"""What a working-set run finds, and what it does not claim."""
+
+from __future__ import annotations
+
+import pytest
+from pytest import approx
+
+from pgherd.model.finding import Finding
+from pgherd.studies.working_set.analyse import analyse
+from pgherd.studies.working_set.knees import headroom
+
+
+def test_headroom_is_that_of_e7():
+    """2 × 4096 MB configured, working sets of 1376 and 1152 MB."""
+    room, rate = headroom(2 * 4096, [1376, 1152])
+    assert room == 5664
+    assert round(100 * rate) == 69
+
+
+def test_headroom_below_zero_makes_no_overcommitment_honest():
+    room, rate = headroom(1000, [600, 700])
+    assert room == -300
+    assert rate == 0
+
+
+@pytest.fixture
+def analysed(server, options):
+    def run(**more):
+        fields = {name: more.pop(name) for name in list(more) if name in type(options()).model_fields and name not in ("memory", "buffers")}
+        own = options(**{"budget_seconds": 900.0, **fields})
+        results, _ = server(own, **more).until_stop()
+        return analyse(own, results)
+
+    return run
+
+
+def test_working_sets(analysed):
+    found = analysed()
+    assert found.grade == "A"
+    for name, truth in (("working_set.30", 250), ("working_set.2", 200), ("buffers.30", 100), ("buffers.2", 60)):
+        finding = found.findings[name]
+        assert finding.value == approx(truth, rel=0.06)
+        assert finding.low <= truth * 1.01 and finding.high >= truth * 0.99
+        assert finding.confidence == 0.95 and finding.unit == "MB" and finding.n >= 6 and "plateau" in finding.method
+    assert "another machine" in found.findings["working_set.30"].published
+    assert found.findings["working_set.30"].published.startswith("1376 MB")
+    assert found.findings["buffers.2"].published.startswith("524 MB")
+    assert found.answer.startswith("The container's working set is 2")
+
+
+def test_headroom_and_rate(analysed):
+    found = analysed().findings
+    assert found["configured"].value == 800
+    assert found["headroom"].value == approx(800 - found["working_set.30"].value - found["working_set.2"].value)
+    assert found["honest_rate"].value == approx(found["headroom"].value / 800, abs=0.01)
+    assert found["honest_rate"].low < found["honest_rate"].value < found["honest_rate"].high
+    assert found["honest_rate"].published.startswith("69 %")
+
+
+def test_from_inside(analysed):
+    found = analysed().findings
+    assert found["working_set_by_misses.30"].low <= 250 <= found["working_set_by_misses.30"].high + 10
+    assert found["working_set_by_use.30"].note.startswith("at ")
+    assert found["buffers_by_misses.2"].low < 90 <= found["buffers_by_misses.2"].value
+    assert found["buffers_by_use.2"].value == approx(70)
+    assert 230 <= found["working_set_by_pressure.30"].value <= 300
+
+
+def test_nothing_is_seen_from_inside_without_its_metrics(analysed):
+    found = analysed(metrics=False)
+    assert found.findings["working_set.30"].value is not None
+    for name in ("working_set_by_misses.30", "working_set_by_use.30", "working_set_by_pressure.30", "buffers_by_use.2"):
+        assert found.findings[name].value is None
+        assert found.findings[name].note
+
+
+def test_a_dip_is_found_where_there_is_one(analysed):
+    with_dip = analysed(dip=0.2, repeats=2, memory_sizes=(100, 120, 128, 132, 160, 200, 250, 300, 350), refine=False)
+    finding = with_dip.findings["dip.memory"]
+    assert finding.value < 0.9
+    assert finding.high < 1
+    assert finding.note.startswith("a dip")
+
+
+def test_no_dip_is_said_only_where_the_data_say_so(analysed):
+    without = analysed(repeats=2, memory_sizes=(100, 120, 128, 132, 160, 200, 250, 300, 350), refine=False, noise=0.003)
+    assert without.findings["dip.memory"].note.startswith("no dip of 3 %")
+    nothing = analysed(memory_sizes=(150, 180, 200, 250, 300, 350), refine=False)
+    assert nothing.findings["dip.memory"].value is None
+    assert "no trial with shared buffers at 45–55 %" in nothing.findings["dip.memory"].note
+
+
+def test_flat_curves_have_no_working_set(analysed):
+    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
+    assert found.findings["working_set.30"].value is None
+    assert "the knee lies below" in found.findings["working_set.30"].note
+    assert found.findings["headroom"].value is None
+    assert found.grade == "C"
+    assert found.answer.startswith("Indication only")
+
+
+def test_what_does_not_live_is_a_point_and_no_failure(analysed):
+    found = analysed(sweeps=("memory",), lives=140.0)
+    rows = {(row["clients"], row["memory"]): row for row in found.tables["sweep"]}
+    assert rows[30, 100]["state"] == "does not live"
+    assert rows[30, 100]["throughput"] is None
+    assert isinstance(rows[30, 350]["throughput"], Finding)
+    assert any("below what lives" in warning and "ended processes" in warning for warning in found.warnings)
+    assert not any("did not finish" in warning for warning in found.warnings)
+
+
+def test_lives_or_not(analysed):
+    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
+    finding = found.findings["working_set.2"]
+    assert finding.low < 163 <= finding.value == finding.high
+    assert finding.confidence is None
+    assert found.tables["working-set"][0]["shape"] == "lives or not"
+
+
+def test_tainted_trials_make_an_indication(analysed):
+    found = analysed(sweeps=("memory",), taint=lambda trial: True)
+    assert found.grade == "C"
+    assert "only tainted trials" in found.findings["working_set.30"].note
+
+
+def test_a_deviation_from_e7_is_said(analysed):
+    found = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
+    assert any("deviation" in warning for warning in found.warnings)
+    assert any("deviation" in str(row["from"]) for row in found.tables["difference"])
+
+
+def test_nothing_at_all(options):
+    found = analyse(options(), [])
+    assert found.grade == "C"
+    assert found.answer == "Nothing can be said: no trial was run."
+
+
+def test_nothing_lives(server, options):
+    own = options()
+    results, _ = server(own, lives=10_000.0).until_stop()
+    found = analyse(own, results)
+    assert found.grade == "C"
+    assert "no server lived" in found.answer

@@ -1,0 +1,87 @@
+"""What is known of a curve while it is measured."""
+
+from __future__ import annotations
+
+from pgherd.model.result import MemoryKill
+from pgherd.studies.working_set.curves import Measured, difference
+from pgherd.studies.working_set.options import Curve
+from pgherd.studies.working_set.propose import trial_at
+
+CURVE = Curve("memory", 30)
+
+
+def ran(server, options, sizes, **more):
+    own = options()
+    return Measured(CURVE, server(own, **more).all([trial_at(own, CURVE, size, 0, n, "planned") for n, size in enumerate(sizes)]))
+
+
+def test_a_curve_has_its_own_trials_only(server, options):
+    own = options()
+    simulated = server(own)
+    others = [trial_at(own, Curve("memory", 2), 300, 0, 0, "planned"), trial_at(own, Curve("buffers", 30), 64, 90, 0, "planned")]
+    found = Measured(CURVE, simulated.all([*others, trial_at(own, CURVE, 200, 0, 0, "planned")]))
+    assert found.sizes == found.lived == [200]
+
+
+def test_clean_trials_count_before_tainted_ones(server, options):
+    found = ran(server, options, (200, 200, 300), taint=lambda trial: trial.repeat != 0)
+    assert [result.trial.repeat for result in found.used] == [0, 2]
+    assert found.lived == [200, 300]
+
+
+def test_ended_for_memory_once_is_dead(server, options):
+    found = ran(server, options, (100, 200), lives=150.0)
+    assert found.dead == [100]
+    assert found.lived == [200]
+
+
+def test_kills_that_were_seen_say_it_too(server, options):
+    found = ran(server, options, (100, 200), fail=lambda trial: "ended while starting" if trial.point["memory"] == 100 else None)
+    assert found.dead == []
+    kill = MemoryKill(container="db01", processes=1, at=0.0, names=("postgres (1)",), limit="container")
+    results = [result.model_copy(update={"memory_kills": (kill,)}) if result.error else result for result in found.trials]
+    assert Measured(CURVE, results).dead == [100]
+
+
+def test_failed_for_another_reason_is_dead_only_the_second_time(server, options):
+    def broken(trial):
+        return "no idea" if trial.point["memory"] == 100 else None
+
+    assert ran(server, options, (100, 200), fail=broken).dead == []
+    assert ran(server, options, (100, 200, 100), fail=broken).dead == [100]
+
+
+def test_what_is_smaller_than_the_dead_is_dead(server, options):
+    def broken(trial):
+        return "no idea" if trial.point["memory"] == 80 else None
+
+    assert ran(server, options, (80, 100, 200), fail=broken, lives=150.0).dead == [80, 100]
+
+
+def test_what_lived_once_is_not_dead(server, options):
+    found = ran(server, options, (100, 100), fail=lambda trial: "memory limit" if trial.repeat == 0 else None)
+    assert found.dead == [] and found.lived == [100]
+
+
+def test_the_difference_of_e7(server, options):
+    own = options(budget_seconds=900.0, sweeps=("memory", "buffers"))
+    results, _ = server(own, noise=0.0).until_stop()
+    assert difference(own, results, 30) == (250 - 64, "container working set − its shared buffers, as in E7")
+
+
+def test_a_server_needs_some_memory_beside_its_buffers(server, options):
+    own = options(buffers=190)
+    curve = Curve("memory", 2)
+    results = server(own, noise=0.0).all([trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes])
+    beyond, why = difference(own, results, 2)
+    assert beyond == 27 and "where E7's rule gives 10 MB: a deviation" in why
+
+
+def test_without_a_knee_the_largest_or_the_smallest_stands_for_it(server, options):
+    own = options()
+    curve = Curve("memory", 30)
+    trials = [trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes]
+    beyond, why = difference(own, server(own, memory={30: 900.0}).all(trials), 30)
+    assert beyond == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
+    beyond, why = difference(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
+    assert beyond == 69 and why.startswith("smallest container") and why.endswith("a deviation")

@@ -1,0 +1,34 @@
+"""The complete options of a working-set run."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pgherd.studies.working_set.options import Curve, least_beside
+
+
+def test_the_deployment_of_a_size(options):
+    (host,) = options(settings={"max_connections": "35"}).deployment(200, 64).hosts
+    (container,) = host.containers
+    assert container.memory == 200 * 2**20
+    assert container.servers[0].settings == {"max_connections": "35", "shared_buffers": "64MB"}
+
+
+def test_curves_are_one_for_each_load(options):
+    assert options().curves("buffers") == (Curve("buffers", 30), Curve("buffers", 2))
+    assert str(Curve("memory", 2)) == "memory.2"
+
+
+@pytest.mark.parametrize("wrong", [{"clients": (2, 2)}, {"clients": (0,)}, {"memory_sizes": ()}, {"buffer_sizes": ()}, {"buffers": 0}])
+def test_what_makes_no_sense(options, wrong):
+    with pytest.raises(ValidationError):
+        options(**wrong)
+
+
+def test_a_sweep_that_is_not_made_needs_no_sizes(options):
+    assert options(sweeps=("memory",), buffer_sizes=()).sizes("buffers") == ()
+
+
+def test_more_clients_need_more_beside_the_buffers():
+    assert 0 < least_beside(2) < least_beside(30)
