@@ -161,9 +161,11 @@ extern void balloon_need_usable(void);
 extern int64 balloon_inflate(int64 buffers, bool write);
 extern int64 balloon_deflate(int64 buffers);
 extern int64 balloon_write(int64 buffers);
+extern const char *balloon_probe(void *page, Size size);
+
+/* checks.c */
 extern int64 balloon_violations(void);
 extern void balloon_residency(int64 *all, int64 *ballooned);
-extern const char *balloon_probe(void *page, Size size);
 
 /* floors.c */
 extern int64 balloon_floor(void);
