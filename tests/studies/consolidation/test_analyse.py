@@ -69,7 +69,11 @@ def test_one_kernel_below_all_containers_is_said(make_options, simulate):
 
 def test_a_kill_is_a_finding_and_no_failure(make_options, simulate):
     options = make_options(rates=(0.0, 0.5), schemes=(1, 3), buffers=(75,))
-    found = analysed(simulate(options, kill=lambda trial: "db1" if trial.point["rate"] and trial.point["scheme"] == 3 else None))
+
+    def kill(trial):
+        return "db1" if trial.point["rate"] and trial.point["scheme"] == 3 else None
+
+    found = analysed(simulate(options, kill=kill))
     assert found.tables["memory_kills"] == [
         {
             "trial": "buffers=75,rate=0.5,scheme=3#0",
@@ -85,7 +89,9 @@ def test_a_kill_is_a_finding_and_no_failure(make_options, simulate):
     assert killed["killed"] == 1
     assert isinstance(killed["throughput"], Finding) and "want of memory" in killed["throughput"].note
     assert isinstance(killed["normalised"], Finding) and "want of memory" in killed["normalised"].note
-    assert found.grade == "A", "what was measured is clean"
+    assert found.grade == "B", "one block has no interval"
+    several = make_options(rates=(0.0, 0.5), schemes=(1, 3), buffers=(75,), blocks=3)
+    assert analysed(simulate(several, kill=kill)).grade == "A", "what was measured is clean"
 
 
 def test_when_everything_is_killed_there_is_no_number(make_options, simulate):

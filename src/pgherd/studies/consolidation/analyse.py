@@ -133,8 +133,8 @@ def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]
 
 
 def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
-    """A: everything that was planned has a clean trial in every block, and all its verdicts passed. C: nothing has a clean trial,
-    or only one combination of several. B: between. What the kernel ended for want of memory is a finding, and lowers nothing.
+    """A: everything that was planned has a clean trial in every block, all its verdicts passed, and there are as many blocks as an interval
+    needs. C: nothing has a clean trial, or only one combination of several. B: between. What the kernel ended for want of memory is a finding, and lowers nothing.
     """
     judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
     clean = [blocks for blocks in judged if any(one is not None and one.clean for one in blocks)]
@@ -142,7 +142,7 @@ def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
         return "C"
     used = {one.key for blocks in judged for one in blocks if one is not None}
     verdicts = [v for result in trials.results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
-    whole = all(one is not None and one.clean for blocks in judged for one in blocks)
+    whole = options.blocks >= LEAST and all(one is not None and one.clean for blocks in judged for one in blocks)
     return "A" if whole and all(verdict.result == "pass" for verdict in verdicts) else "B"
 
 
