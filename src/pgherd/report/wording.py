@@ -13,7 +13,8 @@ Cell = Finding | str | int | float | None
 
 GRADE_MEANING: dict[Grade, str] = {
     "A": "all verdicts pass in the trials that the numbers rest on",
-    "B": "in some trials noise went beyond a threshold, a check could not be made, or points are missing; intervals are wider for it",
+    "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, or trials are too few for an "
+    "interval; intervals are wider for it",
     "C": "tainted throughout: an indication only",
 }
 
