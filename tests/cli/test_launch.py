@@ -54,13 +54,13 @@ class Paused:
 
 def test_what_changes_the_host_is_asked_for_on_a_terminal_only(monkeypatch):
     watcher, asked = Paused(), []
-    module._confirm((), watcher)
+    module.confirm_changes((), watcher.note, watcher.paused)
     with pytest.raises(UsageError, match="this changes the host: 99 pages; a word.* give --yes"):
-        module._confirm(("99 pages", "a word"), watcher)
+        module.confirm_changes(("99 pages", "a word"), watcher.note, watcher.paused)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(module.sys, stream, SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(module.click, "confirm", lambda question, abort, err: asked.append((question, abort, err, watcher.asleep)))
-    module._confirm(("99 pages",), watcher)
+    module.confirm_changes(("99 pages",), watcher.note, watcher.paused)
     assert asked == [("Go on?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
 
 
@@ -68,7 +68,7 @@ def test_yes_agrees_beforehand():
     @click.command()
     @yes_option
     def verb():
-        module._confirm(("99 pages",), Paused())
+        module.confirm_changes(("99 pages",), Paused().note, Paused().paused)
 
     assert CliRunner().invoke(verb, ["--yes"]).exit_code == 0
     assert isinstance(CliRunner().invoke(verb, []).exception, UsageError)

@@ -152,7 +152,7 @@ def test_the_disk_of_the_servers_fills_up(pgherd, small_disk):
     small_disk.resize(GB)
     ended = pgherd.density(*words, through=through)
     assert ended.code == 2, ended
-    assert re.search("need .* below .*disk/pgherd, which has .* free; lower --points or --scale", ended.message), ended
+    assert re.search("need .* below .*disk/pgherd, which has .* free; lower --scale, or set XDG_CACHE_HOME", ended.message), ended
     assert not list(pgherd.runs.glob("*")), "too little disk is found before anything starts"
     small_disk.resize(8 * GB)
     process = pgherd.start_density(*words, through=through)

@@ -59,7 +59,7 @@ def test_side_by_side_each_trial_loads_a_server_of_its_own(pgherd):
         container = target["target"].split("/")[1]
         assert container == name.replace(" ", "-")
         done = {one: phase["metrics"][f"server:{one}/pg"]["db.blks_hit"] for one in ("whole", "whole-again", "tiny")}
-        assert done[container] > 100 * max(hits for one, hits in done.items() if one != container), done
+        assert done[container] > 10 * max(hits for one, hits in done.items() if one != container), done
     record = pgherd.record()
     assert record["options"]["side_by_side"]
     assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgherd.cli.output import answer_console, json_option, print_document, progress_console
+from pgherd.cli.output import answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
 
 if TYPE_CHECKING:
+    from pgherd.model.swap import Swap
     from pgherd.postgres.installations import Installation
     from pgherd.runner.balloon_demo import Demo, Told
 
@@ -121,6 +122,7 @@ def _show_status(found: Any) -> None:
 @click.option("--clients", type=int, default=4, help="Clients of the busy one.  [default: 4]")
 @click.option("--cores", type=float, help="Cores of this host that it may use.  [default: all]")
 @click.option("--run-as", metavar="ACCOUNT", help="As root: the account that servers run as.")
+@yes_option
 @json_option
 def demo(
     pg_bin: str | None,
@@ -141,7 +143,8 @@ def demo(
     It shows the mechanism; it is no measurement.
     """
     from pgherd.model.units import parse_bytes, parse_seconds
-    from pgherd.runner.balloon_demo import MB, Demo
+    from pgherd.runner.balloon_demo import MB, Demo, demo_swap
+    from pgherd.runner.prepare_swap import described
 
     asked = Demo(
         memory=512 * MB if memory is None else parse_bytes(memory),
@@ -154,7 +157,11 @@ def demo(
     from pgherd.postgres import installations
 
     chosen = installations.choose(LocalNode(), pg_bin, pg_version)
-    told, interrupted = _play(asked, chosen, cores, run_as)
+    swap, said = demo_swap(LocalNode(), asked)
+    for sentence in said:
+        progress_console().print(sentence, markup=False)
+    confirm_changes([described(swap)] if swap and swap.kind != "none" else [], lambda text: progress_console().print(text, markup=False))
+    told, interrupted = _play(asked, chosen, swap, cores, run_as)
     if as_json:
         print_document({"schema": "pgherd/balloon-demo/1", **told.document()})
     elif told.moments:
@@ -162,7 +169,7 @@ def demo(
     return 130 if interrupted else 0
 
 
-def _play(asked: Demo, chosen: Installation, cores: float | None, run_as: str | None) -> tuple[Told, bool]:
+def _play(asked: Demo, chosen: Installation, swap: Swap | None, cores: float | None, run_as: str | None) -> tuple[Told, bool]:
     """What was seen, and whether Ctrl-C ended it."""
     import secrets
     import time
@@ -177,7 +184,7 @@ def _play(asked: Demo, chosen: Installation, cores: float | None, run_as: str | 
 
     node = LocalNode()
     told = Told(asked, chosen.version)
-    surroundings = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=asked.host)
+    surroundings = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=asked.host, swap=swap)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-balloon-{secrets.token_hex(2)}"
     try:
         with (

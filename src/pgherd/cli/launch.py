@@ -13,7 +13,7 @@ import click
 
 from pgherd import __version__
 from pgherd.cli import plan
-from pgherd.cli.output import answer_console, print_document, progress_console, said_yes
+from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
 from pgherd.host import paths
@@ -86,7 +86,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     prepared = prepare(node, study, asked)
     for choice in prepared.choices:
         watcher.note(choice)
-    _confirm(prepared.confirm, watcher)
+    confirm_changes(prepared.confirm, watcher.note, watcher.paused)
     _confirm_formats(prepared.typed, watcher)
     try_out(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
@@ -111,23 +111,6 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     except BaseException:
         directory.discard_unless_begun()
         raise
-
-
-def _confirm(changes: Sequence[str], watcher: TerminalProgress) -> None:
-    """Ask before anything of the host is changed that is not pgherd's own, unless ``--yes`` was given.
-
-    Raises:
-        UsageError: there is no terminal on which to ask.
-        click.Abort: the answer is no.
-    """
-    if not changes or said_yes():
-        return
-    listed = "; ".join(changes)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"this changes the host: {listed}. All of it is taken back at the end. There is no terminal to ask on: give --yes")
-    watcher.note(f"This changes the host, until the run ends: {listed}.")
-    with watcher.paused():
-        click.confirm("Go on?", abort=True, err=True)
 
 
 def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:

@@ -20,6 +20,7 @@ if _importing:
     except ValueError:  # imported by a thread other than the main one
         _importing = False
 
+import contextlib
 import errno
 import importlib
 import io
@@ -145,7 +146,14 @@ def main() -> NoReturn:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without some character is no reason to fail
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # Where KeyboardInterrupt once came out of an exec() (as dataclasses use it), CPython ends itself by SIGINT instead of with our
+        # exit code, even though it was caught (pymain's exit_sigint). Nothing is left to do but this.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,6 +126,25 @@ def said_yes() -> bool:
     """Whether this call was given ``--yes``."""
     context = click.get_current_context(silent=True)
     return bool(context and context.meta.get(_AGREED))
+
+
+def confirm_changes(
+    changes: Sequence[str], note: Callable[[str], None], paused: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
+    """Ask before anything of the host is changed that is not pgherd's own, unless ``--yes`` was given. ``paused`` holds a display back.
+
+    Raises:
+        UsageError: there is no terminal on which to ask.
+        click.Abort: the answer is no.
+    """
+    if not changes or said_yes():
+        return
+    listed = "; ".join(changes)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"this changes the host: {listed}. All of it is taken back at the end. There is no terminal to ask on: give --yes")
+    note(f"This changes the host, until the run ends: {listed}.")
+    with paused():
+        click.confirm("Go on?", abort=True, err=True)
 
 
 def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:

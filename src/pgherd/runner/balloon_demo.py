@@ -12,18 +12,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pgherd.host.facts import gather
+from pgherd.host.paths import cache_dir
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.model.deployment import Container
 from pgherd.model.errors import TrialError, UsageError
+from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes
-from pgherd.node.protocol import Command, Process
+from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import clones, golden, installations
 from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with_balloon
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, start_all, stop_all
+from pgherd.runner import prepare_swap
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
+from pgherd.studies.swap import SwapRequest
 from pgherd.workloads.pgbench import PgbenchFilling
 
 MB = 2**20
@@ -160,6 +165,15 @@ def play(session: Session, installation: Installation, demo: Demo, watcher: Watc
         told.finished = True
     finally:
         stage.down()
+
+
+def demo_swap(node: Node, demo: Demo) -> tuple[Swap | None, list[str]]:
+    """The demo's own swap, and sentences on it: shared memory that neither fits nor can be swapped out has the kernel end a server
+    before any balloon can act. None where nothing is overcommitted."""
+    if not demo.overcommitted:
+        return None, []
+    size, facts = 2 * demo.memory, gather(node)
+    return prepare_swap.complete(node, SwapRequest(), size=size, overcommitted=True, cache=cache_dir(), facts=facts, budget=demo.host)
 
 
 class _Stage:

@@ -133,8 +133,9 @@ def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]
 
 
 def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
-    """A: everything that was planned has a clean trial in every block, all its verdicts passed, and there are as many blocks as an interval
-    needs. C: nothing has a clean trial, or only one combination of several. B: between. What the kernel ended for want of memory is a finding, and lowers nothing.
+    """A: everything that was planned has a clean trial in every block, all its verdicts passed, and there are blocks enough for an
+    interval. C: nothing has a clean trial, or only one combination of several. B: between. What the kernel ended for want of memory
+    is a finding, and lowers nothing.
     """
     judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
     clean = [blocks for blocks in judged if any(one is not None and one.clean for one in blocks)]
