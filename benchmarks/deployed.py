@@ -41,6 +41,18 @@ class Deployed:
         phase = Phase(ramp=ramp, seconds=seconds, loads=dict(loads))
         return Trial(point={"databases": len(loads)}, deployment=deployment(self.options), phases=(phase,))
 
+    def settings(self) -> dict[str, Any]:
+        """What a result must share with another to be added to it."""
+        return {
+            "container": f"{self.options.runtime}, {self.options.vcpus:g} vCPU by {self.options.cpu_mode}",
+            "scale": self.options.scale,
+            "clients": self.options.clients,
+            "threads": self.options.threads,
+            "log sampling": self.options.sampling,
+            "postgres": self.options.pg_version,
+            "database settings": self.options.settings,
+        }
+
     def targets(self) -> list[str]:
         """The databases' addresses."""
         return [str(place) for place, *_ in deployment(self.options).databases()]

@@ -113,18 +113,7 @@ def _played(options: argparse.Namespace, plans: list[list[bool]], tell: TextIO) 
     asked = {"points": (1,), "scale": options.scale, "vcpus": 1, "cpu_mode": "cpuset", "clients": options.clients}
     try:
         with deployed.deployed(node, Watcher(), seed=1, **asked) as up, deployed.watcher() as progress:
-            say(
-                {
-                    "slice seconds": options.slice,
-                    "container": f"{up.options.runtime}, {up.options.vcpus:g} vCPU by {up.options.cpu_mode}",
-                    "scale": up.options.scale,
-                    "clients": up.options.clients,
-                    "threads": up.options.threads,
-                    "log sampling": up.options.sampling,
-                    "postgres": up.options.pg_version,
-                    "database settings": up.options.settings,
-                }
-            )
+            say({"slice seconds": options.slice, **up.settings()})
             progress.planned(len(plans), sum(map(len, plans)))
             for number, plan in enumerate(plans, 1):
                 target = up.targets()[0]

@@ -64,16 +64,7 @@ def main() -> None:
         "clients": options.clients,
     }
     with deployed.deployed(node, Watcher(), seed=1, **asked) as up:
-        settings = {
-            "seconds": seconds,
-            "container": f"{up.options.runtime}, {up.options.vcpus:g} vCPU by {up.options.cpu_mode}",
-            "scale": up.options.scale,
-            "clients": up.options.clients,
-            "threads": up.options.threads,
-            "log sampling": up.options.sampling,
-            "postgres": up.options.pg_version,
-            "database settings": up.options.settings,
-        }
+        settings = {"seconds": seconds, **up.settings()}
         if options.more:
             raw += outcome.blocks_before("throughput", options, settings)
         sides: dict[str, Callable[[], dict[str, float]]] = {

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from pgherd.host import cgroup_base, paths
+from pgherd.host import cgroup_base, paths, processes
 from pgherd.host import swap as host_swap
 from pgherd.host.journal import clean
 from pgherd.host.swap_areas import areas, zram_numbers
@@ -133,14 +133,6 @@ def test_an_oom_kill_is_a_finding_of_the_trial(program: ModuleType, place: Path)
         assert after.error is None and verdicts(after)["no-oom-kill"] == "pass", "the next trial has its memory again"
 
 
-def _alive(pid: int) -> bool:
-    """Whether a process runs: one that has ended stays listed until its new parent asks for it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def _swapped(group: str) -> int:
     """Bytes that a group's containers have swapped out."""
     stat = Path(group, "memory.stat").read_text().split() if Path(group, "memory.stat").exists() else []
@@ -178,6 +170,6 @@ def test_clean_after_kill_9_while_overcommitted(kind: str, place: Path) -> None:
     assert path not in {area.path for area in areas(NODE)}
     assert not NODE.exists(f"/sys/block/{Path(path).name}" if kind == "zram" else path)
     assert [group for group in groups if NODE.exists(group)] == []
-    assert [pid for pid in inside if _alive(pid)] == []
+    assert [pid for pid in inside if processes.start_time(NODE, pid) is not None] == []
     assert not any(sentence.startswith("not undone") for sentence in said), said
     assert clean(NODE, paths.state_dir()) == []
