@@ -100,6 +100,18 @@ class TestResult:
         assert found.throughput == found.transactions / 2
         assert found.latency.sampled == logged
 
+    def test_what_a_throttled_pgbench_needs_to_end_takes_nothing_from_the_window(self) -> None:
+        """Two clients, 1000 transactions a second in all from 100.0 on; told to stop at 102.9, it ends at 103.0 for want of CPU."""
+        line = "progress: {:.3f} s, 1000.0 tps, lat 2.0 ms stddev 0.1, 0 failed\n"
+        stdout = "number of transactions actually processed: 2902\nnumber of failed transactions: 0 (0.000%)\n"
+        stdout += (
+            f"latency average = 2.000 ms\ninitial connection time = 0.000 ms\ntps = {2902 / 3.0:f} (without initial connection time)\n"
+        )
+        files = {"stdout": stdout, "stderr": "".join(line.format(t) for t in (101.0, 102.0))}
+        load = Load(driver="pgbench", clients=2, scripts=(Script(source="builtin:select-only"),))
+        found = DRIVER.result(load, files, 100.0, Window(101.4, 102.9, 102.9), "x")
+        assert found.transactions == pytest.approx(1500, abs=0.2)
+
     def test_over_the_whole_life_is_the_reports_total(self, every_capture) -> None:
         for run in every_capture:
             try:
@@ -180,7 +192,7 @@ def test_curves_rise_from_nothing_to_the_total(lines, total: int, seconds: float
         at += step
         progress.append(Progress(at, tps, 1.0, failed))
     report = Report(total, failed=total // 3, seconds=seconds, connecting=connecting)
-    for curve, whole in zip(curves(report, progress, 1000.0, 1000.0 + stop), (total, total // 3), strict=True):
+    for curve, whole in zip(curves(report, progress, 1000.0, 1000.0 + stop, 4), (total, total // 3), strict=True):
         assert all(a <= b for a, b in zip(curve.counts, curve.counts[1:], strict=False))
         assert all(a < b for a, b in zip(curve.times, curve.times[1:], strict=False))
         assert 0 <= curve.at(0) <= whole

@@ -17,7 +17,9 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.runner import fleet as module
+from pgherd.runner import housing
 from pgherd.runner.fleet import Fleet
+from pgherd.runner.housing import Housing
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
@@ -116,17 +118,17 @@ def session(tmp_path):
 
 @pytest.fixture
 def fleet(session, monkeypatch):
-    monkeypatch.setattr(module, "Instance", Pretended)
+    monkeypatch.setattr(housing, "Instance", Pretended)
     monkeypatch.setattr(module, "start_all", start_all)
     monkeypatch.setattr(module, "stop_all", stop_all)
-    monkeypatch.setattr(module.golden, "ensure", lambda *_, **__: GOLDEN)
-    monkeypatch.setattr(module, "fillings", lambda *_: [])
+    monkeypatch.setattr(housing.golden, "ensure", lambda *_, **__: GOLDEN)
+    monkeypatch.setattr(housing, "fillings", lambda *_: [])
     monkeypatch.setattr(
-        module.clones, "clone_all", lambda node, jobs, account: Pretended.events.extend(("clone", data) for _, data in jobs)
+        housing.clones, "clone_all", lambda node, jobs, account: Pretended.events.extend(("clone", data) for _, data in jobs)
     )
-    monkeypatch.setattr(module.clones, "drop_cache", lambda *_: None)
+    monkeypatch.setattr(housing.clones, "drop_cache", lambda *_: None)
     monkeypatch.setattr(Fleet, "_warm", lambda self, key, server: Pretended.events.append(("warm", "/".join(key))))
-    monkeypatch.setattr(Fleet, "_settle", lambda *_: None)
+    monkeypatch.setattr(Housing, "settle", lambda *_: None)
     monkeypatch.setattr(module, "contexts", lambda *_: {"work_mem": "user", "shared_buffers": "postmaster"})
     monkeypatch.setattr(Pretended, "events", [])
     monkeypatch.setattr(Pretended, "broken", set())
@@ -255,9 +257,10 @@ def test_a_copy_that_fails_is_begun_anew(fleet, session, monkeypatch):
         raise TrialError("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.clones, "clone_all", full)
+        patch.setattr(housing.clones, "clone_all", full)
         with pytest.raises(TrialError, match="no space"):
             fleet.apply(trial("a"))
+    assert not list(session.work.glob("*-a-pg")), "what was half made is gone"
     assert fleet.apply(trial("a"))[1] == "1 restored"
     assert len(list(session.work.glob("*-a-pg"))) == 1
 

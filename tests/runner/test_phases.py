@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from pgherd.model.result import TargetResult
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
-from pgherd.runner import phases
+from pgherd.runner import launching, phases
 from pgherd.runner.stage import Reach
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
@@ -46,7 +47,7 @@ class Shell:
 
 @pytest.fixture(autouse=True)
 def _shell(monkeypatch):
-    monkeypatch.setattr(phases.drivers, "driver", lambda name: Shell())
+    monkeypatch.setattr(launching.drivers, "driver", lambda name: Shell())
 
 
 class Stage:
@@ -145,6 +146,31 @@ def test_phases_follow_each_other(play):
     results, _ = play(trial(RUNS_ON, RUNS_ON))
     assert [result.phase for result in results] == ["p0", "p1"]
     assert results[1].start >= results[0].end
+
+
+def test_phases_keep_to_an_agreed_instant(tmp_path):
+    """As on several hosts: the first begins then, and every border is counted from it."""
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+    begin = time.time() + 0.6
+    wanted = trial(RUNS_ON, RUNS_ON, seconds=0.4, ramp=0.2)
+    driven = phases.drive(LocalNode(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", Watcher(), begin=begin)
+    assert [one.start for one in driven.played] == pytest.approx([begin + 0.2, begin + 0.8])
+    spans = driven.spans()
+    assert all(one.earliest >= begin and one.first >= played.start for one, played in zip(spans, driven.played, strict=True))
+    windows = [(one.first + 0.1, one.last - 0.1) for one in spans]
+    results = driven.results(windows)
+    assert [(one.start, one.end) for one in results] == windows
+    assert [one.overlap for one in results] == pytest.approx(
+        [(end - start) / span.planned for (start, end), span in zip(windows, spans, strict=True)]
+    )
+
+
+def test_an_agreed_instant_that_is_over_fails_the_trial(tmp_path):
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(TrialError, match=r"were to begin \d+\.\d\d s before everything was ready"):
+        phases.drive(LocalNode(), trial(RUNS_ON), Stage(), tmp_path / "trial", tmp_path / "scratch", Watcher(), begin=time.time() - 5)
 
 
 def test_how_far_apart_the_targets_began_is_recorded(play):

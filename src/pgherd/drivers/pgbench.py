@@ -6,7 +6,9 @@ Options of a load (``Load.options``): ``define:NAME`` (pgbench's -D NAME=value),
 **Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines: each adds its rate times
 the time since the line before it, and the final report's total closes the curve. A window's transactions are the
 difference of the curve at its borders, linear between two points. Progress lines are a second apart: a window's border
-inside a second assumes a steady rate within that second.
+inside a second assumes a steady rate within that second. Once told to stop, each client only finishes the transaction that it
+is in, and then pgbench takes its time to end (much of it where its CPU quota is used up): so all but the transactions that
+were under way, their number by Little's law, are counted up to the stop.
 
 **Latency.** The mean comes from the progress lines, which cover every transaction, weighted by how much of each lies
 in the window. Percentiles come from the sampled transactions that ended in the window; a percentile is None unless at
@@ -105,7 +107,7 @@ class PgbenchDriver:
             raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         span = self.span(files, started, window.stop)
-        curve, failures = curves(report, progress, started, window.stop)
+        curve, failures = curves(report, progress, started, window.stop, load.clients)
         transactions = curve.between(window.start, window.end)
         sample = [x for x in read_logs(files, load.rate is not None) if window.start < x.at <= window.end]
         scripts = by_script(load, sample, transactions)
@@ -124,26 +126,40 @@ class PgbenchDriver:
         )
 
 
-def curves(report: Report, progress: Sequence[Progress], started: float, stop: float) -> tuple[CumulativeCurve, CumulativeCurve]:
+def curves(
+    report: Report, progress: Sequence[Progress], started: float, stop: float, clients: int
+) -> tuple[CumulativeCurve, CumulativeCurve]:
     """Processed and failed transactions over time.
 
     The last point is pgbench's own end (start + duration; ``stop`` where it tells no duration) with the final report's
-    totals. The progress lines' sums may miss the total by rounding; they are cut off at it.
+    totals. The progress lines' sums may miss the total by rounding; they are cut off at it. Where the end lies after the stop, all
+    but the transactions then under way, one a client at most, had ended by the stop.
     """
     first = _first(report, progress, started)
     before = _clock_start(report, progress, started)
     done, failed = [(first, 0.0)], [(first, 0.0)]
     count = failures = 0.0
     for line in progress:
+        if line.at > stop:
+            break
         count = min(count + line.tps * max(0.0, line.at - before), report.transactions)
         failures = min(failures + line.failed, report.failed)
         done.append((line.at, count))
         failed.append((line.at, failures))
         before = line.at
     end = max(before, first, stop if report.seconds is None else first + report.seconds)
+    if stop > before and first < stop < end:
+        done.append((stop, max(count, report.transactions - _under_way(report, clients))))
     done.append((end, report.transactions))
     failed.append((end, report.failed))
     return CumulativeCurve(done), CumulativeCurve(failed)
+
+
+def _under_way(report: Report, clients: int) -> float:
+    """How many transactions are under way at once, on average: rate times time in the system (Little 1961)."""
+    if not report.seconds or report.latency is None:
+        return float(clients)
+    return min(clients, report.transactions / report.seconds * max(0.0, report.latency - (report.lag or 0.0)) / 1000)
 
 
 def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict[str, float]:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from pgherd.host import processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, View
-from pgherd.model.deployment import Container, Server
+from pgherd.model.deployment import Server
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.result import MemoryKill
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_bytes
-from pgherd.node.protocol import Command, Node, Process
-from pgherd.postgres import clones, golden
-from pgherd.postgres.golden import Golden
+from pgherd.node.protocol import Node
+from pgherd.postgres import clones
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
@@ -34,6 +30,7 @@ from pgherd.runner import looks, platform, probes
 from pgherd.runner.attached import Attached
 from pgherd.runner.budget import Budget
 from pgherd.runner.consistency import insist_consistent
+from pgherd.runner.housing import PORT, Goldens, Housing
 from pgherd.runner.memory_kills import MemoryKills
 from pgherd.runner.pages import Pages, concerns
 from pgherd.runner.server_views import server_view
@@ -41,13 +38,11 @@ from pgherd.runner.session import Session
 from pgherd.runner.stage import Reach
 from pgherd.runner.targets import Targets
 from pgherd.runner.transition import ServerKey, Transition, Up, plan, volumes_of
-from pgherd.runner.volumes import Volumes, spread_over, used_by
+from pgherd.runner.volumes import Volumes
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room, Runtime
-from pgherd.workloads.registry import fillings
 from pgherd.workloads.script import stage
 
-PORT = 5432
 _TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
 _SETTLE_SECONDS = 600.0
 
@@ -80,12 +75,10 @@ class Fleet:
         self._volumes = Volumes(session.node, session.journal, session.account, str(session.work))
         self._targets = Targets(session, self._volumes, watcher)
         self._pages = Pages(session.node, session.journal)
-        self._elsewhere: dict[ServerKey, tuple[str, ...]] = {}
+        self._housing = Housing(session, self._installations, Goldens(session, self._installations, watcher), self._volumes, watcher)
         self._attached = Attached(session)
-        self._names = itertools.count(1)
         self._trial: Trial | None = None
         self._contexts: dict[str, str] | None = None
-        self._goldens: dict[str, Golden] = {}
         self._scripts: dict[Script, Script] = {}
         self.node.make_dir(str(self.scratch), mode=0o711)
 
@@ -268,8 +261,7 @@ class Fleet:
         for key in restart:
             self._up.pop(key)  # until it is up again
         if self._budget.differs(trial):  # all servers have stopped
-            files = [[instance.data_dir, *self._elsewhere.get(key, ())] for key, instance in self._instances.items()]
-            self._budget.apply(trial, itertools.chain.from_iterable(files))
+            self._budget.apply(trial, self._housing.files(self._instances))
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
@@ -280,10 +272,8 @@ class Fleet:
             self._rooms[name] = runtime.create(container)
             self._made_by[name] = runtime
         self._attached.attach({key: wanted[key] for key, step in transition.steps.items() if step == "attach"})
-        self._restore({key: wanted[key] for key in restore})
-        for key in restore:
-            self._place(key, wanted[key][1], trial)
-        settling = self._settle(restore)
+        self._instances.update(self._housing.restore({key: wanted[key] for key in restore}, trial, self._budget.tight))
+        settling = self._housing.settle([(key, self._instances[key]) for key in restore])
         for key, step in transition.steps.items():
             container, server = wanted[key]
             if step in ("reload", "restart", "restore"):
@@ -304,71 +294,6 @@ class Fleet:
             del self._made_by[name]
         self._rooms.pop(name, None)
         self._kills.forget(name)
-
-    def _restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
-        jobs: list[tuple[Golden, str]] = []
-        for key, (container, server) in wanted.items():
-            copy = self._golden(server)
-            number = next(self._names)
-            home = self._home(f"{number:03d}-{container.name}-{server.name}", server)
-            sockets = self._session.sockets / f"{number:03d}"
-            self.node.make_dir(str(home), mode=0o711)
-            self.node.make_dir(str(sockets), mode=0o700, user=self.account)
-            self._instances[key] = Instance(
-                node=self.node,
-                installation=self._installations[server.bin],
-                data_dir=str(home / "data"),
-                socket_dir=str(sockets),
-                port=PORT,
-                account=self.account,
-                name=f"{container.name}/{server.name}",
-            )
-            jobs.append((copy, str(home / "data")))
-        if jobs:
-            size = format_bytes(sum(copy.bytes for copy, _ in jobs))
-            self._watcher.setup(f"copying {len(jobs)} databases ({size})")
-            clones.clone_all(self.node, jobs, self.account)
-            # A server whose buffers do not hold its databases lives on the page cache: what the copy left there would be
-            # memory that no container is charged for.
-            tight, settings = self._budget.tight, [server.settings for _, server in wanted.values()]
-            uncached = [path for (copy, path), own in zip(jobs, settings, strict=True) if tight or not clones.cached(copy, own)]
-            clones.drop_cache(self.node, uncached)
-
-    def _home(self, name: str, server: Server) -> Path:
-        """The directory of a server's data: on a volume of its own, or in the run's."""
-        assert self._trial is not None
-        volume = used_by(server, self._trial.deployment).get("data")
-        return self._session.work / name if volume is None else Path(self._volumes.home(volume, name))
-
-    def _place(self, key: ServerKey, server: Server, trial: Trial) -> None:
-        """Move what is to lie apart from the work directory."""
-        if server.volumes or server.tablespaces:
-            data, spaces = self._instances[key].data_dir, spread_over(server, trial.deployment)
-            self._elsewhere[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name, spaces)
-
-    def _settle(self, restored: list[ServerKey]) -> Process | None:
-        """Begin to write to disk what was copied, lest it be written during the first trial; servers start meanwhile."""
-        if not restored:
-            return None
-        elsewhere = [directory for key in restored for directory in self._elsewhere.get(key, ())]
-        return self.node.spawn(Command(["sync", "-f", "--", self._instances[restored[0]].data_dir, *elsewhere]))
-
-    def _golden(self, server: Server) -> Golden:
-        key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
-        if key not in self._goldens:
-            sockets = self._session.sockets / "golden"
-            self.node.make_dir(str(sockets), mode=0o700, user=self.account)
-            self._goldens[key] = golden.ensure(
-                self.node,
-                self._installations[server.bin],
-                fillings(self.node, server.databases),
-                account=self.account,
-                cache_dir=str(self._session.cache),
-                socket_dir=str(sockets),
-                checksums=server.checksums,
-                say=self._watcher.setup,
-            )
-        return self._goldens[key]
 
     def _start(self, servers: Mapping[ServerKey, Server]) -> None:
         if not servers:
@@ -423,6 +348,4 @@ class Fleet:
         instance = self._instances.pop(key, None)
         self._up.pop(key, None)
         self._attached.detach(key)
-        if instance is not None:
-            self.node.remove_tree(str(Path(instance.data_dir).parent))
-        self._volumes.remove(self._elsewhere.pop(key, ()))
+        self._housing.remove(key, instance)

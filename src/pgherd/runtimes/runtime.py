@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pgherd.model.deployment import Container, Host
+from pgherd.node.protocol import Node
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,15 @@ class Room:
     """A container that is up: how processes enter it, and where its accounting is read.
 
     ``join`` are the files a process writes itself into before exec; ``cpus`` its affinity; ``groups`` the cgroup
-    directories by controller ('v2' for the unified one), for samplers.
+    directories by controller ('v2' for the unified one), for samplers. ``node`` is the container's own where it is a
+    machine of its own (a guest): its processes are started there, and need not join anything. None: the host's.
     """
 
     container: str
     join: tuple[str, ...] = ()
     cpus: tuple[int, ...] | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
+    node: Node | None = None
 
 
 class Runtime(Protocol):
