@@ -59,6 +59,12 @@ def test_sampling(tmp_path):
     assert all(row["pgherd by clock"] > 0 and row["backends by clock"] > 0 for row in document["raw"])
 
 
+def test_metrics_cost(tmp_path):
+    document = quick("metrics_cost", tmp_path, "--databases", "2", "3")
+    assert {row["databases"] for row in document["raw"]} == {2, 3}
+    assert all(row["CPU ms"] > 0 and row["ms"] > 0 and row["samples"] > 50 for row in document["raw"])
+
+
 def test_provision(tmp_path):
     for pair in quick("provision", tmp_path, "--databases", "2")["raw"]:
         for side in pair.values():
@@ -96,9 +102,35 @@ def test_known_truth(tmp_path):
     assert {row["truth"] for row in tries} >= {0.95, 1.0}, "one series' truth is measured"
 
 
+def test_guests(tmp_path):
+    document = quick("guests", tmp_path)
+    row = document["raw"][0]
+    assert 0 < row["touched"] < 512 and row["beyond"] > 0 and row["image"] > 0
+    assert row["seconds"]["ready"] > row["seconds"]["booting"] > 0
+
+
 def test_false_positives(tmp_path):
     document = quick("false_positives", tmp_path)
     assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others"}
     assert all(row["false"] <= row["studies"] for row in document["raw"] if row["part"] == "equal")
     # A few hundred studies prove nothing about a bound, but they show a rule that is badly wrong.
     assert not any(figure["met"] is False for figure in document["figures"])
+
+
+def test_ui(tmp_path):
+    pytest.importorskip("starlette")
+    document = quick("ui", tmp_path)
+    assert document["settings"]["databases in the largest trial"] >= 40
+    assert any("first plot" in figure["name"] and figure["goal"] for figure in document["figures"])
+
+
+def test_cluster(tmp_path):
+    pytest.importorskip("distributed")
+    document = quick("cluster", tmp_path)
+    measured = {"start", "idle, no driver", "idle, held", "skew", "killed", "hanging", "cut", "clean"}
+    assert {row["what"] for row in document["raw"]} == measured
+
+
+def test_cluster_hundred(tmp_path):
+    pytest.importorskip("distributed")
+    assert {row["hosts"] for row in quick("cluster_hundred", tmp_path)["raw"]} == {4, 10}

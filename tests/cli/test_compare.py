@@ -7,7 +7,7 @@ from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.studies.compare.request import CompareRequest
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "scenarios"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token", "scenarios"}
 _SCENARIO_ONLY = {"arms", "repeats"}
 
 

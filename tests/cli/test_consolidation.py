@@ -9,7 +9,7 @@ from pgherd.runner.prepare_consolidation import PAPERS
 from pgherd.studies.consolidation.request import ConsolidationRequest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _NOT_ITS_OWN = {"repeats", "seconds", "huge_pages", "server", "allow_write", "rate", "init"}
 
 

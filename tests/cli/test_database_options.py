@@ -1,7 +1,8 @@
 import click
 from click.testing import CliRunner
 
-from pgherd.cli.database_options import WORKLOADS, database_options, given_options
+from pgherd.cli.database_options import WORKLOADS, database_options
+from pgherd.cli.study_options import given_options
 from pgherd.studies.databases import BuiltinWorkload, DatabaseRequest
 
 WORDS = {"vcpus": "all", "memory": "none", "repeats": "How often.", "seconds": "9s", "ramp": "1s", "budget": "4m"}

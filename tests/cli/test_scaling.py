@@ -11,7 +11,7 @@ from pgherd.studies.scaling.request import ScalingRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _VARIANTS = ["--variant", "base", "--variant", 'odd:jit=off,search_path="a,b",protocol=simple']
 
 

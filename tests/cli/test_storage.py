@@ -5,7 +5,7 @@ from pgherd.cli.scenarios import read_scenario
 from pgherd.cli.storage import command
 from pgherd.studies.storage.request import StorageRequest
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _NOT_ITS_OWN = {"server", "allow_write"}
 
 

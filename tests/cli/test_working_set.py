@@ -5,7 +5,7 @@ from pgherd.cli.scenarios import read_scenario
 from pgherd.cli.working_set import command
 from pgherd.studies.working_set.request import WorkingSetRequest
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes"}
+_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _NOT_ITS_OWN = {"memory", "server", "allow_write", "rate", "huge_pages", "runtime"}
 
 

@@ -59,6 +59,8 @@ class Program:
         self.root, self.runs, self.watch, self.prefix = root, runs, watch, prefix
         self.state, self.cache = root / "state/pgherd", root / "cache/pgherd"
         self.before = Leftovers(self)
+        self.patience = PATIENCE
+        """Seconds after which a step is taken to hang."""
         self._running: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str, through: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -85,7 +87,7 @@ class Program:
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
         """Wait for its end."""
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=self.patience)
         self._running.remove(process)
         return Ended(process.returncode, out, err)
 
@@ -101,12 +103,11 @@ class Program:
         """Begin such a run."""
         return self.start(*_QUICK, *words, through=through)
 
-    @staticmethod
-    def wait_until(done: Callable[[], Any], pause: float = 0.005) -> Any:
+    def wait_until(self, done: Callable[[], Any], pause: float = 0.005) -> Any:
         """Poll until it gives something true, and return that."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while not (found := done()):
-            assert time.monotonic() < deadline, f"nothing came within {PATIENCE:.0f} s"
+            assert time.monotonic() < deadline, f"nothing came within {self.patience:.0f} s"
             time.sleep(pause)
         return found
 

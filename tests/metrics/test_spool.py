@@ -124,3 +124,16 @@ documents = st.fixed_dictionaries({}, optional=dict.fromkeys(("t", "i", "raw", "
 @given(st.lists(documents.map(json.dumps) | json_values.map(json.dumps) | st.text() | st.binary()))
 def test_any_lines_are_survived(lines: list[str | bytes]) -> None:
     list(Spool([json.dumps(ANNOUNCED), *lines]))
+
+
+def test_readings_of_other_samplers_are_passed_over() -> None:
+    spool = Spool([*LINES, '{"t": 12, "i": 0, "raw": "??"}'], only={"vmstat"})
+    assert [reading[1] for reading in spool] == ["vmstat"] and not spool.failures
+
+
+def test_iterated_anew_it_goes_on_with_what_has_been_added() -> None:
+    lines = list(LINES[:2])
+    spool = Spool(lines)
+    assert len(list(spool)) == 1
+    lines[:] = LINES[2:3]
+    assert [reading[1] for reading in spool] == ["vmstat"], "the sources that were announced before are known"

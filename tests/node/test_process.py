@@ -149,3 +149,17 @@ def test_a_signal_while_a_command_starts_leaves_no_command(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
         getattr(LocalNode(), start)(Command(["sleep", "60"]))
     assert len(started) == 1 and not os.path.exists(f"/proc/{started[0]}")
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_waiting_ends_with_the_process_or_in_time(able, monkeypatch):
+    if not able:  # a kernel before 5.3
+
+        def refused(pid):
+            raise OSError(38, "Function not implemented")
+
+        monkeypatch.setattr(os, "pidfd_open", refused)
+    process = LocalNode().spawn(Command(["sleep", "0.3"]))
+    with pytest.raises(TimeoutError, match=f"process {process.pid} still runs after 0 s"):
+        process.wait(0.05)
+    assert process.wait(30) == 0 and process.wait() == 0 and process.cpu_seconds is not None

@@ -101,3 +101,15 @@ def test_adding_nothing_reads_everything_at_once_beside_the_ticks(tmp_path):
     assert len(times) == 5, "the first tick, three marks, the last"
     assert all(mark <= t for mark, t in zip(marks, times[1:4], strict=True))
     assert sum(line.get("i") == 1 for line in lines) == 2, "what is not read on each tick is left out"
+
+
+def test_files_that_the_kernel_gives_by_the_page_are_read_whole(tmp_path):
+    long = tmp_path / "long"
+    long.write_text("0123456789" * 30_000)
+    lines = _sampled(tmp_path, [Source("x", "host", "file", "/proc/vmstat"), Source("x", "host", "file", str(long))], seconds=0.0)
+    names = [line.split()[0] for line in Path("/proc/vmstat").read_text().splitlines()]
+    for line in lines[1:]:
+        if line["i"] == 0:
+            assert [one.split()[0] for one in line["raw"].splitlines()] == names
+        else:
+            assert line["raw"] == long.read_text()

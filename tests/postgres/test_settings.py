@@ -110,7 +110,7 @@ def test_unsafe_settings_are_said() -> None:
 
 
 def _mb(choice: Choice) -> int:
-    return int(choice.settings["shared_buffers"].removesuffix("MB"))
+    return int(choice.settings.get("shared_buffers", "128MB").removesuffix("MB"))  # the default is left out
 
 
 @given(st.integers(8 * MB, 10**13), st.integers(1, 500), st.integers(64 * MB, 10**12), st.booleans())

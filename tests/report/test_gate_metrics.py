@@ -28,7 +28,22 @@ def test_a_point_without_a_clean_trial_is_an_indication(run):
 def test_names_are_metrics_or_not(run):
     assert is_metric(run, run, "p99") and not is_metric(run, run, "efficiency_at_saturation")
     assert default_metric(run.record) == "throughput"
-    assert metric_of("database_bytes").unit == "bytes" and metric_of("p95").label == "p95 latency"
+    assert metric_of("database_bytes", run.results).unit == "bytes" and metric_of("p95", run.results).label == "p95 latency"
+    assert metric_of("throughput", run.results).unit == "tps"
+
+
+def test_what_is_counted_depends_on_the_driver(run):
+    fio = [_with_driver(result, "fio") for result in run.results]
+    assert metric_of("throughput", fio).unit == "IOPS" and metric_of("p95", fio).unit == "ms"
+    assert metric_of("throughput", [*run.results[:1], *fio[:1]]).unit == "1/s", "both together are neither"
+
+
+def _with_driver(result, driver):
+    phases = tuple(
+        phase.model_copy(update={"loads": {target: load.model_copy(update={"driver": driver}) for target, load in phase.loads.items()}})
+        for phase in result.trial.phases
+    )
+    return result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
 
 
 @pytest.mark.parametrize(

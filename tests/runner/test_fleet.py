@@ -31,7 +31,7 @@ GOLDEN = Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0
 class Pretended:
     """A server: ``events`` is what was done to which, ``broken`` names those that do not start."""
 
-    user = "postgres"
+    user, access = "postgres", None
     events: ClassVar[list[tuple[str, str]]] = []
     broken: ClassVar[set[str]] = set()
     log = "LOG:  fine\n"

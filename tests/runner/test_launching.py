@@ -4,8 +4,11 @@ import signal
 
 import pytest
 
+from pgherd.drivers.driver import Span, Window
 from pgherd.metrics.sampler import View
+from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
+from pgherd.model.result import TargetResult
 from pgherd.node.local import LocalNode
 from pgherd.runner.launching import Running, code_words, driver_sources, launches, process_sources
 from pgherd.runner.stage import NO_ROOM, Reach
@@ -30,6 +33,9 @@ class Stage:
 
     def view(self):
         return View()
+
+    def guests(self):
+        return {}
 
 
 class Guest(LocalNode):
@@ -72,6 +78,42 @@ def running(tmp_path):
     one = Running.start(launch)
     one.process.wait(10)
     return one, stage
+
+
+def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
+    """Its clock is a hundred seconds ahead; the driver knows no other."""
+
+    class Ahead:
+        def host(self, at):
+            return at - 100
+
+        def guest(self, at):
+            return at + 100
+
+    class Driver:
+        def span(self, files, started, stop):
+            return Span(started + 1, stop)
+
+        def result(self, load, files, started, window, target):
+            self.window = window
+            return TargetResult(target=target, driver="x", transactions=1, throughput=1, first=started + 1, last=window.stop)
+
+    one, _ = running
+    one.clock, one.driver, one.started = Ahead(), Driver(), 110.0
+    assert one.span({}, 15.0) == Span(11.0, 15.0)
+    found = one.result({}, Window(12.0, 14.0, 15.0))
+    assert one.driver.window == Window(112.0, 114.0, 115.0)
+    assert (found.first, found.last) == (11.0, 15.0)
+
+
+def test_a_guest_that_no_longer_answers_fails_the_trial(running):
+    one, _ = running
+    one.output = one.output / "gone"
+    with pytest.raises(OSError):
+        one.files()
+    one.clock = object()
+    with pytest.raises(TrialError, match="cannot be fetched from its guest"):
+        one.files()
 
 
 def test_what_a_driver_wrote_is_read_where_it_ran(running):

@@ -13,7 +13,9 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
+from pgherd.runner import bench as benches
 from pgherd.runner import loop
+from pgherd.runner.bench import LocalBench
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 
@@ -55,7 +57,7 @@ class Bench:
             raise self.troubles[trial.repeat]
         return self, "1 kept"
 
-    def settings(self):
+    def settings(self, target=None):
         return {"work_mem": "8MB"}
 
     def readings(self):
@@ -76,8 +78,8 @@ def _played(monkeypatch):
         (directory / "raw").write_text(f"of repeat {trial.repeat}")
         return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
 
-    monkeypatch.setattr(loop.phases, "play", play)
-    monkeypatch.setattr(loop.verdicts, "judge", lambda *_: [])
+    monkeypatch.setattr(benches.phases, "play", play)
+    monkeypatch.setattr(benches.verdicts, "judge", lambda *_: [])
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def run(tmp_path):
 
 def execute(run, tmp_path, study=None, troubles=(), bench=None):
     bench = bench or Bench(tmp_path / "scratch", troubles)
-    return loop.execute(run, run.record(), study or Study(), Model(), bench, Thresholds(), Watcher())
+    return loop.execute(run, run.record(), study or Study(), Model(), LocalBench(bench), Thresholds(), Watcher())
 
 
 def test_all_proposals_are_run_and_logged(run, tmp_path):

@@ -67,6 +67,9 @@ class Stage:
     def view(self):
         return View()
 
+    def guests(self):
+        return {}
+
     def check(self):
         if self.dies:
             raise TrialError("server db01/pg has died")

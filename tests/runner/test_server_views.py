@@ -16,6 +16,7 @@ def built(monkeypatch):
 class Pretended:
     installation = Installation("/pg", "18.1", 18, "system")
     pid = 4711
+    access = None
 
     def __init__(self, answer):
         self.answer, self.asked, self.node = answer, [], None
@@ -74,3 +75,9 @@ def test_functions_that_cannot_be_made_are_done_without(monkeypatch):
     monkeypatch.setattr(server_views.balloon_build, "find_balloon", lambda node, installation, cache: "lib")
     monkeypatch.setattr(server_views.balloon_build, "create_functions", create)
     assert not server_view("a/pg", Pretended(False), {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
+
+
+def test_a_guests_pid_means_nothing_on_the_host():
+    instance = Pretended(False)
+    instance.access = object()
+    assert server_view("a/pg", instance, {}, "/cache").pid == 0

@@ -67,6 +67,9 @@ def test_a_host_is_there(volumes):
     assert targets.reach("local") is None
     targets.apply(trial({"local": Load(driver="command")}))
     assert targets.reach("local").room is NO_ROOM and targets.reach("elsewhere") is None
+    assert not targets.reach("local").privileged
+    targets.apply(trial({"local": Load(driver="command", options={"privileged": "1"})}))
+    assert targets.reach("local").privileged
 
 
 def test_all_kinds_are_asked(volumes):

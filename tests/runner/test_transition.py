@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
@@ -99,3 +101,13 @@ def test_no_state_is_brought_about_on_somebody_elses_server(state):
     assert changed.steps == {KEY: "attach"} and changed.remove_containers == ("c1",) == changed.make_containers
     assert plan(up(theirs()), deployed(container()), state, how).steps == {KEY: "restore"}
     assert changed.summary() == "1 attached"
+
+
+def test_a_guest_that_is_made_anew_is_restored_with_all_that_is_in_it():
+    """Its memory and its disk go with it; a container of processes keeps its files."""
+    for runtime, step in (("cgroup", "restart"), ("vm", "restore")):
+        before = Container(name="c1", runtime=runtime, vcpus=1, servers=(server(), server().model_copy(update={"name": "b"})))
+        after = before.model_copy(update={"vcpus": 2})
+        assert set(plan(up(before), deployed(after), "warm", how).steps.values()) == {step}
+    dead = {key: replace(one, healthy=key[1] != "b") for key, one in up(before).items()}
+    assert set(plan(dead, deployed(before), "warm", how).steps.values()) == {"restore"}, "what shares the guest goes down with it"

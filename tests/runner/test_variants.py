@@ -87,7 +87,7 @@ def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:
         ({"vcpu": "2"}, "is vcpus meant?"),
         ({"a+b": "2"}, "neither an option nor a setting's name; a key is one of"),
         ({"vcpus": "two"}, "variant 'v': 'vcpus': input should be a valid number"),
-        ({"runtime": "vm"}, "'runtime': input should be 'process' or 'cgroup', but it is 'vm'"),
+        ({"runtime": "external"}, "'runtime': input should be 'process', 'cgroup' or 'vm', but it is 'external'"),
     ],
 )
 def test_names_the_variant_the_key_and_what_is_known(changes: dict[str, str], said: str) -> None:

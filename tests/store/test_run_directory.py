@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.trial import Trial
+from pgherd.store import run_directory
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -104,6 +106,14 @@ def test_one_run_is_executed_by_one_process(run):
         with pytest.raises(PgherdError, match="being executed by another"), RunDirectory(run.path).locked():
             pass
     assert not run.alive()
+
+
+def test_whoever_looks_does_not_keep_a_run_from_being_executed(run, monkeypatch):
+    with open(run.path / "lock", "w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(run_directory.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        with run.locked():
+            assert run.alive()
 
 
 def test_saving_replaces_the_record_whole(run):

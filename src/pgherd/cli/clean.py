@@ -20,6 +20,7 @@ def command(golden: bool, runs: Path, as_json: bool) -> int:
     from pgherd.model.errors import RunDirectoryError
     from pgherd.node.local import LocalNode
     from pgherd.postgres import golden as copies
+    from pgherd.store.live import remove_live
     from pgherd.store.run_directory import RunDirectory
 
     node = LocalNode()
@@ -39,6 +40,7 @@ def command(golden: bool, runs: Path, as_json: bool) -> int:
     for directory in RunDirectory.all(runs):
         if directory.alive():
             continue
+        remove_live(directory.path)
         dropped = directory.drop_partial()
         said += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]
         try:

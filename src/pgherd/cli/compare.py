@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import database_options, given_options
+from pgherd.cli.database_options import database_options
+from pgherd.cli.study_options import COMPARED, given_options
 
 _OWN = (
     click.argument("scenarios", nargs=-1, type=click.Path(dir_okay=False, path_type=Path)),
@@ -25,10 +26,7 @@ _OWN = (
         help="All variants' servers up at once, one loaded at a time, or one up at a time.  [default: side by side where honest]",
     ),
     click.option("--clients", type=int, help="Clients of the database.  [default: two per vCPU, at least 2]"),
-    click.option("--metric", metavar="NAME", help="The metric that decides, such as p95 or cpu_per_tx.  [default: throughput]"),
-    click.option("--blocks", type=int, help="Blocks at most: every variant once, the baseline twice.  [default: by --budget]"),
-    click.option("--precision", metavar="SHARE", help="Go on until the interval is at most ± this, such as 2%.  [default: until sure]"),
-    click.option("--equivalence", metavar="SHARE", help="Differences up to this are not worth having.  [default: 2%]"),
+    *COMPARED,
 )
 
 
@@ -43,6 +41,10 @@ _OWN = (
     ramp="0.3s side by side, else 0.5s",
     budget="4m20s for two variants",
     state="warm side by side, else restarted; fresh for what writes",
+    such=", such as p95 or cpu_per_tx",
+    blocks="Blocks at most: every variant once, the baseline twice.  [default: by --budget]",
+    until="  [default: until sure]",
+    equivalence="2%",
 )
 def command(
     scenarios: tuple[Path, ...], dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any

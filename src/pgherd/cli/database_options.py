@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from pgherd.cli.output import json_option, runs_option, yes_option
+from pgherd.cli.cluster_options import cluster_options
+from pgherd.cli.study_options import RUN, SEED, THRESHOLD, F, options
+
+GUEST_MEMORY_POLICIES = ("static", "guest-balloon", "free-page-reporting")
 
 WORKLOADS = ("select-only", "tpcb-like", "simple-update", "orders", "random-block")
 
-F = TypeVar("F", bound=Callable[..., Any])
+_SHOWN = "deployments, trials, order, time, disk and host changes"
 
 _DEPLOYED = (
     click.option("--vcpus", type=float, help="Cores given to each database.  [default: {vcpus}]"),
     click.option("--memory", metavar="SIZE", help="Memory of each database's container.  [default: {memory}]"),
-    click.option("--runtime", type=click.Choice(["process", "cgroup"]), help="What isolates them.  [default: the best here]"),
+    click.option("--runtime", type=click.Choice(["process", "cgroup", "vm"]), help="What isolates them.  [default: the best here]"),
+    click.option(
+        "--guest-memory",
+        type=click.Choice(GUEST_MEMORY_POLICIES),
+        help="Virtual machines: who gives their memory back to the host.  [default: static: nobody]",
+    ),
     click.option("--cpu-mode", type=click.Choice(["quota", "cpuset", "none"]), help="How vCPUs are enforced.  [default: quota]"),
     click.option("--cores", type=float, help="Cores of this host that the run may use.  [default: all]"),
     click.option("--host-memory", metavar="SIZE", help="Memory of this host that the run may use.  [default: 80 % of what is free]"),
@@ -59,45 +66,21 @@ _MEASURED = (
     click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: {ramp}]"),
     click.option("--budget", metavar="TIME", help="Time for all trials, reruns included.  [default: {budget}]"),
     click.option("--state", type=click.Choice(["fresh", "restarted", "warm"]), help="Servers at a trial's start.  [default: {state}]"),
-    click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]"),
+    SEED,
     click.option("--platform", multiple=True, metavar="process=NAME|cgroup=PATH", help="Account for a part of the platform by name."),
-    click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them)."),
-)
-_RUN = (
-    click.option("--dry-run", is_flag=True, help="Show deployments, trials, order, time, disk and host changes; do nothing."),
-    click.option(
-        "--write-scenario", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write this command as a scenario."
-    ),
-    yes_option,
-    click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later)."),
-    runs_option,
-    json_option,
+    THRESHOLD,
 )
 
 
-def database_options(own: tuple[Callable[[Any], Any], ...], *, without: frozenset[str] = frozenset(), **defaults: str) -> Callable[[F], F]:
+def database_options(
+    own: tuple[Callable[[Any], Any], ...], *, without: frozenset[str] = frozenset(), spread: bool = False, **defaults: str
+) -> Callable[[F], F]:
     """A decorator that gives a verb the shared options, its ``own`` among the first, and those of every run.
 
     ``defaults`` are the words for what differs between studies: ``vcpus``, ``memory``, ``repeats`` (the whole help), ``seconds``,
-    ``ramp``, ``budget``, ``state`` (else warm), ``place`` of the clients (else inside). Options named in ``without`` are left out.
+    ``ramp``, ``budget``, ``state`` (else warm), ``place`` of the clients (else inside). Options named in ``without`` are left out;
+    ``spread`` adds those of a study that can be spread over several hosts.
     """
-
-    def decorate(function: F) -> F:
-        for option in reversed((*own, *_DEPLOYED, *_LOADED, *_MEASURED, *_RUN)):
-            function = option(function)
-        kept = []
-        for parameter in getattr(function, "__click_params__", []):
-            if parameter.name in without:
-                continue
-            if parameter.help and "{" in parameter.help:
-                parameter.help = parameter.help.format(**{"state": "warm", "place": "inside", "workload": "select-only", **defaults})
-            kept.append(parameter)
-        function.__click_params__ = kept  # type: ignore[attr-defined]
-        return function
-
-    return decorate
-
-
-def given_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What the user has said: options that were not given are left to the request's own defaults."""
-    return {name: value for name, value in given.items() if value not in (None, ())}
+    hosts = (cluster_options,) if spread else ()
+    words = {"state": "warm", "place": "inside", "workload": "select-only", "shown": _SHOWN, **defaults}
+    return options((*own, *_DEPLOYED, *_LOADED, *_MEASURED, *hosts, *RUN), without=without, **words)

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import database_options, given_options
+from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
+from pgherd.cli.study_options import given_options
 
 _OWN = (
     click.option("--points", callback=whole_numbers, metavar="N,N,…", help="Numbers of databases.  [default: E1's fractions, past 100 %]"),
@@ -28,6 +29,7 @@ _OWN = (
     seconds="9s",
     ramp="1s",
     budget="4m20s, more for more points",
+    spread=True,
 )
 def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
     """Deploy databases on this host, add them one by one until the cores are used and beyond, and say how many it
@@ -37,6 +39,7 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd density                            this host, in under five minutes
     pgherd density --dry-run                  what that would do
     pgherd density --points 1,8,16 --vcpus 2 --scale 100
+    pgherd density --cluster mine             on all hosts of a cluster
     """
     from pgherd.cli.launch import launch
 

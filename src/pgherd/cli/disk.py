@@ -7,47 +7,41 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import given_options
-from pgherd.cli.output import json_option, runs_option, yes_option
+from pgherd.cli.study_options import MEASURED, RUN, given_options, listed, options
 
-
-def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(word.strip() for word in value.split(",") if word.strip())
+_OWN = (
+    click.option(
+        "--volume",
+        multiple=True,
+        metavar="[NAME=]DIR|loop:SIZE[@DIR]|device:/dev/X",
+        help="What is measured; may be given several times.  [default: where servers' data would lie]",
+    ),
+    click.option(
+        "--allow-format", multiple=True, metavar="/dev/X", help="This empty device may be formatted; its name is asked for again."
+    ),
+    click.option("--tests", callback=listed, metavar="NAME,…", help="Some tests only, such as random-read,single-write.  [default: all]"),
+    click.option("--rate", metavar="READS,WRITES", help="A mix at fixed rates too, I/Os per second of each volume, such as 70,30."),
+    click.option("--rwmixread", type=int, metavar="PERCENT", hidden=True),
+    click.option("--size", metavar="SIZE", help="Size of the file on each volume.  [default: 2GB, a quarter of what is free at most]"),
+    click.option("--depth", type=int, help="Random I/Os in flight on each volume.  [default: 32]"),
+    click.option("--sequential-depth", type=int, help="Sequential I/Os in flight.  [default: 8]"),
+    click.option("--jobs", type=int, help="fio jobs that share a volume's I/Os.  [default: 1]"),
+    click.option("--engine", type=click.Choice(["libaio", "io_uring", "psync"]), help="fio's engine.  [default: libaio]"),
+    click.option("--buffered", is_flag=True, default=None, help="Through the page cache, even where direct I/O is possible."),
+    click.option("--together/--no-together", default=None, help="All volumes at once too.  [default: yes]"),
+    click.option("--check-depth/--no-check-depth", default=None, help="Twice the depth too: is the depth the limit?  [default: yes]"),
+)
 
 
 @click.command("disk", short_help="How many I/Os does a volume take, how fast, and what limits it?")
-@click.option(
-    "--volume",
-    multiple=True,
-    metavar="[NAME=]DIR|loop:SIZE[@DIR]|device:/dev/X",
-    help="What is measured; may be given several times.  [default: where servers' data would lie]",
+@options(
+    (*_OWN, *MEASURED, *RUN),
+    program="fio",
+    repeats="Trials of each test on each volume.  [default: 3]",
+    seconds="6s",
+    ramp="2s",
+    shown="volumes, trials, order, time, disk and host changes",
 )
-@click.option("--allow-format", multiple=True, metavar="/dev/X", help="This empty device may be formatted; its name is asked for again.")
-@click.option("--tests", callback=_words, metavar="NAME,…", help="Some tests only, such as random-read,single-write.  [default: all]")
-@click.option("--rate", metavar="READS,WRITES", help="A mix at fixed rates too, I/Os per second of each volume, such as 70,30.")
-@click.option("--rwmixread", type=int, metavar="PERCENT", hidden=True)
-@click.option("--size", metavar="SIZE", help="Size of the file on each volume.  [default: 2GB, a quarter of what is free at most]")
-@click.option("--depth", type=int, help="Random I/Os in flight on each volume.  [default: 32]")
-@click.option("--sequential-depth", type=int, help="Sequential I/Os in flight.  [default: 8]")
-@click.option("--jobs", type=int, help="fio jobs that share a volume's I/Os.  [default: 1]")
-@click.option("--engine", type=click.Choice(["libaio", "io_uring", "psync"]), help="fio's engine.  [default: libaio]")
-@click.option("--buffered", is_flag=True, default=None, help="Through the page cache, even where direct I/O is possible.")
-@click.option("--together/--no-together", default=None, help="All volumes at once too.  [default: yes]")
-@click.option("--check-depth/--no-check-depth", default=None, help="Twice the depth too: is the depth the limit?  [default: yes]")
-@click.option("--repeats", type=int, help="Trials of each test on each volume.  [default: 3]")
-@click.option("--seconds", metavar="TIME", help="Measured period of a trial.  [default: 6s]")
-@click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: 2s]")
-@click.option("--budget", metavar="TIME", help="Time for all trials, reruns included; what is left makes the least certain surer.")
-@click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]")
-@click.option("--cores", type=float, help="Cores of this host that the run reserves.  [default: all]")
-@click.option("--run-as", metavar="ACCOUNT", help="As root: the account that fio runs as.")
-@click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them).")
-@click.option("--dry-run", is_flag=True, help="Show volumes, trials, order, time, disk and host changes; do nothing.")
-@click.option("--write-scenario", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write this command as a scenario.")
-@yes_option
-@click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
-@runs_option
-@json_option
 def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
     """Measure volumes with fio (experiment E12): 8 kB random and 1 MB sequential reads and writes, one I/O at a time, and
     mixes at fixed rates. Each figure says what limited it, and whether it came from a cache. Written is only to files that
@@ -61,5 +55,5 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     """
     from pgherd.cli.launch import launch
 
-    options = given_options(given)
-    return launch("disk", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    asked = given_options(given)
+    return launch("disk", asked, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)

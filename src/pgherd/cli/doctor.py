@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pgherd.cli.guest_ability import guest_ability
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 from pgherd.cli.tool_abilities import tool_abilities
 
@@ -72,7 +73,7 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     account, refusal = _account()
     free = _free()
     found = [*abilities(facts, installations, refusal), balloon_ability(node, installations), swap_ability(node), disk_ability()]
-    found += [Ability(*told) for told in tool_abilities(node, tools["iperf3"])]
+    found += [Ability(*told) for told in (*tool_abilities(node, tools["iperf3"]), guest_ability(node))]
     if as_json:
         print_document(
             {

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import database_options, given_options
+from pgherd.cli.database_options import database_options
+from pgherd.cli.study_options import COMPARED, given_options
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -19,10 +20,7 @@ _OWN = (
         "--pages", callback=_kinds, metavar="KIND,…", help="none, page sizes, thp; the first is the baseline.  [default: all there are]"
     ),
     click.option("--clients", type=int, help="Clients of the database.  [default: 10]"),
-    click.option("--metric", metavar="NAME", help="The metric that decides, such as cpu_per_tx.  [default: throughput]"),
-    click.option("--blocks", type=int, help="Blocks at most: every kind once, the baseline twice.  [default: by --budget]"),
-    click.option("--precision", metavar="SHARE", help="Go on until the interval is at most ± this, such as 2%.  [default: until sure]"),
-    click.option("--equivalence", metavar="SHARE", help="Differences up to this are not worth having.  [default: 2%]"),
+    *COMPARED,
 )
 
 
@@ -37,6 +35,10 @@ _OWN = (
     ramp="2s",
     budget="6m50s",
     state="restarted; fresh for what writes",
+    such=", such as cpu_per_tx",
+    blocks="Blocks at most: every kind once, the baseline twice.  [default: by --budget]",
+    until="  [default: until sure]",
+    equivalence="2%",
 )
 def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
     """Compare one server on ordinary pages, on reserved huge pages of the sizes that the kernel has, and on transparent

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pgherd import __version__
-from pgherd.cli import plan
+from pgherd.cli import metrics_options, plan
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
@@ -25,12 +25,12 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.dsn import redact
-from pgherd.runner.catalogue import prepare, study_of
-from pgherd.runner.fleet import Fleet
+from pgherd.runner.catalogue import study_of
+from pgherd.runner.grounds import complete, standing
 from pgherd.runner.loop import execute
 from pgherd.runner.pages import try_out
-from pgherd.runner.prepared import runnable, with_inputs
-from pgherd.runner.session import session
+from pgherd.runner.prepared import with_inputs
+from pgherd.runner.recording import recorded
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -62,13 +62,14 @@ def launch(
     with interruption.ended_by_signals():
         if dry_run:
             return _plan(study, asked, node, as_json=as_json)
-        with TerminalProgress(progress_console()) as watcher:
-            directory, record = _run(study, asked, runs, node, watcher, title)
-        return _conclude(directory, record, report=report, as_json=as_json)
+        with metrics_options.serving():
+            with TerminalProgress(progress_console()) as watcher:
+                directory, record = _run(study, asked, runs, node, watcher, title)
+            return _conclude(directory, record, report=report, as_json=as_json)
 
 
 def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
-    prepared = prepare(node, study, asked, dry=True)
+    prepared, _ = complete(node, study, asked, dry=True)
     proposal = study_of(study).propose(prepared.options, [])
     if as_json:
         print_document(plan.document(prepared, proposal))
@@ -83,12 +84,13 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
         watcher.note(title)
     RunDirectory.check_root(runs)
     watcher.setup("looking at this host")
-    prepared = prepare(node, study, asked)
+    prepared, facts = complete(node, study, asked)
     for choice in prepared.choices:
         watcher.note(choice)
     confirm_changes(prepared.confirm, watcher.note, watcher.paused)
     _confirm_formats(prepared.typed, watcher)
-    try_out(node, prepared.huge_pages)
+    if prepared.surroundings.cluster is None:
+        try_out(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
     try:
         kept = with_inputs(node, prepared.options, directory.path / "inputs")
@@ -101,7 +103,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
             command=["pgherd", *map(redact, sys.argv[1:])],
             started=time.time(),
             pgherd=__version__,
-            hosts={"local": prepared.facts},
+            hosts=facts,
             postgres=_installations(study, kept, node) or prepared.postgres,
             tools=prepared.tool_versions(),
             choices=list(prepared.choices),
@@ -146,7 +148,7 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
     record = directory.record()
     if record.surroundings is None:
         raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
-    with interruption.ended_by_signals():
+    with interruption.ended_by_signals(), metrics_options.serving():
         if record.state != "finished":
             options = study_of(record.study).options.model_validate(record.options)
             node = LocalNode()
@@ -162,13 +164,13 @@ def _execute(
     node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: Surroundings, watcher: TerminalProgress
 ) -> RunRecord:
     try:
-        with directory.locked(), session(node, directory.name, surroundings, watcher) as opened:
-            usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
-            fleet = Fleet(opened, usable, watcher)
-            try:
-                return execute(directory, record, study_of(record.study), options, fleet, record.thresholds, watcher)
-            finally:
-                fleet.close()
+        with (
+            directory.locked(),
+            recorded(directory.path, watcher) as told,
+            standing(node, directory.name, record, surroundings, told) as (bench, study),
+        ):
+            metrics_options.show(directory.path, record, watcher.note)
+            return execute(directory, record, study, options, bench, record.thresholds, told)
     except BaseException as error:
         if (isinstance(error, KeyboardInterrupt) or interruption.asked()) and directory.begun():
             done = len(directory.results())

@@ -7,34 +7,33 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import given_options
-from pgherd.cli.output import json_option, runs_option, whole_numbers
+from pgherd.cli.output import whole_numbers
+from pgherd.cli.study_options import MEASURED, RUN, given_options, options
+
+_OWN = (
+    click.option("--to", multiple=True, metavar="HOST[:PORT]", help="Where 'iperf3 --server' runs; may be given several times."),
+    click.option("--namespaces", is_flag=True, default=None, help="Between two network namespaces of this host (root only)."),
+    click.option("--limit", metavar="RATE", help="--namespaces: let so many bits per second through, such as 200M."),
+    click.option("--delay", metavar="TIME", help="--namespaces: hold every packet up, each way, such as 5ms."),
+    click.option(
+        "--streams", callback=whole_numbers, metavar="N,N,…", help="Parallel TCP streams; 1 is always among them.  [default: 1,2,4,8,16]"
+    ),
+    click.option("--reverse", is_flag=True, default=None, help="The far end sends."),
+    click.option("--window", metavar="SIZE", help="Socket buffers.  [default: the kernel tunes them]"),
+    click.option("--congestion", metavar="NAME", help="TCP's congestion control.  [default: the system's]"),
+)
 
 
 @click.command("network", short_help="How much does a link carry by parallel streams, and what bounds it?")
-@click.option("--to", multiple=True, metavar="HOST[:PORT]", help="Where 'iperf3 --server' runs; may be given several times.")
-@click.option("--namespaces", is_flag=True, default=None, help="Between two network namespaces of this host (root only).")
-@click.option("--limit", metavar="RATE", help="--namespaces: let so many bits per second through, such as 200M.")
-@click.option("--delay", metavar="TIME", help="--namespaces: hold every packet up, each way, such as 5ms.")
-@click.option(
-    "--streams", callback=whole_numbers, metavar="N,N,…", help="Parallel TCP streams; 1 is always among them.  [default: 1,2,4,8,16]"
+@options(
+    (*_OWN, *MEASURED, *RUN),
+    without=frozenset({"yes"}),
+    program="iperf3",
+    repeats="Trials of each number of streams.  [default: 3]",
+    seconds="6s",
+    ramp="2s",
+    shown="links, trials, order, time and host changes",
 )
-@click.option("--reverse", is_flag=True, default=None, help="The far end sends.")
-@click.option("--window", metavar="SIZE", help="Socket buffers.  [default: the kernel tunes them]")
-@click.option("--congestion", metavar="NAME", help="TCP's congestion control.  [default: the system's]")
-@click.option("--repeats", type=int, help="Trials of each number of streams.  [default: 3]")
-@click.option("--seconds", metavar="TIME", help="Measured period of a trial.  [default: 6s]")
-@click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: 2s]")
-@click.option("--budget", metavar="TIME", help="Time for all trials, reruns included; what is left makes the least certain surer.")
-@click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]")
-@click.option("--cores", type=float, help="Cores of this host that the run reserves.  [default: all]")
-@click.option("--run-as", metavar="ACCOUNT", help="As root: the account that iperf3 runs as.")
-@click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them).")
-@click.option("--dry-run", is_flag=True, help="Show links, trials, order, time and host changes; do nothing.")
-@click.option("--write-scenario", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write this command as a scenario.")
-@click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
-@runs_option
-@json_option
 def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
     """Measure TCP throughput with iperf3 by the number of parallel streams (experiment E14): retransmits, round trip times idle and
     under load, streams needed for 90 % of the best, and whether one stream is bound by latency or by bandwidth.
@@ -46,5 +45,5 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     """
     from pgherd.cli.launch import launch
 
-    options = given_options(given)
-    return launch("network", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    asked = given_options(given)
+    return launch("network", asked, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pgherd.cli import plan_schemes
+from pgherd.cli import plan_hosts, plan_schemes
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
@@ -23,7 +23,7 @@ def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
         "schema": "pgherd/plan/1",
         "study": prepared.study,
         "options": prepared.options,
-        "deployment": trials[0].deployment if trials else None,
+        "deployment": plan_hosts.deployment(prepared, trials),
         "trials": [{"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "intents": t.intents} for t in trials],
         "worst_case_trials": proposal.worst_case,
         "seconds": sum(trial.seconds() for trial in trials),
@@ -47,15 +47,25 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
         say(line)
     for choice in prepared.choices:
         say(f"  {choice}")
+    for line in plan_hosts.lines(prepared, trials):
+        say(line)
     say("Trials, in the order in which they run:")
     console.print(_trials(trials))
     worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case != len(trials) else ""
-    seconds = sum(trial.seconds() for trial in trials)
-    say(f"Time: {len(trials)} trials, {format_seconds(seconds) + ' under load' if seconds else 'without load'}{worst}.")
+    say(f"Time: {len(trials)} trials, {_time(trials)}{worst}.")
     say(f"Disk: {format_bytes(prepared.disk)} while it runs. Memory: {format_bytes(prepared.memory)}.")
     say("Host changes, all taken back at the end: " + "; ".join(prepared.host_changes) + ".")
     if prepared.settings:
         console.print(_settings(prepared))
+
+
+def _time(trials: Sequence[Trial]) -> str:
+    """``1 min 30 s under load``."""
+    if any(trial.open_ended for trial in trials):
+        longest = max(phase.seconds for trial in trials for phase in trial.phases)
+        return f"each as long as its command takes, {format_seconds(longest)} at most"
+    seconds = sum(trial.seconds() for trial in trials)
+    return f"{format_seconds(seconds)} under load" if seconds else "without load"
 
 
 def _what(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:

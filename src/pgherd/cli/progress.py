@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from pgherd.cli.trial import point_words, readings
+from pgherd.model.counted import counted, counted_by
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
+from pgherd.runner.remaining import Remaining
 from pgherd.runner.watcher import Watcher
+from pgherd.studies.emulated import emulated
 
-# A trial costs this much beside its ramps and periods until we have seen better (start, stop, parse, store; seconds).
-_OVERHEAD_GUESS = 0.7
 # Redrawing is work on the host that is being measured.
 _REDRAWS_PER_SECOND = 1
 
@@ -40,8 +41,7 @@ class TerminalProgress(Watcher):
             refresh_per_second=_REDRAWS_PER_SECOND,
         )
         self._task: TaskID | None = None
-        self._pending: list[float] = []
-        self._overheads: list[float] = []
+        self._remaining = Remaining()
         self._begun = 0.0
 
     def __enter__(self) -> TerminalProgress:
@@ -71,11 +71,12 @@ class TerminalProgress(Watcher):
     def planned(self, trials: int, seconds: float) -> None:
         """Take note of what is to come."""
         if trials:
-            self._pending = [seconds / trials] * trials
+            self._remaining.plan(trials, seconds)
             text = f"{trials} trial{'' if trials == 1 else 's'} planned"
             self._describe(text)
             if not self._live:
-                self._console.print(f"{text}, about {format_seconds(self._left())}")
+                left = self._remaining.seconds()
+                self._console.print(text if left is None else f"{text}, about {format_seconds(left)}")
 
     def trial(self, trial: Trial, number: int) -> None:
         """Show which trial runs."""
@@ -85,33 +86,28 @@ class TerminalProgress(Watcher):
 
     def finished(self, result: TrialResult) -> None:
         """One line for the trial."""
-        took = time.monotonic() - self._begun
-        self._overheads.append(max(took - result.trial.seconds(), 0.0))
-        if self._pending:
-            self._pending.pop()
+        self._remaining.finish(time.monotonic() - self._begun, result.trial.seconds())
         point = point_words(result.trial)
         failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
         said = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
         self._console.print(f"  {result.id}  {point:<16} {said}{taint}", highlight=False, markup=False)
-        self._describe(f"{len(self._pending)} trials to go")
+        self._describe(f"{self._remaining.trials} trials to go")
 
     def note(self, text: str) -> None:
         """A line."""
         self._console.print(text, highlight=False, markup=False)
 
-    def _left(self) -> float:
-        overhead = sum(self._overheads) / len(self._overheads) if self._overheads else _OVERHEAD_GUESS
-        return sum(self._pending) + overhead * len(self._pending)
-
     def _describe(self, text: str) -> None:
         if not self._live:
             return
-        left = f"about {format_seconds(self._left())} left" if self._pending else ""
+        pending = self._remaining.trials
+        seconds = self._remaining.seconds()
+        left = f"about {format_seconds(seconds)} left" if pending and seconds is not None else ""
         if self._task is None:
             self._task = self._progress.add_task(text, total=None, left=left)
-        done = len(self._overheads)
-        total = done + len(self._pending)
+        done = self._remaining.finished
+        total = done + pending
         self._progress.update(self._task, description=text, left=left, completed=done, total=total or None)
 
 
@@ -119,6 +115,9 @@ def _numbers(result: TrialResult) -> str:
     """What came of a trial, in a few words."""
     if result.probe:
         return readings(result.probe)
-    other = {target.driver for phase in result.phases for target in phase.targets} - {"pgbench"}
-    unit = "/s" if other else "tps"
-    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} {unit}"
+    if emulated(result.phases):
+        return "ran to its end (functional only: emulated processors)"
+    what = counted([result])
+    if what == counted_by("command"):
+        return f"took {format_seconds(max(phase.seconds for phase in result.phases))}"
+    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} {what.unit}"

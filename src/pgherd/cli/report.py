@@ -69,6 +69,6 @@ def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
                 f"run {record.run} was made by pgherd {record.pgherd}, whose options this one does not know; use that version"
             ) from None
         return record
-    from pgherd.studies.io_view import with_io_view
+    from pgherd.studies.conclude import conclude
 
-    return record.model_copy(update={"analysis": with_io_view(study.analyse(options, results), results)})
+    return record.model_copy(update={"analysis": conclude(study, options, results)})

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from pgherd.cli.metrics_options import metrics_options
 from pgherd.cli.output import json_option, runs_option
 
 
 @click.command("resume")
 @click.argument("run")
 @click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
+@metrics_options
 @runs_option
 @json_option
 def command(run: str, no_report: bool, runs: Path, as_json: bool) -> int:

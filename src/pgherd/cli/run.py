@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pgherd.cli.metrics_options import metrics_options
 from pgherd.cli.output import json_option, runs_option, yes_option
 
 
@@ -15,6 +16,7 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 @click.option("--dry-run", is_flag=True, help="Show deployments, trials, order, time, disk and host changes; do nothing.")
 @yes_option
 @click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
+@metrics_options
 @runs_option
 @json_option
 def command(scenario: Path | None, schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:

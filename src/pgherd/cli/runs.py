@@ -27,7 +27,7 @@ def command(runs: Path, as_json: bool) -> None:
             warnings.append(str(error))
             continue
         state = "killed" if record.state == "running" and not directory.alive() else record.state
-        host = next(iter(record.hosts.values()), None)
+        hosts = ", ".join(dict.fromkeys(facts.hostname for facts in record.hosts.values()))
         rows.append(
             {
                 "run": directory.name,
@@ -35,7 +35,7 @@ def command(runs: Path, as_json: bool) -> None:
                 "state": state,
                 "grade": record.analysis.grade if record.analysis else None,
                 "trials": len(list((directory.path / "trials").glob("[0-9]*[0-9]/trial.json"))),
-                "host": host.hostname if host else None,
+                "host": hosts or None,
                 "answer": record.analysis.answer if record.analysis else record.error,
                 "path": str(directory.path),
             }

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import database_options, given_options
+from pgherd.cli.database_options import database_options
+from pgherd.cli.study_options import COMPARED, given_options
 
 _OWN = (
     click.option("--clients", type=int, help="Clients of the database.  [default: 4 per core]"),
@@ -16,10 +17,7 @@ _OWN = (
     click.option("--compare", metavar="SETTING=V,V", help="Hold values of a setting against each other, the first is the baseline."),
     click.option("--variant", multiple=True, metavar="NAME:KEY=VALUE,…", help="Compare variants, as in 'pgherd compare'."),
     click.option("--io-bound", type=float, metavar="K", help="Random blocks over a database of K × the memory (E13)."),
-    click.option("--metric", metavar="NAME", help="The metric that decides a comparison.  [default: throughput]"),
-    click.option("--blocks", type=int, help="Blocks of a comparison at most.  [default: 4]"),
-    click.option("--precision", metavar="SHARE", help="Go on until the interval is at most ± this, such as 2%."),
-    click.option("--equivalence", metavar="SHARE", help="Differences up to this are not worth having.  [default: 5%]"),
+    *COMPARED,
 )
 
 
@@ -36,6 +34,10 @@ _OWN = (
     place="outside",
     budget="as long as that takes",
     state="fresh",
+    such=" a comparison",
+    blocks="Blocks of a comparison at most.  [default: 4]",
+    until="",
+    equivalence="5%",
 )
 def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
     """Watch one server's devices through several checkpoints: sizes, bursts, response times, stalls of WAL writing, latency

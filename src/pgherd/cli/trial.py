@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pgherd.model.counted import MIXED, counted_by
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
@@ -69,14 +70,20 @@ def readings(probe: Mapping[str, float]) -> str:
 
 
 def _phase(console: Console, phase: PhaseResult) -> None:
-    console.print(
-        f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period), "
-        f"{phase.throughput:,.0f} transactions/s in all.",
-        markup=False,
-    )
+    found = {counted_by(target.driver) for target in phase.targets}
+    what = found.pop() if len(found) == 1 else MIXED
+    ran = f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period)"
+    if what == counted_by("command"):
+        console.print(f"{ran}.", markup=False)
+        for target in phase.targets:
+            told = ", ".join(f"{name.removeprefix('value:').replace('_', ' ')} {value:.6g}" for name, value in target.values.items())
+            used = f"CPU {target.client_cpu_seconds:.3g} s" if target.client_cpu_seconds is not None else "CPU not seen"
+            console.print(f"  {target.target}: {told}{', ' if told else ''}{used}", markup=False)
+        return
+    console.print(f"{ran}, {phase.throughput:,.0f} {what.many}/s in all.", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("target")
-    for name in ("tps", "mean ms", "p50 ms", "p95 ms", "p99 ms", "sampled", "client cores", "failed"):
+    for name in (what.unit, "mean ms", "p50 ms", "p95 ms", "p99 ms", "sampled", "client cores", "failed"):
         table.add_column(name, justify="right")
     for target in phase.targets:
         table.add_row(*_target(target))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from pgherd.cli.database_options import database_options, given_options
+from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
+from pgherd.cli.study_options import given_options
 
 
 def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ class DiskstatsSampler:
     A request that only flushes the device's cache (an fdatasync) is counted by the kernel both as a flush and as a
     write of no sectors, so flushes are subtracted from writes. Where a file system's journal flushes along with a real
     write, that write is subtracted too: ``writes`` + ``flushes`` is what the kernel says. Partitions are left out:
-    their I/O is their device's.
+    their I/O is their device's. A guest's devices are ``guest-disk:GUEST/NAME``.
     """
 
     name = "diskstats"
@@ -46,6 +46,7 @@ class DiskstatsSampler:
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
         """One reading per device. Kernels before 4.18 have no discards, before 5.5 no flushes."""
+        disk = f"{source.entity}/" if source.entity.startswith("guest-disk:") else "disk:"
         rows = [line.split() for line in raw.splitlines() if line.strip()]
         names = {row[2] for row in rows if len(row) >= 14}
         if rows and not names:
@@ -73,7 +74,7 @@ class DiskstatsSampler:
                 values["discards"] = counts[11]
             if len(counts) > 16:
                 values |= {"flushes": counts[15], "flush_time": counts[16] / 1000, "writes": max(0.0, counts[4] - counts[15])}
-            yield f"disk:{row[2]}", values
+            yield f"{disk}{row[2]}", values
 
 
 def _is_partition(name: str, names: set[str]) -> bool:

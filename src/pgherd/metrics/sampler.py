@@ -76,6 +76,15 @@ class SwapView:
 
 
 @dataclass(frozen=True)
+class GuestView:
+    """A virtual machine: its container's name, its hypervisor's pid, and the memory (bytes) that it was configured with."""
+
+    name: str
+    pid: int
+    memory: int
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that is up and may be watched at the start of a phase. ``budget`` is the group around all containers, directory by
     controller, which holds the host's budget (empty: there is none)."""
@@ -88,6 +97,7 @@ class View:
     swap: SwapView | None = None
     trace: bool = False
     """Block requests are to be traced."""
+    guests: Sequence[GuestView] = ()
 
 
 Reading = tuple[str, dict[str, float]]

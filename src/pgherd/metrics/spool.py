@@ -10,7 +10,7 @@ announced twice is one source.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -43,11 +43,12 @@ class Spool:
     this version does not have, is a failure.
     """
 
-    def __init__(self, lines: Iterable[str | bytes]) -> None:
-        """Lines of the file; an open file will do."""
+    def __init__(self, lines: Iterable[str | bytes], only: Collection[str] | None = None) -> None:
+        """Lines of the file; an open file will do. ``only``: pass over the readings of other samplers than these."""
         self.failures: dict[Source, Failures] = {}
         self.torn = 0
         self._lines = lines
+        self._only = only
         self._sources: dict[int, Source] = {}
         self._sums: dict[tuple[str, str, str], _Sum] = {}
 
@@ -65,6 +66,8 @@ class Spool:
                     raise ValueError("a reading without an instant")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 self.torn += bool(line.strip())
+                continue
+            if self._only is not None and source.sampler not in self._only:
                 continue
             try:
                 if raw is None:

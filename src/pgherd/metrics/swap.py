@@ -15,7 +15,8 @@ OURS = "swap:ours"
 
 
 class SwapSampler:
-    """The run's own area is ``swap:ours``, any other ``swap:NAME``: whether pages went to somebody else's is seen so."""
+    """The run's own area is ``swap:ours``, any other ``swap:NAME``: whether pages went to somebody else's is seen so. A guest's are
+    ``guest-swap:GUEST/NAME``."""
 
     name = "swap"
     metrics = (
@@ -29,6 +30,7 @@ class SwapSampler:
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
         """One reading per area; the file counts in kB of 1024 bytes."""
+        area = f"{source.entity}/" if source.entity.startswith("guest-swap:") else "swap:"
         lines = raw.splitlines()
         if not lines or not lines[0].startswith("Filename"):
             raise ValueError(f"'{raw[:40]}' is not the text of /proc/swaps")
@@ -37,7 +39,7 @@ class SwapSampler:
             if len(fields) < 5:
                 raise ValueError(f"'{line[:40]}' is not a line of /proc/swaps")
             path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[0])
-            entity = OURS if path == source.tag else f"swap:{posixpath.basename(path)}"
+            entity = OURS if path == source.tag and area == "swap:" else f"{area}{posixpath.basename(path)}"
             yield entity, {"swap.size": number(fields[-3]) * 1024, "swap.used": number(fields[-2]) * 1024}
 
 

@@ -75,6 +75,8 @@ class Container(Model):
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="most bytes that it may have swapped out; None: what the host's budget has")
     weight: int | None = Field(None, ge=1, le=10000)
+    memory_minimum: int | None = Field(None, gt=0, description="bytes that a guest's balloon never takes; None: a quarter of its memory")
+    memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
     servers: tuple[Server, ...] = ()
 
 
@@ -130,6 +132,12 @@ class Deployment(Model):
             if unknown:
                 raise ValueError(f"server {container.name}/{server.name} lies on {', '.join(unknown)}, which the deployment does not have")
         return self
+
+    @property
+    def memory(self) -> int | None:
+        """Memory of all hosts together, bytes; None where one of them has no budget."""
+        known = [host.memory for host in self.hosts if host.memory is not None]
+        return sum(known) if known and len(known) == len(self.hosts) else None
 
     def containers(self) -> Iterator[tuple[Host, Container]]:
         """All containers, each with its host."""

@@ -63,13 +63,19 @@ class Phase(Model):
     """A ramp-up (seconds, not counted) and a measured period (seconds) in which every target has one load.
 
     ``loads`` maps a target (``host/container/server/database`` for a database) to its load; a target that is not
-    mentioned is idle. All loads of a phase switch at one instant.
+    mentioned is idle. All loads of a phase switch at one instant. ``until`` 'clock': its drivers are ended when the measured period
+    is over; 'drivers': it is over when all its drivers have ended by themselves, and ``seconds`` is the longest that they may take.
     """
 
     name: str = "steady"
     ramp: float = Field(1.0, ge=0)
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)
+    until: Literal["clock", "drivers"] = "clock"
+
+    def planned(self) -> float:
+        """Its ramp-up and measured period, in seconds; the ramp-up alone where the period ends with the drivers."""
+        return self.ramp + (self.seconds if self.until == "clock" else 0.0)
 
     @field_validator("loads")
     @classmethod

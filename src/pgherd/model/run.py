@@ -7,9 +7,11 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from pgherd.model.base import Model
+from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Analysis
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.swap import Swap
 from pgherd.model.thresholds import Thresholds
 
@@ -40,6 +42,8 @@ class Surroundings(Model):
     platform: tuple[str, ...] = ()
     trace: bool = Field(False, description="block requests are traced while a trial runs")
     swap: Swap | None = Field(None, description="made for the run, and the only swap that its containers may use; None: as the host has it")
+    guest_memory: GuestMemory | None = Field(None, description="how guests share the memory; None: each keeps what it was given")
+    cluster: Cluster | None = Field(None, description="the hosts over which it is spread; cores and memory are those of all together")
 
 
 class RunRecord(Model):

@@ -35,6 +35,12 @@ class Thresholds(Model):
     )
     steal: float = Field(default=0.02, ge=0, description="most CPU time the hypervisor withheld (share of the host's cores)")
     foreign_cpu: float = Field(default=0.05, ge=0, description="most CPU used outside the experiment (share of the host's cores)")
+    clock_offset: float = Field(
+        default=0.01, gt=0, description="most by which the offset of a host's clock may be uncertain, in a run on several hosts (s)"
+    )
+    start_skew: float = Field(
+        default=0.1, gt=0, description="most time between the first and the last host to begin a phase, in a run on several hosts (s)"
+    )
     clock_jump: float = Field(default=0.05, ge=0, description="most the wall clock may move against the monotonic clock (s)")
     checkpoints: float = Field(default=0, ge=0, description="most checkpoints of read-only loads within the window (count)")
     vacuums: float = Field(default=0, ge=0, description="most autovacuum workers at work in the window (mean count)")

@@ -11,7 +11,7 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.load import Phase
 
 State = Literal["fresh", "restarted", "warm"]
-Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-met"]
+Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-met", "exit-code", "values-found"]
 
 Counters = Literal["tlb"]
 """Groups of processor events: 'tlb' are misses of the data TLB and the page walks that they cost."""
@@ -53,8 +53,14 @@ class Trial(Model):
         return self
 
     def seconds(self) -> float:
-        """Planned time under load: all ramps and measured periods, in seconds."""
-        return sum(phase.ramp + phase.seconds for phase in self.phases)
+        """Planned time under load: all ramps and measured periods, in seconds. How long a phase lasts that ends with its drivers is not
+        planned."""
+        return sum(phase.planned() for phase in self.phases)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether a phase of it ends when its drivers do."""
+        return any(phase.until == "drivers" for phase in self.phases)
 
     def written(self) -> set[str]:
         """Targets on which some load may write."""

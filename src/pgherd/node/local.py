@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgherd.node import process
+from pgherd.node.connections import Connections
 from pgherd.node.protocol import Command, Completed, Source
 
 if TYPE_CHECKING:
-    import psycopg
-
     from pgherd.node.sampling import LocalSampling, Probe
 
 
@@ -31,7 +30,7 @@ class LocalNode:
 
     def __init__(self) -> None:
         """Nothing is opened until it is used."""
-        self._connections: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}
+        self._connections = Connections()
         self._probes: dict[str, Probe] = {}
 
     def now(self) -> float:
@@ -93,23 +92,11 @@ class LocalNode:
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement in autocommit on a kept connection; a connection that was lost is made anew once."""
-        import psycopg
-
-        kept = self._connections.get(conninfo)
-        if kept is not None:
-            try:
-                return _rows(kept, statement, parameters)
-            except psycopg.OperationalError:
-                self.disconnect(conninfo)
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10)
-        self._connections[conninfo] = connection
-        return _rows(connection, statement, parameters)
+        return self._connections.sql(conninfo, statement, parameters)
 
     def disconnect(self, conninfo: str) -> None:
         """Close what is kept for this server: the connection for ``sql`` and the sampling one."""
-        connection = self._connections.pop(conninfo, None)
-        if connection is not None:
-            connection.close()
+        self._connections.close(conninfo)
         probe = self._probes.pop(conninfo, None)
         if probe is not None:
             probe.close()
@@ -119,8 +106,3 @@ class LocalNode:
         from pgherd.node.sampling import LocalSampling
 
         return LocalSampling(sources, spool, period, self._probes)
-
-
-def _rows(connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    cursor = connection.execute(statement.encode(), parameters or None)
-    return cursor.fetchall() if cursor.description else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import subprocess
 import time
@@ -21,6 +22,8 @@ _ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift;
 # We may die before setpriv has asked for the death signal; then nobody would send it. $PPID is read after that: whoever
 # finds another parent there goes by itself.
 _ORPHANED = '[ "$PPID" = "$1" ] || exit 96; shift; exec "$@"'
+
+_LOOK_SECONDS = 0.01
 
 # For a command that wants to clean up when it is ended.
 _END_SECONDS = 10.0
@@ -93,12 +96,11 @@ class LocalProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; raises TimeoutError after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.001
         while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() > deadline:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 raise TimeoutError(f"process {self.pid} still runs after {timeout:.0f} s")
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.05)
+            _await_end(self.pid, left)
         return code
 
     def signal(self, number: int) -> None:
@@ -110,6 +112,22 @@ class LocalProcess:
     def cpu_seconds(self) -> float | None:
         """User and system CPU of the process and its reaped children; None until it has ended."""
         return None if self._usage is None else self._usage.ru_utime + self._usage.ru_stime
+
+
+def _await_end(pid: int, timeout: float | None) -> None:
+    """Sleep until our child has ended, or for so many seconds at the most: the kernel wakes us at that very instant. A kernel that
+    cannot (before 5.3, or told not to) has us look again soon."""
+    try:
+        number = os.pidfd_open(pid)
+    except OSError:
+        time.sleep(_LOOK_SECONDS if timeout is None else min(timeout, _LOOK_SECONDS))
+        return
+    try:
+        ended = select.poll()
+        ended.register(number, select.POLLIN)
+        ended.poll(None if timeout is None else 1000 * timeout)
+    finally:
+        os.close(number)
 
 
 def _opened(files: list[int], path: str, flags: int) -> int:

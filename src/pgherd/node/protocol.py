@@ -103,6 +103,18 @@ class Sampling(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """Converts instants between the clock of a node that is a guest and the host's, by what has been measured so far."""
+
+    def host(self, at: float) -> float:
+        """The host's clock at an instant of the guest's."""
+        ...
+
+    def guest(self, at: float) -> float:
+        """The guest's clock at an instant of the host's."""
+        ...
+
+
 class Node(Protocol):
     """One machine. Calls that fail raise OSError (files, processes) or psycopg.Error (SQL), with the cause in them."""
 

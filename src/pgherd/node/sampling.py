@@ -20,6 +20,7 @@ from pgherd.node.protocol import Source
 
 _LAST_ANSWERS_SECONDS = 2.0
 _READ, _END = b"r", b"x"
+_MOST, _WHOLE = 65536, 2048
 _BESIDE = 1
 """As whichever tick a reading beside the ticks counts: sources that are not read on each are left out."""
 
@@ -167,11 +168,12 @@ class LocalSampling:
         number = self._files.get(index)
         if number is None:
             number = self._files[index] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        size = 16384
-        raw = os.pread(number, size, 0)
-        while len(raw) == size:
-            size *= 4
-            raw = os.pread(number, size, 0)
+        raw = os.pread(number, _MOST, 0)
+        # The kernel gives many files of /proc by the page (vmstat is longer): what may not be all of it is read on.
+        at = len(raw)
+        while at >= _WHOLE and (more := os.pread(number, _MOST, at)):
+            raw += more
+            at += len(more)
         return raw.decode(errors="replace")
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node, Process
-from pgherd.postgres import configuration
+from pgherd.postgres import configuration, tcp_access
 from pgherd.postgres.initdb import SUPERUSER
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import DIFFERING, differing
@@ -30,9 +30,10 @@ class Instance:
     """A private server in ``data_dir``, which must hold a cluster owned by ``account`` (None: our own account).
 
     It listens on a Unix socket in ``socket_dir`` only, a directory of mode 0700 that belongs to ``account``: that is
-    why 'trust' authentication is safe (see ``initdb.arguments``). Its log is ``log``, by default the data directory's
-    path with '.log' appended. postgresql.conf is written whole by ``write_settings``, so that nothing that initdb
-    found out about the machine slips in.
+    why 'trust' authentication is safe (see ``initdb.arguments``). With ``access`` (a server in a guest) it also listens on
+    TCP, where the superuser needs the password; ``conninfo`` and ``sql`` then go that way, drivers inside still by the socket.
+    Its log is ``log``, by default the data directory's path with '.log' appended. postgresql.conf is written whole by
+    ``write_settings``, so that nothing that initdb found out about the machine slips in.
     """
 
     user = SUPERUSER
@@ -48,6 +49,7 @@ class Instance:
         name: str = "pg",
         port: int = 5432,
         log: str | None = None,
+        access: tcp_access.TcpAccess | None = None,
     ) -> None:
         """Nothing happens yet. Raises UsageError when the socket's path would be longer than the kernel allows."""
         self.node = node
@@ -58,6 +60,8 @@ class Instance:
         self.name = name
         self.port = port
         self.log = log or f"{data_dir}.log"
+        self.access = access
+        self._admitted = False
         self._process: Process | None = None
         self._log_start = 0
         socket = os.path.join(socket_dir, f".s.PGSQL.{port}")
@@ -85,9 +89,12 @@ class Instance:
         return self._process is not None and self._process.poll() is None
 
     def conninfo(self, database: str = "postgres") -> str:
-        """How to connect as superuser."""
+        """How to connect as superuser, from where this process runs; a password is named by its file."""
         from psycopg.conninfo import make_conninfo
 
+        if self.access is not None:
+            way = {"host": self.access.host, "port": str(self.access.port), "passfile": self.access.password_file}
+            return make_conninfo(**way, user=self.user, dbname=database, application_name="pgherd")
         return make_conninfo(host=self.socket_dir, port=str(self.port), user=self.user, dbname=database, application_name="pgherd")
 
     def sql(self, statement: str, parameters: Sequence[Any] = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
@@ -96,8 +103,10 @@ class Instance:
 
     def write_settings(self, settings: Mapping[str, str]) -> None:
         """Write postgresql.conf: these settings, and the ones that make the server private. Takes effect at ``start`` or ``reload``."""
+        if self.access is not None:
+            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), tcp_access.HBA.encode())
         private = {
-            "listen_addresses": "",
+            "listen_addresses": "" if self.access is None else self.access.listen,
             "unix_socket_directories": self.socket_dir,
             "port": str(self.port),
             "cluster_name": self.name,
@@ -114,6 +123,7 @@ class Instance:
             raise TrialError(f"server {self.name} already runs, as process {self.pid}")
         self.node.make_dir(self.socket_dir, mode=0o700, user=self.account)
         self._log_start = len(self._read_log())
+        self._admitted = False
         self._process = self.node.spawn(
             Command(
                 [self.installation.tool("postgres"), "-D", self.data_dir],
@@ -140,6 +150,25 @@ class Instance:
             return False
         # Lines: pid, data directory, start time, port, socket directory, listen address, shared memory key, status.
         return len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready"
+
+    def admit(self) -> None:
+        """Let the superuser in over TCP, if that is asked: a server that was copied or restored does not know the password yet.
+
+        Raises:
+            TrialError: the server refuses it.
+        """
+        if self.access is None or self._admitted:
+            return
+        statement = f"{self.data_dir}.password.sql"  # of the verifier; on the standard input it is in no command line
+        self.node.write(statement, tcp_access.set_password(self.user, self.access.password).encode())
+        way = ["-h", self.socket_dir, "-p", str(self.port), "-U", self.user, "-d", "postgres"]
+        done = self.node.run(
+            Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *way], user=self.account, stdin=statement)
+        )
+        self.node.write(statement, b"")
+        if done.code != 0:
+            raise TrialError(f"server {self.name} does not take the password for TCP: {done.err.strip() or done.out.strip()}")
+        self._admitted = True
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait until it accepts connections, and has answered one.
@@ -172,7 +201,7 @@ class Instance:
                 break
             except TimeoutError:
                 self._process.signal(harder)
-        if self._process.wait(10.0) < 0:
+        if self._process.wait(10.0) < 0 and self.access is None:  # a guest's memory is not ours to look into: its next server does it
             shared_memory.release(self.node, self.data_dir)
 
     def kill(self) -> None:
@@ -264,18 +293,20 @@ def wait_all_ready(instances: Sequence[Instance], timeout: float = 60.0) -> None
     deadline = time.monotonic() + timeout
     pending = list(instances)
     while pending:
+        looked = time.monotonic()
         pending = [instance for instance in pending if not (instance.ready() and _answers(instance))]
         if pending and time.monotonic() > deadline:
             names = ", ".join(instance.name for instance in pending)
             raise TrialError(f"not ready within {timeout:.0f} s: {names}; the log of the first ends with:\n{pending[0].log_tail(8)}")
-        if pending:
-            time.sleep(0.01)
+        if pending:  # looking into a guest takes it longer than looking here, and takes it CPU with which it could start
+            time.sleep(min(0.1, max(0.01, 3 * (time.monotonic() - looked))))
 
 
 def _answers(instance: Instance) -> bool:
     import psycopg
 
     try:
+        instance.admit()
         instance.sql("SELECT 1")
     except psycopg.OperationalError:
         return False

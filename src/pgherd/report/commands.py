@@ -31,7 +31,7 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
-from pgherd.report import external_commands, fio_commands, iperf3_commands
+from pgherd.report import exec_commands, external_commands, fio_commands, iperf3_commands
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
 from pgherd.workloads import shipped
@@ -73,6 +73,8 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         return fio_commands.script(result, record)
     if not servers and drivers_used == {"iperf3"}:
         return iperf3_commands.script(result, record)
+    if not servers and drivers_used == {"command"}:
+        return exec_commands.script(result, record)
     _insist_plain(result, servers)
     host = trial.deployment.hosts[0]
     rooms = _rooms(host, record)

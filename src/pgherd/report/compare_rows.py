@@ -172,7 +172,7 @@ def measured(inputs: Inputs) -> tuple[str, str, list[Measured]]:
     found = [one for row in inputs.analysis.tables.get("blocks", []) if (one := _measured(row, metric.name)) is not None]
     if not found:
         raise NotDrawn(f"trials have no value of {clean(metric.label)} of their own")
-    return clean(metric.label), metric.unit, sorted(found, key=lambda one: one.order)
+    return clean(metric.label), clean(row.get("unit") or metric.unit), sorted(found, key=lambda one: one.order)
 
 
 def _measured(row: Row, metric: str) -> Measured | None:

@@ -19,7 +19,7 @@ def cpu(inputs: Inputs) -> Figure:
     rows = rows_with(inputs.analysis, "cpu", "databases_cpu", "idle")
     if not rows:
         raise NotDrawn("neither the containers' CPU nor the host's was seen")
-    total = next((float(facts.logical_cpus) for facts in inputs.record.hosts.values()), None)
+    total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     sentence = _cpu_sentence(
         at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
     )

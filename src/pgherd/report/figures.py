@@ -20,10 +20,13 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import charts
 from pgherd.report.wording import clean
+from pgherd.studies.emulated import FUNCTIONAL, WHY
 
 TRIALS = "trials/*/trial.json"
 SAMPLES = "trials/*/samples/*.parquet"
 
+_OF_MEMORY = frozenset({"guest_memory"})
+"""Figures that mean something although processors were emulated."""
 _ID = re.compile(r'\bid="([^"]+)"')
 _REFERENCE = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
 _GEOMETRY = re.compile(r' (?:d|transform|x1|x2|y1|y2|x|y|width|height)="[^"]*"')
@@ -40,6 +43,7 @@ _MODULES = {
     "compression": ("pgherd.report.compression_figures",),
     "density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures"),
     "disk": ("pgherd.report.disk_figures",),
+    "exec": ("pgherd.report.exec_figures",),
     "hugepages": ("pgherd.report.compare_figures", "pgherd.report.hugepages_figures"),
     "network": ("pgherd.report.network_figures",),
     "scaling": ("pgherd.report.scaling_figures", "pgherd.report.scaling_cost_figures"),
@@ -47,7 +51,12 @@ _MODULES = {
     "storage": ("pgherd.report.storage_figures",),
     "working-set": ("pgherd.report.working_set_figures",),
 }
-_GENERIC = ("pgherd.report.trial_figures", "pgherd.report.memory_figures", "pgherd.report.io_figures")
+_GENERIC = (
+    "pgherd.report.trial_figures",
+    "pgherd.report.memory_figures",
+    "pgherd.report.guest_memory_figures",
+    "pgherd.report.io_figures",
+)
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,9 @@ def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:
     drawn: list[Drawn] = []
     left_out: dict[str, str] = {}
     for name, builder in builders(inputs.record.study).items():
+        if inputs.analysis.tables.get(FUNCTIONAL) and name not in _OF_MEMORY:
+            left_out[name] = WHY  # nothing that is drawn of speed or CPU means anything
+            continue
         try:
             with debug_mode(False):  # checking every part against the schema takes longer than drawing it; tests do it
                 figure = builder(inputs)

@@ -16,6 +16,7 @@ from pgherd.report import differences, gate_metrics
 from pgherd.report.gate_metrics import Compared, Run, Wanted
 from pgherd.report.page import Table
 from pgherd.report.wording import clean
+from pgherd.studies.compare.metrics import Metric
 from pgherd.studies.findings import as_finding
 
 ALL = "all points"
@@ -113,7 +114,8 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
     warnings += gate_metrics.uncommon(baseline, run) if metrics else []
     for one in wanted:
         if one in metrics:
-            found += _by_points(one, by_metric[one.name], confidence, count)
+            metric = gate_metrics.metric_of(one.name, run.results)
+            found += _by_points(one, metric, by_metric[one.name], confidence, count)
             warnings += [f"{one.name} at {c.point} is left out ({c.why})" for c in by_metric[one.name] if c.pair is None]
         else:
             found.append(_by_finding(one, *by_finding[one.name], confidence, count))
@@ -149,9 +151,8 @@ def _count(compared: Sequence[Compared]) -> int:
     return usable + (usable > 1)
 
 
-def _by_points(wanted: Wanted, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
+def _by_points(wanted: Wanted, metric: Metric, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
     """A metric over all points, then at each of them."""
-    metric = gate_metrics.metric_of(wanted.name)
     better = gate_metrics.direction(wanted, metric.unit, metric.better)
     limit = two_sample.limit_of(wanted.allowed, better)
     sound = [one.pair for one in compared if one.pair is not None and not one.tainted]

@@ -67,9 +67,9 @@ def is_metric(old: Run, new: Run, name: str) -> bool:
     return name in METRICS or name in _readings(old) or name in _readings(new)
 
 
-def metric_of(name: str) -> Metric:
-    """The metric of a name; a probe's reading has its unit in its name, as ``database_bytes`` has."""
-    return metrics.metric(name, "" if name in METRICS else name.rpartition("_")[2])
+def metric_of(name: str, results: Sequence[TrialResult]) -> Metric:
+    """The metric of a name as it is of these trials; a probe's reading has its unit in its name, as ``database_bytes`` has."""
+    return metrics.of(name, results, "" if name in METRICS else name.rpartition("_")[2])
 
 
 def direction(wanted: Wanted, unit: str, known: str = "") -> Direction:
@@ -101,7 +101,7 @@ def compared(old: Run, new: Run, name: str) -> list[Compared]:
     both = [key for key in here if key in there]
     if not both:
         raise UsageError(f"the runs have no point in common: {old.name} has {_listed(here)}, {new.name} has {_listed(there)}")
-    metric = metric_of(name)
+    metric = metric_of(name, new.results)
     for run, points in ((old, here), (new, there)):
         if not any(_values(points[key][1], metric) for key in both):
             raise UsageError(f"'{name}' is not in run {run.name}: {metric.absent or 'no trial has it'}")

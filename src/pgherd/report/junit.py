@@ -34,7 +34,7 @@ def junit(gate: Gate) -> str:
             "skipped": str(skipped),
             "time": "0",
             "timestamp": datetime.fromtimestamp(gate.run.record.started, UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-            "hostname": _token(hosts[0] if hosts else "") or "localhost",
+            "hostname": _token("-".join(dict.fromkeys(hosts))) or "localhost",
         },
     )
     properties = SubElement(suite, "properties")

@@ -51,7 +51,7 @@ def memory(inputs: Inputs) -> Figure:
     trials = _chosen(inputs)
     panels = [panel for result, series in trials for panel in _memory_panels(result, series)]
     at_most = max((max((v for _, v in one), default=0.0) for _, series in trials for one in series.swapped.values()), default=0.0)
-    budgets = sorted({result.trial.deployment.hosts[0].memory or series.budget for result, series in trials})
+    budgets = sorted({result.trial.deployment.memory or series.budget for result, series in trials})
     sentence = f"Containers share {' or '.join(format_bytes(one) for one in budgets)}; one has up to {format_bytes(at_most)} swapped out"
     subtitle = (
         "Stacked: what is charged to each container, dark to pale: shared memory (shared buffers), page cache, private memory, the "
@@ -130,7 +130,7 @@ def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
     if around is None or inputs.directory is None:
         raise NotDrawn
     deployed = [result for result in inputs.results if result.trial.deployment.hosts]
-    budgets = {result.id: result.trial.deployment.hosts[0].memory or around.memory for result in deployed}
+    budgets = {result.id: result.trial.deployment.memory or around.memory for result in deployed}
     if (around.swap is None or around.swap.kind == "none") and not any(memory < around.memory for memory in budgets.values()):
         raise NotDrawn
     finished = [result for result in inputs.results if result.phases and result.id in budgets]

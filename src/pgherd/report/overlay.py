@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
@@ -39,6 +40,11 @@ def overlay(runs: Sequence[Run], out: Path) -> Path:
 
 def render(runs: Sequence[Run]) -> str:
     """The page as text."""
+    return html.environment().get_template("overlay.html.j2").render(content(runs))
+
+
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the page shows, by the names that its template has for it."""
     from pgherd.report import figures, overlay_figures, overlay_scaling  # altair, only now
 
     named = _named(runs)
@@ -66,20 +72,16 @@ def render(runs: Sequence[Run]) -> str:
     differing = differences.differences(pairs)
     studies = sorted({record.study for _, record in pairs})
     warnings = [f"These runs answer different questions ({', '.join(map(clean, studies))}): only what both have is set side by side."]
-    return (
-        html.environment()
-        .get_template("overlay.html.j2")
-        .render(
-            title=f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(wording.label, studies))} side by side",
-            runs=[clean(name) for name, _ in pairs],
-            tables=[(table, _CAPTIONS[table.name]) for table in tables],
-            warnings=warnings if len(studies) > 1 else [],
-            figures=[(one.name, one.figure.title, one.caption, html.inline(one)) for one in drawn],
-            left_out=left_out,
-            differences=differing,
-            same=differences.same(differing),
-        )
-    )
+    return {
+        "title": f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(wording.label, studies))} side by side",
+        "runs": [clean(name) for name, _ in pairs],
+        "tables": [(table, _CAPTIONS[table.name]) for table in tables],
+        "warnings": warnings if len(studies) > 1 else [],
+        "figures": [(one.name, one.figure.title, one.caption, html.inline(one)) for one in drawn],
+        "left_out": left_out,
+        "differences": differing,
+        "same": differences.same(differing),
+    }
 
 
 _CAPTIONS = {

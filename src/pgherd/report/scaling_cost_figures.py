@@ -103,7 +103,7 @@ def cpu(inputs: Inputs) -> Figure:
         raise NotDrawn  # the table has it; a stack for each variant says little more than the costs do
     if not found:
         raise NotDrawn("neither the container's CPU nor the host's was seen")
-    total = next((float(facts.logical_cpus) for facts in inputs.record.hosts.values()), None)
+    total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     # In a table of clients their CPU has another name, since the first one is taken.
     bars = [(clients(row), {**row, "clients": row.get("clients_cpu")}) for row in found[0].rows]
     full = [clients(row) for row in found[0].rows if (idle := finite(row.get("idle"))) is not None and idle < 0.03 * (total or 1.0)]

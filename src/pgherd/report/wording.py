@@ -63,6 +63,8 @@ _LABELS = {
     "published_efficiency": "published (E1)",
     "end_of_linear": "end of the linear region",
     "by_misses": "by misses",
+    "by_database": "of it, given up by the database",
+    "residue": "not accounted for",
     "by_use": "in use at the largest size",
     "by_pressure": "no waiting from",
     "buffers_share": "buffers' share of the memory",

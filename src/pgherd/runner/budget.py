@@ -73,7 +73,7 @@ class Budget:
     def groups(self) -> Mapping[str, str]:
         """The host group's directories, for samplers; empty where nothing limits the memory."""
         surroundings = self._session.surroundings
-        return self._runtime().budget_groups() if surroundings is not None and surroundings.runtime == "cgroup" else {}
+        return self._runtime().budget_groups() if surroundings is not None and surroundings.runtime in ("cgroup", "vm") else {}
 
     def views(self) -> list[ContainerView]:
         """The dummy, while there is one."""

@@ -44,6 +44,10 @@ STUDIES: Mapping[str, Entry] = {
         request="pgherd.studies.disk.request:DiskRequest",
         prepare="pgherd.runner.prepare_disk:prepare_disk",
     ),
+    "exec": Entry(
+        request="pgherd.studies.execution.request:ExecRequest",
+        prepare="pgherd.runner.prepare_exec:prepare_exec",
+    ),
     "hugepages": Entry(
         request="pgherd.studies.hugepages.request:HugepagesRequest",
         prepare="pgherd.runner.prepare_hugepages:prepare_hugepages",

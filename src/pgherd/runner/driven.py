@@ -88,7 +88,7 @@ def _decoded(files: dict[str, bytes]) -> dict[str, str]:
 
 def _spans(played: PlayedPhase, files: dict[str, dict[str, bytes]]) -> dict[str, Span]:
     try:
-        return {one.target: one.driver.span(_decoded(files[one.target]), one.started, played.stop) for one in played.running}
+        return {one.target: one.span(_decoded(files[one.target]), played.stop) for one in played.running}
     except ValueError as error:
         raise TrialError(str(error)) from None
 
@@ -107,7 +107,7 @@ def _parse(directory: Path, counted: list[SpoolReading]) -> list[SpoolReading]:
     file = directory / "spool.jsonl"
     with open(file) as lines:
         spool = Spool(lines)
-        readings = sorted([*spool, *counted], key=lambda reading: reading[0]) if counted else list(spool)
+        readings = sorted([*spool, *counted], key=lambda reading: reading[0])  # what was counted, and read in guests, stands at the end
     write_samples(directory, readings)
     # A driver that has ended cannot be read once more at the end: that is no failure.
     failures = {source: f for source, f in spool.failures.items() if f.count > 1 or not source.entity.startswith("driver:")}
@@ -131,7 +131,7 @@ def _result(
     targets: list[TargetResult] = []
     for one in played.running:
         try:
-            result = one.driver.result(one.load, _decoded(files[one.target]), one.started, window, one.target)
+            result = one.result(_decoded(files[one.target]), window)
         except ValueError as error:
             raise TrialError(str(error)) from None
         cpu = one.process.cpu_seconds

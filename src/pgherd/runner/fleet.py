@@ -23,13 +23,14 @@ from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
 from pgherd.postgres import clones
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, StopMode, start_all, stop_all
+from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
 from pgherd.runner import looks, platform, probes
 from pgherd.runner.attached import Attached
 from pgherd.runner.budget import Budget
 from pgherd.runner.consistency import insist_consistent
+from pgherd.runner.guests import Guests
 from pgherd.runner.housing import PORT, Goldens, Housing
 from pgherd.runner.memory_kills import MemoryKills
 from pgherd.runner.pages import Pages, concerns
@@ -75,7 +76,9 @@ class Fleet:
         self._volumes = Volumes(session.node, session.journal, session.account, str(session.work))
         self._targets = Targets(session, self._volumes, watcher)
         self._pages = Pages(session.node, session.journal)
-        self._housing = Housing(session, self._installations, Goldens(session, self._installations, watcher), self._volumes, watcher)
+        goldens = Goldens(session, self._installations, watcher)
+        self._housing = Housing(session, self._installations, goldens, self._volumes, watcher)
+        self._guests = Guests(session, self._installations, goldens, watcher)
         self._attached = Attached(session)
         self._trial: Trial | None = None
         self._contexts: dict[str, str] | None = None
@@ -104,6 +107,9 @@ class Fleet:
             doubtful = next((key for key in self._undos if key not in self._up), None)
             name, said = (f"server {'/'.join(doubtful)}", f"; {self._said(doubtful)}") if doubtful else ("a server", "")
             raise TrialError(f"{name} could not be made ready: {str(error).strip()}{said}") from None
+        except OSError:
+            self._guests.check()  # one that has died answers nothing any more, and is why
+            raise
         named = platform.watch(self.node, self._session.platform)
         self.watched, self._groups = named.processes, named.groups
         return self, ", ".join([transition.summary(), *others])
@@ -124,7 +130,8 @@ class Fleet:
 
     def readings(self) -> dict[str, dict[str, float]]:
         """What was read once of the servers that are up: which pages their shared memory lies on."""
-        return looks.merged(self._pages.readings(), self._targets.readings(), looks.readings(self.node, self._trial, self._instances))
+        seen = looks.readings(self.node, self._trial, self._instances)
+        return looks.merged(self._pages.readings(), self._targets.readings(), self._guests.readings(), seen)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
         """What differs from the default, as the target's server (else the first) itself says; empty where none answers."""
@@ -147,9 +154,17 @@ class Fleet:
                 bin_ = self._installations[server.bin].bin
                 if key in self._attached:
                     return self._attached.reach(key, room, bin_, database, writes=target in self._trial.written())
-                instance = self._instances[key]
-                return Reach(room, bin_, instance.socket_dir, PORT, database.name, instance.user, database.scale)
+                instance, access = self._instances[key], self._instances[key].access
+                inside = Reach(room, bin_, instance.socket_dir, PORT, database.name, instance.user, database.scale)
+                if access is None:
+                    return inside
+                words = {"PGPASSFILE": access.password_file}
+                return replace(inside, outside=replace(inside, host=access.host, port=access.port, environment=words))
         raise TrialError(f"target {target} is not one of this deployment")
+
+    def guests(self) -> dict[str, Room]:
+        """The rooms that are guests, by container."""
+        return {name: room for name, room in self._rooms.items() if room.node is not None}
 
     def script(self, script: Script) -> Script:
         """The same script where the servers' account can read it."""
@@ -162,7 +177,7 @@ class Fleet:
     def view(self) -> View:
         """Containers and servers that are up."""
         containers = [
-            ContainerView(name, room.groups, [i.pid for key, i in self._instances.items() if key[0] == name])
+            ContainerView(name, room.groups, self._pids(name))
             for name, room in self._rooms.items()
             if self._made_by[name].name != "external"
         ]
@@ -181,11 +196,13 @@ class Fleet:
             budget=budget.groups(),
             swap=budget.swap(),
             trace=trace,
+            guests=self._guests.views(),
         )
 
     def check(self) -> None:
         """Raise TrialError with the last words of a server that has died, or of another target that is gone."""
         self._targets.check()
+        self._guests.check()
         for key in self._undos:
             if not self._instances[key].running:
                 raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._said(key)}")
@@ -261,7 +278,7 @@ class Fleet:
         for key in restart:
             self._up.pop(key)  # until it is up again
         if self._budget.differs(trial):  # all servers have stopped
-            self._budget.apply(trial, self._housing.files(self._instances))
+            self._budget.apply(trial, self._housing.files({key: one for key, one in self._instances.items() if not self._is_guest(key)}))
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
@@ -272,8 +289,12 @@ class Fleet:
             self._rooms[name] = runtime.create(container)
             self._made_by[name] = runtime
         self._attached.attach({key: wanted[key] for key, step in transition.steps.items() if step == "attach"})
-        self._instances.update(self._housing.restore({key: wanted[key] for key in restore}, trial, self._budget.tight))
-        settling = self._housing.settle([(key, self._instances[key]) for key in restore])
+        here = [key for key in restore if wanted[key][0].runtime != "vm"]
+        self._instances.update(self._housing.restore({key: wanted[key] for key in here}, trial, self._budget.tight))
+        guests, rooms = self._guests.restore({key: wanted[key] for key in restore if key not in here}, self._rooms)
+        self._instances.update(guests)
+        self._rooms.update(rooms)
+        settling = self._housing.settle([(key, self._instances[key]) for key in here])
         for key, step in transition.steps.items():
             container, server = wanted[key]
             if step in ("reload", "restart", "restore"):
@@ -281,14 +302,25 @@ class Fleet:
             if step == "reload":
                 self._instances[key].reload()
         started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
-        looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in started if key not in restore])
+        files = [key for key in started if key not in restore and not self._is_guest(key)]
+        looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
         self._start({key: wanted[key][1] for key in started})
         if settling is not None:
             settling.wait(_SETTLE_SECONDS)
         up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}
         self._up.update(up)
 
+    def _is_guest(self, key: ServerKey) -> bool:
+        return key[0] in self._rooms and self._rooms[key[0]].node is not None
+
+    def _pids(self, container: str) -> list[int]:
+        """Pids on this node by which a container without a control group is accounted for."""
+        if self._rooms[container].node is not None:
+            return [guest.pid for guest in self._guests.views() if guest.name == container]
+        return [instance.pid for key, instance in self._instances.items() if key[0] == container]
+
     def _destroy(self, name: str) -> None:
+        self._guests.forget(name)
         if name in self._made_by:
             self._made_by[name].destroy(name)
             del self._made_by[name]
@@ -299,22 +331,28 @@ class Fleet:
         if not servers:
             return
         self._watcher.setup(f"starting {len(servers)} servers")
+        here = {key: (self._instances[key], server) for key, server in servers.items() if not self._is_guest(key)}
         for key in servers:
+            self._undos[key] = []
+        for key in here:  # what is in a guest goes with the guest
             note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
-            self._undos[key] = [self._session.journal.note(note)]
-        for key, entries in self._pages.reserve({key: (self._instances[key], server) for key, server in servers.items()}).items():
+            self._undos[key].append(self._session.journal.note(note))
+        for key, entries in self._pages.reserve(here).items():
             self._undos[key] += entries
-        launches = [(self._instances[key], self._rooms[key[0]].join, self._rooms[key[0]].cpus) for key in servers]
+        launches: list[Launch] = []
+        for key in servers:
+            room = self._rooms[key[0]]
+            launches.append((self._instances[key], room.join, room.cpus) if key in here else (self._instances[key], (), None))
         try:
             start_all(launches)
         except TrialError:
-            taken = self._pages.refill({key: (self._instances[key], server) for key, server in servers.items()})
+            taken = self._pages.refill(here)
             if not taken:
                 raise
             for key, entries in taken.items():
                 self._undos[key] += entries
             start_all(launches)
-        for key in servers:
+        for key in here:
             pid = self._instances[key].pid
             start = processes.start_time(self.node, pid)
             if start is not None:
@@ -327,8 +365,9 @@ class Fleet:
     def _warm(self, key: ServerKey, server: Server) -> None:
         """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
         self._volumes.populate(self._instances[key], [database.name for database in server.databases])
+        look = concerns(server) and not self._is_guest(key)
         for database in server.databases:
-            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if concerns(server) else None)
+            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if look else None)
         view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
         conninfo = self._instances[key].conninfo()
         for source in samplers.sources(view):
@@ -348,4 +387,5 @@ class Fleet:
         instance = self._instances.pop(key, None)
         self._up.pop(key, None)
         self._attached.detach(key)
-        self._housing.remove(key, instance)
+        if instance is not None and not self._is_guest(key):  # a guest's disk goes when the guest does
+            self._housing.remove(key, instance)

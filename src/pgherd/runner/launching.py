@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
-from pgherd.drivers.driver import Driver, Endpoint
+from pgherd.drivers.driver import Driver, Endpoint, Span, Window
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, ProcessView, View
+from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
-from pgherd.node.protocol import Command, Node, Process, Source
+from pgherd.model.result import TargetResult
+from pgherd.node.protocol import Clock, Command, Node, Process, Source
 from pgherd.runner.stage import Stage
 
 # A driver is told to run this much longer than planned; it is ended by its signal, and by itself should we die.
@@ -28,11 +31,13 @@ class Launch:
     command: Command
     output: Path
     node: Node
+    clock: Clock | None = None
 
 
 @dataclass
 class Running:
-    """A driver that was started, and ended if ``ended`` is set: instants of the clock of ``node``, seconds since the epoch."""
+    """A driver that was started, and ended if ``ended`` is set: instants of the clock of ``node``, seconds since the epoch. ``clock``
+    converts them, where that is not the host's."""
 
     target: str
     load: Load
@@ -42,16 +47,38 @@ class Running:
     node: Node
     started: float
     ended: float = 0.0
+    clock: Clock | None = None
 
     @classmethod
     def start(cls, launch: Launch) -> Running:
         """Spawn it; raises OSError where its program is missing."""
         process = launch.node.spawn(launch.command)
-        return cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, launch.node.now())
+        started = launch.node.now()
+        return cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
+
+    def span(self, files: Mapping[str, str], stop: float) -> Span:
+        """Between which instants of the host's clock it made load; ``stop`` is when it was told to end. Raises as the driver's."""
+        if self.clock is None:
+            return self.driver.span(files, self.started, stop)
+        span = self.driver.span(files, self.started, self.clock.guest(stop))
+        return Span(self.clock.host(span.first), self.clock.host(span.last))
+
+    def result(self, files: Mapping[str, str], window: Window) -> TargetResult:
+        """What it counted in a window of the host's clock. Raises as the driver's."""
+        if self.clock is None:
+            return self.driver.result(self.load, files, self.started, window, self.target)
+        theirs = Window(*(self.clock.guest(at) for at in (window.start, window.end, window.stop)))
+        found = self.driver.result(self.load, files, self.started, theirs, self.target)
+        return found.model_copy(update={"first": self.clock.host(found.first), "last": self.clock.host(found.last)})
 
     def files(self) -> dict[str, bytes]:
-        """What it has written, by file name; raises OSError where that cannot be read."""
-        return {name: self.node.read(str(self.output / name)) for name in self.node.listdir(str(self.output))}
+        """What it has written, by file name; raises OSError where that cannot be read, TrialError where its guest does not answer."""
+        try:
+            return {name: self.node.read(str(self.output / name)) for name in self.node.listdir(str(self.output))}
+        except OSError as error:
+            if self.clock is None:
+                raise
+            raise TrialError(f"the output of {self.load.driver} on {self.target} cannot be fetched from its guest: {error}") from None
 
     def last_words(self) -> str:
         """What it said last, errors first, in one line."""
@@ -75,7 +102,10 @@ def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Laun
         driver = drivers.driver(load.driver)
         output = scratch / target.replace("/", ".")
         inside = load.place == "inside"
-        runs_on = reach.room.node if inside and reach.room.node is not None else node
+        if not inside and reach.outside is not None:
+            reach = reach.outside
+        guest = reach.room.node if inside else None
+        runs_on = guest or node
         runs_on.make_dir(str(output), mode=0o700, user=stage.account)
         endpoint = Endpoint(
             target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale, directory=reach.directory
@@ -86,13 +116,13 @@ def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Laun
             [*reach.prefix, *argv],
             env=dict(reach.environment),
             cwd=str(output),
-            join=reach.room.join if inside and reach.room.node is None else (),
-            cpus=reach.room.cpus if inside and reach.room.node is None else None,
+            join=reach.room.join if inside and guest is None else (),
+            cpus=reach.room.cpus if inside and guest is None else None,
             user=None if reach.privileged else stage.account,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
-        found.append(Launch(target, load, driver, command, output, runs_on))
+        found.append(Launch(target, load, driver, command, output, runs_on, None if guest is None else reach.room.clock))
     return found
 
 

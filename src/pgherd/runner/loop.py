@@ -5,65 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import time
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pgherd.metrics.sampler import ProcessView
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Proposal
-from pgherd.model.result import MemoryKill, PhaseResult, TrialResult
+from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import Study
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.node.protocol import Node
-from pgherd.runner import memory_verdicts, phases, variant_settings, verdicts
-from pgherd.runner.stage import Stage
+from pgherd.runner import variant_settings
+from pgherd.runner.bench import Bench, Played
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.io_view import with_io_view
+from pgherd.studies.conclude import conclude
 
 _FAILURES_IN_A_ROW = 3
-
-
-class Bench(Protocol):
-    """What brings a trial's deployment up (see pgherd.runner.fleet)."""
-
-    node: Node
-    facts: HostFacts
-    scratch: Path
-    watched: list[ProcessView]
-
-    def apply(self, trial: Trial) -> tuple[Stage, str]:
-        """Bring the trial's deployment and state about; returns the stage and what the transition was."""
-        ...
-
-    def probe(self, trial: Trial) -> dict[str, float]:
-        """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probes."""
-        ...
-
-    def readings(self) -> dict[str, dict[str, float]]:
-        """What was read once of what is up, by entity and metric: it goes beside the sampled metrics of every phase."""
-        ...
-
-    def verify(self, trial: Trial) -> None:
-        """Check the databases whose consistency is to be checked; raises TrialError where one contradicts itself."""
-        ...
-
-    def memory_kills(self) -> tuple[MemoryKill, ...]:
-        """What the kernel ended for want of memory since the trial began."""
-        ...
-
-    def distrust(self) -> None:
-        """A trial has failed: take nothing that is up for healthy."""
-        ...
-
-    def settings(self, target: str | None = None) -> dict[str, str]:
-        """Settings of the servers that are up which differ from the default, as the server of a target, or the first, says."""
-        ...
 
 
 def execute(
@@ -100,11 +59,12 @@ def execute(
                 break
             trials: tuple[Trial, ...] = proposal.trials
             watcher.planned(len(trials), sum(trial.seconds() for trial in trials))
-            for trial in trials:
+            for wanted in trials:
                 interruption.insist()
+                trial = bench.placed(wanted)
                 name = directory.next_trial()
                 watcher.trial(trial, int(name))
-                result = _trial(directory, name, trial, bench, thresholds, watcher, record)
+                result = _trial(directory, name, trial, bench, thresholds, watcher)
                 if not wall_begun:
                     # The first trial's transition is the set-up: golden copies, clones, first starts.
                     wall_begun = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
@@ -121,7 +81,8 @@ def execute(
                     failures = failures + 1 if result.error and not trial.may_die else 0
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
-        record = record.model_copy(update={"analysis": with_io_view(study.analyse(options, results), results)})
+        analysis = conclude(study, options, results)
+        record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
         directory.drop_partial()  # first of all: on a full disk it makes room for run.json
         if isinstance(error, KeyboardInterrupt) or interruption.asked():
@@ -135,11 +96,6 @@ def execute(
         _closed(directory, record, "failed", str(error))
         raise
     return _closed(directory, record, "finished", None)
-
-
-def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:
-    metrics = {entity: {**phase.metrics.get(entity, {}), **more} for entity, more in readings.items()}
-    return phase.model_copy(update={"metrics": {**phase.metrics, **metrics}}) if metrics else phase
 
 
 def _disk_full(error: BaseException) -> bool:
@@ -164,34 +120,27 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(
-    directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: Watcher, record: RunRecord
-) -> TrialResult:
+def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: Watcher) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
-    scratch = bench.scratch / name
-    transition = ""
-    played: list[PhaseResult] = []
+    transition, error, played = "", None, Played()
     try:
         if trial.probe is not None:
             readings = bench.probe(trial)
             return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
-        stage, transition = bench.apply(trial)
-        bench.node.make_dir(str(scratch), mode=0o711)
-        played, jump = phases.play(bench.node, trial, stage, partial, scratch, watcher, bench.watched)
-        played = [_with(phase, bench.readings()) for phase in played]
-        if any(database.verify for *_, database in trial.deployment.databases()):
-            bench.verify(trial)
-        killed = bench.memory_kills()
-        found = verdicts.judge(trial, played, bench.facts, thresholds, jump) + memory_verdicts.judge(trial, played, killed, thresholds)
-    except TrialError as error:
+        transition = bench.apply(trial)
+        played = bench.play(trial, name, partial, thresholds, watcher)
+    except TrialError as failure:
         interruption.insist()  # what was cut short by a signal is no trial that failed
-        killed = bench.memory_kills()
-        bench.distrust()
-        found = memory_verdicts.judge(trial, [], killed, thresholds)
-        ended = {"id": name, "trial": trial, "started": started, "ended": time.time(), "transition": transition}
-        return TrialResult(**ended, error=str(error), memory_kills=killed, verdicts=found)
-    finally:
-        bench.node.remove_tree(str(scratch))
-    ended = {"id": name, "trial": trial, "started": started, "ended": time.time(), "transition": transition}
-    return TrialResult(**ended, phases=played, verdicts=found, memory_kills=killed)
+        played, error = bench.failed(trial, thresholds), str(failure)
+    return TrialResult(
+        id=name,
+        trial=trial,
+        started=started,
+        ended=time.time(),
+        transition=transition,
+        error=error,
+        phases=list(played.phases),
+        verdicts=list(played.verdicts),
+        memory_kills=played.memory_kills,
+    )

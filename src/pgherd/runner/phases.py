@@ -19,6 +19,7 @@ from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
 from pgherd.runner import counters, io_view
 from pgherd.runner.driven import Driven, PlayedPhase
+from pgherd.runner.guest_sampling import GuestSampling
 from pgherd.runner.launching import Running, code_words, driver_sources, launches, process_sources
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
@@ -66,7 +67,9 @@ def drive(
     counting = counters.begin(node, trial, view.servers, directory)
     watching = io_view.begin(node, view, directory)
     played: list[PlayedPhase] = []
+    guests = GuestSampling(directory)
     try:
+        guests.begin(stage.guests())
         sampling.add(process_sources(_backends(view, sampling)))
         before: list[Running] = []
         # All of it now: at a border the old drivers are told to end, and nothing but the spawns of the new ones may come between.
@@ -82,27 +85,34 @@ def drive(
             _reap(before, stage)
             start = (node.now() if border is None else border) + phase.ramp
             sampling.add(driver_sources(running, stage, node))
+            guests.add(running, stage)
             watcher.phase(phase.name, phase.ramp, phase.seconds)
             _wait(node, start, running, stage)
             sampling.add(())  # counters are read at both borders of the window
+            guests.mark()
             _wait(node, start + phase.seconds, running, stage)
             sampling.add(())
+            guests.mark()
             stop = node.now()
             _end(running)
             played[-1] = PlayedPhase(phase, start, stop, running)
             before = running
             border = None if border is None else start + phase.seconds
         _reap(before, stage)
-    except BaseException:
+    except BaseException as error:
         for one in played:
             _kill(one.running)
+        guests.abandon()
         counting.stop()
         watching.abandon()
         _quietly_stop(sampling)
+        if isinstance(error, OSError):
+            stage.check()  # a guest that has died answers nothing any more, and is why
         raise
     counted = counting.stop()
     watching.stop()
     sampling.stop()
+    guests.stop()
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
     return Driven(directory, played, watching, counted, jump)
 

@@ -17,26 +17,37 @@ from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import CpuMode, Database, RuntimeName
-from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.deployment import Database, RuntimeName
+from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
 from pgherd.model.thresholds import Thresholds
-from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import clones, golden, huge_pages, initdb, installations, settings, validation
+from pgherd.postgres import clones, golden, huge_pages, installations, settings, validation
 from pgherd.postgres.external import Found
 from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
 from pgherd.postgres.settings import Choice
-from pgherd.runner import io_view, named_server, pages, platform, server_places, volumes
+from pgherd.runner import (
+    asked_load,
+    budgets,
+    container_limits,
+    data_checksums,
+    io_view,
+    named_server,
+    pages,
+    platform,
+    server_places,
+    volumes,
+)
+from pgherd.runner.container_limits import Limits
 from pgherd.runner.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
-from pgherd.studies.databases import READ_ONLY, DatabaseOptions, DatabaseRequest
+from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
 from pgherd.workloads import script as user_scripts
-from pgherd.workloads import shipped
 from pgherd.workloads.registry import fillings, find
 from pgherd.workloads.shipped import Mix
 
@@ -44,27 +55,17 @@ from pgherd.workloads.shipped import Mix
 EMPTY_CLUSTER = 64 * 2**20
 DISK_RESERVE = 512 * 2**20
 UNKNOWN_SIZE = 256 * 2**20
-CHECKSUMS = True
-"""Data checksums of all servers: every version can have them on or off, and the newest ones have them on by themselves."""
 UNCACHED_BUFFERS = 128 * 2**20
 """Shared buffers of databases that are meant not to fit into them: PostgreSQL's default."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """CPU of each database's container."""
-
-    vcpus: float
-    cpu_mode: CpuMode
 
 
 @dataclass(frozen=True)
 class Preparation:
     """What a request stands on: this host, the installation, the runtime, the load's scripts.
 
-    ``memory`` is the host's budget, bytes. ``theirs`` is what was found at ``--server``: somebody else's server, which is
-    loaded in the place of one of our own, and of which only client counts and time are ours to choose. ``choices`` are
-    sentences on what was chosen; the methods add theirs.
+    ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
+    found at ``--server``: somebody else's server, which is loaded in the place of one of our own, and of which only client
+    counts and time are ours to choose. ``choices`` are sentences on what was chosen; the methods add theirs.
     """
 
     node: Node
@@ -90,12 +91,12 @@ class Preparation:
     @property
     def own(self) -> Mix | None:
         """What loads the database, where it is one of pgherd's own workloads."""
-        return _own(self.asked)
+        return asked_load.own_mix(self.asked)
 
     @property
     def checksums(self) -> bool:
         """Whether the servers have data checksums: unless asked otherwise yes, so that versions compare."""
-        return CHECKSUMS if self.asked.checksums is None else self.asked.checksums
+        return data_checksums.chosen(self.asked)
 
     def insist_own(self, why: str) -> None:
         """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--server`` names somebody else's."""
@@ -109,31 +110,13 @@ class Preparation:
             UsageError: it cannot be given so.
             CapabilityError: it needs another runtime.
         """
-        asked = self.asked
         if self.theirs is not None:
             return Limits(self.cores, "none")
-        vcpus = asked.vcpus or vcpus
-        if self.runtime == "cgroup":
-            mode: CpuMode = asked.cpu_mode or "quota"
-        else:
-            if asked.vcpus is None:
-                vcpus = max(1.0, float(round(vcpus)))
-            mode = asked.cpu_mode or ("cpuset" if vcpus == int(vcpus) else "none")
-            if mode == "quota":
-                raise CapabilityError("--cpu-mode quota needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
-        if mode == "cpuset" and vcpus != int(vcpus):
-            raise UsageError(f"--cpu-mode cpuset gives whole CPUs, but --vcpus is {vcpus:g}; give a whole number, or use --cpu-mode quota")
-        if vcpus > self.cores:
-            raise UsageError(f"--vcpus {vcpus:g} is more than the {self.cores:g} cores of the host's budget")
-        return Limits(vcpus, mode)
+        return container_limits.limits(self.asked, self.runtime, self.cores, self.facts, vcpus)
 
     def container_memory(self) -> int | None:
         """The memory that was asked for each container; raises CapabilityError where the runtime cannot limit it."""
-        if self.asked.memory is None:
-            return None
-        if self.runtime != "cgroup":
-            raise CapabilityError("--memory needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
-        return parse_bytes(self.asked.memory)
+        return container_limits.memory(self.asked, self.runtime)
 
     def database_bytes(self) -> int:
         """Size of one database. A user's own database is loaded, and each script tried on a copy of it, so that an error
@@ -155,7 +138,8 @@ class Preparation:
         if self.theirs is not None:
             return named_server.MEMORY + clients * 2**20
         buffers = settings.buffers_for(database_bytes, not self.read_only) if cached else UNCACHED_BUFFERS
-        return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked))
+        system = container_limits.GUEST_SYSTEM if self.runtime == "vm" else 0
+        return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked)) + system
 
     def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
         """The server's settings: what was asked for over --like over what the study needs.
@@ -190,6 +174,7 @@ class Preparation:
         there is less."""
         if self.theirs is not None:
             return 0
+        databases = budgets.most_on_one(self.asked, databases, self.asked.vcpus or 1.0)
         written = 0 if self.read_only else 2**30
         wal_dir = self._wal_dir
         if wal_dir is not None:
@@ -241,6 +226,9 @@ class Preparation:
         need = self._pages(selected)
         if need is not None:
             pages.insist_room(need, memory)
+        if self.runtime == "vm" and memory is None:
+            memory = container_limits.guest_memory_needed(selected.settings)
+            self.choices.append(f"Each guest has {format_bytes(memory)} of memory: what its server needs, its kernel and its agent.")
         return {
             "cores": self.cores,
             "memory": self.memory,
@@ -267,7 +255,7 @@ class Preparation:
             "check_consistency": asked.check_consistency,
             "protocol": asked.protocol,
             "client_place": "outside" if self.theirs else asked.client_place,
-            "sampling": _sampling(asked, self.read_only, self.scripts),
+            "sampling": asked_load.sampling(asked, self.read_only, self.scripts),
             "budget_seconds": parse_seconds(asked.budget) if asked.budget else None,
             "state": self.own.state if self.own and not asked.init and "state" not in asked.model_fields_set else asked.state,
             "seed": asked.seed if asked.seed is not None else random.randrange(2**31),
@@ -288,7 +276,9 @@ class Preparation:
         places = self._placed(0, 0)
         changes += places.changes
         confirm = (*confirm, *places.confirm)
-        if self.runtime == "cgroup":
+        if self.runtime == "vm":
+            changes.insert(0, "virtual machines (QEMU), each with a disk of its own")
+        if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
             self.choices.append(f"What a core is here: {self.facts.core_note}")
@@ -302,6 +292,7 @@ class Preparation:
                 memory=min(self.memory, memory) if self.theirs else self.memory,
                 platform=self.asked.platform,
                 trace=self.asked.trace,
+                guest_memory=container_limits.guest_memory(self.asked, self.runtime),
             ),
             thresholds=self.thresholds,
             facts=self.facts,
@@ -388,22 +379,21 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)
     choices = [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
     choices += io_view.insist_traceable(node, asked.trace)
-    cores = asked.cores if asked.cores is not None else facts.cores
-    if cores > facts.cores:
-        raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
-    memory = parse_bytes(asked.host_memory) if asked.host_memory else int(facts.memory_available * 0.8)
-    if memory > facts.memory:
-        raise UsageError(f"--host-memory {format_bytes(memory)} is more than this host has ({format_bytes(facts.memory)})")
+    cores, memory = budgets.budget(asked, facts)
     cache = paths.cache_dir()
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
-        own = _own(asked)
-        scripts, read_only, words = _scripts(asked, own)
+        own = asked_load.own_mix(asked)
+        scripts, read_only, words = asked_load.scripts(asked, own)
         theirs = None if asked.server is None else named_server.find(asked, read_only=read_only)
         runtime, sentence = choose(node, journal, facts, asked.runtime if theirs is None else "external", "prep")
         choices.extend(
-            [sentence, *_checksums(asked, installation)] if theirs is None else named_server.sentences(theirs, asked, read_only=read_only)
+            [sentence, *data_checksums.words(asked, installation.major)]
+            if theirs is None
+            else named_server.sentences(theirs, asked, read_only=read_only)
         )
+        if runtime.name == "vm":
+            container_limits.insist_guest_can(asked, scripts)
         platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
         yield Preparation(
             node=node,
@@ -428,51 +418,3 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
         )
     finally:
         journal.close()
-
-
-def _own(asked: DatabaseRequest) -> Mix | None:
-    return shipped.mix(asked.workload, think=asked.think, zipf=asked.zipf, updates=asked.updates)
-
-
-def _checksums(asked: DatabaseRequest, installation: Installation) -> list[str]:
-    """A sentence where they are not as the version's initdb has them by itself."""
-    own = initdb.checksums_default(installation.major)
-    chosen = CHECKSUMS if asked.checksums is None else asked.checksums
-    if chosen == own:
-        return []
-    why = "as asked" if asked.checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"
-    words = {True: "on", False: "off"}
-    return [f"Data checksums {words[chosen]}: {why}; {installation.major} has them {words[own]} by itself."]
-
-
-def _scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
-    if own is not None and asked.server is not None:
-        raise UsageError(
-            f"--server names somebody else's server, and --workload {asked.workload} fills databases of its own; "
-            "leave one of them out, or load that server with your own --script"
-        )
-    if asked.check_consistency and asked.workload != "orders":
-        raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
-    if asked.read_only and (not asked.script or asked.allow_write):
-        other = "--allow-write says the opposite" if asked.script else "which of pgherd's workloads write is known"
-        raise UsageError(f"--read-only is for scripts of your own (--script) that write nothing: {other}; leave one of them out")
-    if not asked.script:
-        if asked.init:
-            raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
-        if own is not None:
-            return own.scripts, own.read_only, [own.notice] if own.notice else []
-        return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
-    found = tuple(user_scripts.parse_script(word) for word in asked.script)
-    if asked.read_only:
-        return found, True, [f"Your scripts are taken to write nothing, and {READ_ONLY} is on for them (--read-only)."]
-    return found, False, ["Your scripts are taken to write; give --read-only if they do not."]
-
-
-def _sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...]) -> float:
-    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction. All are
-    logged where each script's are counted."""
-    if any(script.name is not None for script in scripts):
-        return 1.0
-    if asked.rate is not None:
-        return min(1.0, 500 / asked.rate)
-    return 0.05 if read_only else 0.2

@@ -71,6 +71,10 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
         if asked.host_memory is None:
             # No more than E4's host had: what is withheld in a trial may have to be locked, and other runs may want the rest.
             ground = replace(ground, memory=min(ground.memory, int(databases * share * HOST)))
+        if ground.runtime == "vm":
+            raise CapabilityError(
+                "consolidation does not deploy virtual machines yet; use --runtime cgroup, or pgherd density --runtime vm"
+            )
         limited = ground.runtime == "cgroup"
         if not limited:
             ground.container_memory()  # asked for, it must be possible

@@ -7,7 +7,9 @@ import math
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.runner.preparation import Limits, Preparation, preparation
+from pgherd.runner import budgets
+from pgherd.runner.container_limits import Limits
+from pgherd.runner.preparation import Preparation, preparation
 from pgherd.runner.prepared import Prepared
 from pgherd.studies.density import DensityOptions, choose_points
 from pgherd.studies.density.propose import planned
@@ -50,6 +52,8 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
             clients=clients,
             threads=threads,
             points=points,
+            over=asked.over,
+            placement=asked.placement,
             repeats=repeats,
             repeats_one=repeats + 2,
             seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
@@ -69,7 +73,7 @@ def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limit
     if ground.theirs is not None:
         return (1,), None
     given, budget = ground.container_memory(), ground.memory
-    limit = budget // (given or need)
+    limit = budgets.holds(asked, budget, given or need)
     wanted = tuple(sorted(set(asked.points))) if asked.points else None
     if wanted is not None:
         if wanted[0] < 1:
@@ -82,7 +86,7 @@ def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limit
     if limit < 1:
         raise CapabilityError(f"one database needs {format_bytes(given or need)}, but the host's memory budget is {format_bytes(budget)}")
     points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
-    if ground.runtime != "cgroup" or given is not None:
+    if ground.runtime not in ("cgroup", "vm") or given is not None:
         return points, given
-    share = min(E1_MEMORY, budget // max(points)) // _ROUND * _ROUND
+    share = min(E1_MEMORY, budgets.share(asked, budget, max(points), limits.vcpus)) // _ROUND * _ROUND
     return points, max(share, need)

@@ -10,7 +10,8 @@ from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.runner import merged
-from pgherd.runner.preparation import Limits, Preparation, preparation
+from pgherd.runner.container_limits import Limits
+from pgherd.runner.preparation import Preparation, preparation
 from pgherd.runner.prepared import Prepared, most_pages
 from pgherd.runner.variants import FIXED, expand
 from pgherd.studies.databases import DatabaseOptions

@@ -9,7 +9,8 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
-from pgherd.runner.preparation import Limits, Preparation, preparation
+from pgherd.runner.container_limits import Limits
+from pgherd.runner.preparation import Preparation, preparation
 from pgherd.runner.prepared import Prepared
 from pgherd.studies.working_set import WorkingSetOptions
 from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, least_beside

@@ -18,7 +18,8 @@ def server_view(name: str, instance: Instance, settings: Mapping[str, str], cach
     database, which is as much ours as the server.
     """
     conninfo = instance.conninfo("postgres")
-    return ServerView(name, conninfo, instance.installation.major, instance.pid, balloon=_has_balloon(instance, settings, cache))
+    pid = instance.pid if instance.access is None else 0  # a guest's pids mean nothing here
+    return ServerView(name, conninfo, instance.installation.major, pid, balloon=_has_balloon(instance, settings, cache))
 
 
 def _has_balloon(instance: Instance, settings: Mapping[str, str], cache: str) -> bool:

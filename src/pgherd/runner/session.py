@@ -71,7 +71,7 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         sockets = Path(paths.socket_root(node, journal))
         most = None if surroundings.swap is None else surroundings.swap.size
         budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=most)
-        runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus)
+        runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
         yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made)

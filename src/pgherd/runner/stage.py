@@ -20,7 +20,8 @@ class Reach:
 
     A database has an address, and ``environment`` for libpq where a socket is not all; a volume a ``directory``; the far
     end of a link a ``host`` and ``port``. ``prefix`` stands before the driver's own command line (to enter a network
-    namespace); ``privileged`` drivers run as we do, not under the servers' account, because the prefix needs it.
+    namespace); ``privileged`` drivers run as we do, not under the servers' account, because the prefix needs it. ``outside`` is the
+    way for a driver that does not stand in the target's room, where that is another: into a guest.
     """
 
     room: Room
@@ -34,6 +35,7 @@ class Reach:
     directory: str = ""
     prefix: tuple[str, ...] = ()
     privileged: bool = False
+    outside: Reach | None = None
 
 
 class Stage(Protocol):
@@ -43,6 +45,10 @@ class Stage(Protocol):
 
     def reach(self, target: str) -> Reach:
         """The way to a target of the deployment."""
+        ...
+
+    def guests(self) -> Mapping[str, Room]:
+        """The rooms that are machines of their own, by container: each has a node and a clock."""
         ...
 
     def script(self, script: Script) -> Script:

@@ -57,23 +57,25 @@ class HostTargets:
 
     def __init__(self) -> None:
         """No host is known until a trial names it."""
-        self._names: set[str] = set()
+        self._reaches: dict[str, Reach] = {}
 
     def apply(self, trial: Trial) -> str | None:
         """Nothing to do: the hosts are there."""
-        self._names = {host.name for host in trial.deployment.hosts}
+        loads = [load for phase in trial.phases for load in phase.loads.values()]
+        privileged = any(load.options.get("privileged") == "1" for load in loads)
+        self._reaches = {host.name: Reach(NO_ROOM, privileged=privileged) for host in trial.deployment.hosts}
         return None
 
     def reach(self, target: str) -> Reach | None:
         """On the node itself."""
-        return Reach(NO_ROOM) if target in self._names else None
+        return self._reaches.get(target)
 
     def check(self) -> None:
         """A host that were gone would say nothing."""
 
     def said(self, target: str) -> str | None:
         """Its driver's own words are all there is."""
-        return "see its output" if target in self._names else None
+        return "see its output" if target in self._reaches else None
 
     def readings(self) -> dict[str, dict[str, float]]:
         """The samplers watch hosts."""

@@ -56,7 +56,8 @@ def plan(
     ``how(old settings, new settings)`` says whether a change of settings needs a reload or a restart. A container
     whose limits or runtime changed is made anew, which restarts its servers; memory already charged stays with the
     group it was charged to, so limits are never changed under a running server. A server whose volumes are others now is
-    restored. Somebody else's server is attached, or kept if it is: no state is brought about on it.
+    restored, and so is one in a guest that is made anew, together with what else is in the guest. Somebody else's server is attached,
+    or kept if it is: no state is brought about on it.
     """
     steps: dict[ServerKey, Step] = {}
     at_least: Step = {"fresh": "restore", "restarted": "restart", "warm": "keep"}[state]  # type: ignore[assignment]
@@ -75,11 +76,13 @@ def plan(
             step = "restore"
         else:
             if _shape(there.container) != _shape(container):
-                step = _most(step, "restart")
+                step = _most(step, "restore" if container.runtime == "vm" else "restart")  # a guest's memory and disk go with it
             if there.server.transparent_huge_pages != server.transparent_huge_pages:
                 step = _most(step, "restart")  # memory that is in use stays on the pages that it is on
             step = _most(step, how(there.server.settings, server.settings))
         steps[key] = step
+    for guest in {name for (name, _), step in steps.items() if step == "restore" and shapes_wanted[name].runtime == "vm"}:
+        steps.update({key: "restore" for key in steps if key[0] == guest})
     gone = tuple(sorted(key for key in up if key not in steps))
     changed = {name for name, shape in shapes_up.items() if shapes_wanted.get(name) != shape}
     make = tuple(name for name in shapes_wanted if name in changed or name not in shapes_up)

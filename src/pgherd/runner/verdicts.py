@@ -15,6 +15,7 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
+from pgherd.runner import command_verdicts
 
 _NOT_OURS = "the server is somebody else's"
 # Devices that pass on to others what they are asked: counting them too would count a read twice.
@@ -32,6 +33,8 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
         _overlap, _length, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
     ]  # fmt: skip
     for check in noise if _has_servers(trial) else noise[:-2]:  # the last two look at servers
+        if check in (_length, _overlap) and trial.open_ended:
+            continue  # nobody planned how long it lasts, and each host may take its own time
         found.append(_worst([check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if len(phases) > 1:
         found.append(_switch_skew(max(phases, key=_skew_weight), thresholds))
@@ -273,9 +276,7 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     if busy is None or not (ours or alone) or _theirs(trial, number):
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
-    outside = [
-        phase.metrics.get(f"driver:{t.target}", {}).get("cpu.usage", 0.0) for t in phase.targets if loads[t.target].place == "outside"
-    ]
+    outside = [command_verdicts.cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
     known = sum(m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:"))
     share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
     why = "other processes used the host meanwhile"
@@ -339,4 +340,6 @@ _INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds]
     "io-bound": _io_bound,
     "not-client-bound": _not_client_bound,
     "rate-met": _rate_met,
+    "exit-code": command_verdicts.exit_code,
+    "values-found": command_verdicts.values_found,
 }

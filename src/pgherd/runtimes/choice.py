@@ -10,17 +10,19 @@ from pgherd.host.journal import Journal
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.cgroup import CgroupRuntime
 from pgherd.runtimes.external import ExternalRuntime
 from pgherd.runtimes.process import ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
+from pgherd.runtimes.vm.runtime import VmRuntime
 
-Kind = type[CgroupRuntime] | type[ProcessRuntime] | type[ExternalRuntime]
+Kind = type[CgroupRuntime] | type[ProcessRuntime] | type[ExternalRuntime] | type[VmRuntime]
 
 RUNTIMES: tuple[Kind, ...] = (CgroupRuntime, ProcessRuntime)
 """What can be chosen from, best first."""
-_NAMED_ONLY: tuple[Kind, ...] = (ExternalRuntime,)
+_NAMED_ONLY: tuple[Kind, ...] = (VmRuntime, ExternalRuntime)
 """What is never chosen by itself."""
 
 
@@ -54,7 +56,8 @@ def choose(
 class Runtimes:
     """The runtimes of one run, each opened when it is first needed, within the run's one budget.
 
-    ``host`` is that budget, ``suffix`` names what is made on the host, ``cpus`` are those reserved (None: all). Every
+    ``host`` is that budget, ``suffix`` names what is made on the host, ``cpus`` are those reserved (None: all), ``guest_memory`` says
+    how guests share its memory (None: each keeps its own). Every
     runtime may give its containers the whole budget: a trial that has containers of two runtimes up at once can use
     more than that, one after the other cannot. Without control groups the memory budget is only a reservation:
     nothing can enforce it.
@@ -66,8 +69,9 @@ class Runtimes:
     host: Host
     suffix: str
     cpus: Sequence[int] | None = None
+    guest_memory: GuestMemory | None = None
     _open: dict[str, Runtime] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def get(self, name: str) -> Runtime:
         """The runtime of this name, open.
@@ -78,6 +82,9 @@ class Runtimes:
         with self._lock:
             if name not in self._open:
                 runtime, _ = choose(self.node, self.journal, self.facts, name, self.suffix, self.cpus)
+                if isinstance(runtime, VmRuntime):
+                    runtime.within(self._around_guests())
+                    runtime.share(self.guest_memory, self.host.memory)
                 # Registered first: what a failing open() has made is to be removed too.
                 self._open[name] = runtime
                 try:
@@ -87,6 +94,11 @@ class Runtimes:
                     del self._open[name]
                     raise
             return self._open[name]
+
+    def _around_guests(self) -> Runtime:
+        """Guests run in control groups where those work."""
+        best, _ = choose(self.node, self.journal, self.facts, None, self.suffix, self.cpus)
+        return self.get(best.name)
 
     def close(self) -> None:
         """Close all, the last opened first; raises OSError for what is left (it stays in the journal)."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from pgherd.model.deployment import Container, Host
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Clock, Node
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,22 @@ class Capabilities:
     note: str = ""
 
 
+class Recorder(Protocol):
+    """Something that can write what it sees into a trial's spool."""
+
+    def record(self, spool: Path | None) -> None:
+        """Append to this spool from now on; None: to none. Raises OSError when it cannot be written."""
+        ...
+
+
 @dataclass(frozen=True)
 class Room:
     """A container that is up: how processes enter it, and where its accounting is read.
 
     ``join`` are the files a process writes itself into before exec; ``cpus`` its affinity; ``groups`` the cgroup
     directories by controller ('v2' for the unified one), for samplers. ``node`` is the container's own where it is a
-    machine of its own (a guest): its processes are started there, and need not join anything. None: the host's.
+    machine of its own (a guest): its processes are started there, and need not join anything; ``clock`` converts its instants.
+    None: the host's. ``balloons`` records what is seen of the host's guests and their balloons; None where this is none of them.
     """
 
     container: str
@@ -37,6 +47,8 @@ class Room:
     cpus: tuple[int, ...] | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     node: Node | None = None
+    clock: Clock | None = None
+    balloons: Recorder | None = None
 
 
 class Runtime(Protocol):

@@ -15,7 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from pgherd.model.run import SCHEMA, RunRecord
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
 _ABOUT_TO_BEGIN = 60.0
+_TRIES, _TRY_AGAIN = 5, 0.05
 
 
 class RunDirectory:
@@ -79,6 +80,11 @@ class RunDirectory:
             raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
         known = f"; it holds {', '.join(names[-3:])}" if names else "; it holds none"
         raise RunDirectoryError(f"no run '{run}' in {root}{known} (see 'pgherd runs', or give --runs DIR)")
+
+    @staticmethod
+    def is_name(name: str) -> bool:
+        """Whether a directory of this name may be a run's."""
+        return _NAME.fullmatch(name) is not None
 
     @classmethod
     def all(cls, root: Path) -> list[RunDirectory]:
@@ -210,10 +216,13 @@ class RunDirectory:
             PgherdError: another process executes it.
         """
         with open(self.path / "lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise PgherdError(f"run {self.name} is being executed by another pgherd; wait for it, or watch {self.path}") from None
+            for _ in range(_TRIES):
+                with suppress(OSError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_TRY_AGAIN)  # 'alive' of somebody who watches holds it for an instant
+            else:
+                raise PgherdError(f"run {self.name} is being executed by another pgherd: 'pgherd watch {self.name}' shows it")
             yield
 
     def alive(self) -> bool:

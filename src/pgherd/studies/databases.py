@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, Role, RuntimeName, Server, Volume
+from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
@@ -28,7 +29,8 @@ class DatabaseRequest(Model):
     # What is deployed
     vcpus: float | None = Field(None, gt=0, description="cores given to each database's container (0.25 is a quarter)")
     memory: str | None = Field(None, description="memory of each database's container")
-    runtime: Literal["process", "cgroup"] | None = Field(None, description="what isolates the databases")
+    runtime: Literal["process", "cgroup", "vm"] | None = Field(None, description="what isolates the databases")
+    guest_memory: GuestMemoryPolicy | None = Field(None, description="who gives memory of virtual machines back to the host")
     cpu_mode: CpuMode | None = Field(None, description="how vcpus are enforced: a CFS quota, whole CPUs, or not")
     cores: float | None = Field(None, gt=0, description="cores of this host that the run may use")
     host_memory: str | None = Field(None, description="memory of this host that the run may use")

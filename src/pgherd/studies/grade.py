@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pgherd.analysis.intervals import LEAST
 from pgherd.model.finding import Grade
@@ -34,13 +34,29 @@ def grade(
         essential: points without which nothing else can be said.
         least: trials of a point that an interval needs.
     """
-    clean = [point for point in points if point.clean]
-    if not clean or (len(points) > 1 and len(clean) == 1) or not all(point.clean for point in essential):
+    if not all(point.clean for point in essential):
         return "C"
     used = {observation.key for point in points for observation in point.used}
-    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
     thinned = any(len(point.used) < max(least, min(LEAST, wanted, point.tried)) for point in points)
-    return "A" if all(v.result == "pass" for v in verdicts) and complete and not thinned else "B"
+    return weighed([point.clean for point in points], used, results, whole=complete and not thinned)
+
+
+def weighed(clean: Sequence[bool], used: Collection[str], results: Sequence[TrialResult], *, whole: bool) -> Grade:
+    """The grade of numbers that rest on trials named ``used`` (their keys).
+
+    C: no point, or no more than one of several, has a clean trial. A: everything that was asked for is there, with trials enough for
+    its intervals (``whole``), and every taint verdict passed in the trials that are used. B: everything between.
+
+    Args:
+        clean: of each point, whether its numbers rest on clean trials.
+        used: keys of the trials that the numbers rest on.
+        results: all trials of the run.
+        whole: whether nothing is missing.
+    """
+    if not any(clean) or (len(clean) > 1 and sum(clean) == 1):
+        return "C"
+    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
+    return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
 
 
 def worst(grades: Sequence[Grade]) -> Grade:

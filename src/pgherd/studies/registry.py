@@ -15,6 +15,7 @@ STUDIES: Mapping[str, str] = {
     "compression": "pgherd.studies.compression:STUDY",
     "density": "pgherd.studies.density:STUDY",
     "disk": "pgherd.studies.disk:STUDY",
+    "exec": "pgherd.studies.execution:STUDY",
     "hugepages": "pgherd.studies.hugepages:STUDY",
     "network": "pgherd.studies.network:STUDY",
     "scaling": "pgherd.studies.scaling:STUDY",

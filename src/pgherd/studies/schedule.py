@@ -143,12 +143,13 @@ class _Walk:
 
     def _surely_fits(self) -> bool:
         """Whether the whole plan fits the budget with a second to spare for each trial's transition. Transitions of
-        trials that restart or restore servers are not known beforehand, so these are decided block by block."""
+        trials that restart or restore servers are not known beforehand, nor is how long a trial takes that ends with its drivers,
+        so these are decided block by block."""
         if self.options.budget_seconds is None:
             return True
         needed = sum(trial.seconds() + TRANSITION for trial in self.design.planned)
-        warm = all(trial.state == "warm" for trial in self.design.planned)
-        return warm and needed <= self.options.budget_seconds
+        known = all(trial.state == "warm" and not trial.open_ended for trial in self.design.planned)
+        return known and needed <= self.options.budget_seconds
 
     def _left(self) -> float:
         """Seconds left of the budget."""

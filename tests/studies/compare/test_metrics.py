@@ -100,3 +100,14 @@ def test_new_orders_per_minute(options, simulate):
     entered = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
     assert metrics.seen([entered])["new_orders_per_minute"] == 1234.0
     assert metrics.METRICS["new_orders_per_minute"].better == "higher"
+
+
+def test_throughput_is_named_after_what_is_counted(options, simulate):
+    made = options()
+    result = simulate(made).run(arms.block(made, 0)[0])
+    assert metrics.of("throughput", [result]).unit == "tps"
+    loads = {target: load.model_copy(update={"driver": "fio"}) for target, load in result.trial.phases[0].loads.items()}
+    phases = tuple(phase.model_copy(update={"loads": loads}) for phase in result.trial.phases)
+    fio = result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
+    assert metrics.of("throughput", [fio]).unit == "IOPS" and metrics.of("throughput@volume=a", [fio]).unit == "IOPS"
+    assert metrics.of("p95", [fio]).unit == "ms" and metrics.of("iops.random-read", [fio], "IOPS").unit == "IOPS"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pgherd.model.counted import DATABASE, counted
 from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies import schedule
@@ -189,6 +190,12 @@ def metric(name: str, unit: str = "") -> Metric:
     if not at:
         return known
     return replace(known, name=name, label=f"{known.label} at {place}")
+
+
+def of(name: str, results: Sequence[TrialResult], unit: str = "") -> Metric:
+    """The metric of a name as it is of these trials: what throughput counts depends on their drivers."""
+    found = metric(name, unit)
+    return replace(found, unit=counted(results).unit) if found.unit == DATABASE.unit else found
 
 
 def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis.paired import why_no_ratio
+from pgherd.model.result import TrialResult
 from pgherd.studies.compare import metrics
 from pgherd.studies.compare.blocks import Block
 from pgherd.studies.compare.metrics import Metric
@@ -47,13 +48,19 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Se
                 own = metrics.own_findings(options.arm(side), block.results[side])
                 unit |= {name: finding.unit for name, finding in own.items()}
                 values |= {name: finding.value for name, finding in own.items() if finding.value is not None}
+    results = _all(blocks)
     names = dict.fromkeys(metrics.METRICS) | {name: None for side in options.sides for values in found[side] for name in values}
     return {
         name: Series(
-            metrics.metric(name, unit.get(name, "")), {side: tuple(values.get(name) for values in found[side]) for side in options.sides}
+            metrics.of(name, results, unit.get(name, "")),
+            {side: tuple(values.get(name) for values in found[side]) for side in options.sides},
         )
         for name in names
     }
+
+
+def _all(blocks: Sequence[Block]) -> list[TrialResult]:
+    return [result for block in blocks for result in block.all]
 
 
 def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> Series:
@@ -66,7 +73,7 @@ def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> Series:
         name = options.metric or metrics.DEFAULT
         found = {side: tuple(metrics.seen(block.results[side], name).get(name) for block in blocks) for side in options.sides}
         if options.metric is not None or any(value for values in found.values() for value in values):
-            return Series(metrics.metric(name), found)
+            return Series(metrics.of(name, _all(blocks)), found)
     every = all_series(options, blocks)
     usable = [name for name, series in every.items() if not series.why_not(options)]
     name = options.metric or next(iter(usable), metrics.DEFAULT)

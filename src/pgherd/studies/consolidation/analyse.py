@@ -14,7 +14,7 @@ from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
 from pgherd.studies.consolidation.words import answer
 from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import trial_warnings
+from pgherd.studies.grade import trial_warnings, weighed
 
 _OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "normalised")
 
@@ -138,13 +138,10 @@ def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
     is a finding, and lowers nothing.
     """
     judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
-    clean = [blocks for blocks in judged if any(one is not None and one.clean for one in blocks)]
-    if not clean or (len(judged) > 1 and len(clean) == 1):
-        return "C"
+    clean = [any(one is not None and one.clean for one in blocks) for blocks in judged]
     used = {one.key for blocks in judged for one in blocks if one is not None}
-    verdicts = [v for result in trials.results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
     whole = options.blocks >= LEAST and all(one is not None and one.clean for blocks in judged for one in blocks)
-    return "A" if whole and all(verdict.result == "pass" for verdict in verdicts) else "B"
+    return weighed(clean, used, trials.results, whole=whole)
 
 
 def _all_killed(results: Sequence[TrialResult]) -> bool:

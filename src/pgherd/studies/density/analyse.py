@@ -120,11 +120,11 @@ def _answer(line: Curve, held: Finding) -> str:
     wanted = f"{100 * options.at:.3g} % efficiency"
     largest = line.points[-1]
     if len(line.points) == 1:
-        text = f"{plural(largest.databases)} of {each} made {largest.mean:,.0f} tps; how many this host holds at {wanted} cannot be said"
+        text = f"{plural(largest.databases)} of {each} made {largest.mean:,.0f} tps; how many {_where(options)} at {wanted} cannot be said"
         text += f": {held.note}"
     elif held.value is not None:
         count = math.floor(held.value + 1e-9)
-        text = f"This host holds {plural(count)} of {each} at {wanted}"
+        text = f"{_holder(options)} {plural(count)} of {each} at {wanted}"
         if held.low is not None and held.high is not None:
             ends = f"from {held.low:.1f}, its end beyond what was measured" if OPEN in held.note else f"{held.low:.1f}–{held.high:.1f}"
             text += f" (crossed at {held.value:.1f}, {100 * (held.confidence or 0.95):.0f} % interval {ends})"
@@ -132,10 +132,19 @@ def _answer(line: Curve, held: Finding) -> str:
             text += f" (crossed at {held.value:.1f}; too few repeats for an interval)"
     elif "never fell" in held.note:
         share = f"{100 * options.fraction(largest.databases):.0f} % of the cores"
-        text = f"This host holds at least {plural(largest.databases)} of {each} at {wanted}, the most that were measured ({share})"
+        text = f"{_holder(options)} at least {plural(largest.databases)} of {each} at {wanted}, the most that were measured ({share})"
     else:
-        text = f"This host holds no database of {each} at {wanted}: {held.note}"
+        text = f"{_holder(options)} no database of {each} at {wanted}: {held.note}"
     return f"{text}; {_limit(line)}."
+
+
+def _where(options: DensityOptions) -> str:
+    return f"these {len(options.over)} hosts hold together" if len(options.over) > 1 else "this host holds"
+
+
+def _holder(options: DensityOptions) -> str:
+    text = _where(options)
+    return text[0].upper() + text[1:]
 
 
 def _limit(line: Curve) -> str:
@@ -146,11 +155,12 @@ def _limit(line: Curve) -> str:
     own = [point.databases for point in full if not _outside(point, line.options.thresholds.foreign_cpu)]
     outside = _outside(largest, line.options.thresholds.foreign_cpu)
     given = "CPU quota" if line.options.cpu_mode == "quota" else "own CPUs"
+    hosts = "the hosts are" if len(line.options.over) > 1 else "the host is"
     clauses = {
-        "host": f"the host is full, but {outside} cores are used outside the containers"
+        "host": f"{hosts} full, but {outside} cores are used outside the containers"
         if outside
-        else f"it is CPU-bound: the host is full from {plural(own[0] if own else largest.databases)} on",
-        "quota": f"each database is limited by its {given}, and the host is not yet full",
+        else f"it is CPU-bound: {hosts} full from {plural(own[0] if own else largest.databases)} on",
+        "quota": f"each database is limited by its {given}, and {hosts} not yet full",
         "rate": "every database met its rate",
         "storage": "the limit is storage",
         "clients": "the limit is the load generator, not the databases",

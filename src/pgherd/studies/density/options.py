@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from pgherd.model.deployment import Deployment
+from pgherd.model.deployment import Deployment, Host
 from pgherd.studies.databases import DatabaseOptions
 
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -25,6 +25,8 @@ class DensityOptions(DatabaseOptions):
     repeats_one: int = Field(5, ge=1)
     at: float = Field(0.85, gt=0, le=1)
     intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
+    over: tuple[Host, ...] = Field((), description="the hosts that it is spread over; cores and memory are those of all; none: one host")
+    placement: str = "spread"
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(60.0, gt=0, description="length of a soak's phases; drift is judged over them")
 

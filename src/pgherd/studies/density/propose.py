@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from pgherd.model import placing
 from pgherd.model.deployment import Deployment
 from pgherd.model.finding import Proposal
 from pgherd.model.load import Load, Phase
@@ -96,9 +97,23 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
     ones, so that an odd container, or its place on the host, meets all repeats of a point alike rather than always the same."""
     ring = names(options)
     random.Random(f"containers {options.seed} {databases}").shuffle(ring)
+    if options.over:
+        ring = _over_hosts(options, ring)
     chosen = sorted(ring[(repeat * databases + i) % len(ring)] for i in range(databases))
     load = options.load(options.clients)
     return {target(name): load for name in chosen}
+
+
+def _over_hosts(options: DensityOptions, ring: list[str]) -> list[str]:
+    """The ring in an order in which any few that follow each other are spread over the hosts."""
+    where = _cached_places(options.model_dump_json())  # the same for all trials
+    return placing.in_turn(where, ring, {host.name: host.cores or 1.0 for host in options.over})
+
+
+@lru_cache(maxsize=4)
+def _cached_places(text: str) -> dict[str, str]:
+    options = DensityOptions.model_validate_json(text)
+    return placing.place((options.container(name) for name in names(options)), options.over, options.placement)
 
 
 @lru_cache(maxsize=4)

@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host, Volume
 from pgherd.model.load import Load
-from pgherd.model.thresholds import Thresholds
 from pgherd.studies.disk.access import DEFAULT, MIX, TESTS, Access
+from pgherd.studies.measured import MeasuredOptions
 
 ALL = "all"
 """In the place of a volume's name: all volumes at once."""
@@ -38,13 +38,12 @@ class DiskVolume(Model):
         return self.volume.kind == "loop"
 
 
-class DiskOptions(Model):
+class DiskOptions(MeasuredOptions):
     """Everything that a disk run depends on.
 
     ``depth`` and ``sequential_depth`` are the I/Os in flight of each volume; ``rate`` the mix's reads and writes per second of
     each volume. ``check_depth``: each test with many I/Os in flight is measured once more at twice its depth, which tells whether
-    the depth was the limit. ``together``: all volumes at once too. ``memory`` (bytes) is the host's, ``cores`` the budget.
-    Times are seconds, as in pgherd.studies.databases.DatabaseOptions.
+    the depth was the limit. ``together``: all volumes at once too. ``memory`` (bytes) is the host's.
     """
 
     volumes: tuple[DiskVolume, ...] = Field(min_length=1)
@@ -57,16 +56,7 @@ class DiskOptions(Model):
     together: bool = True
     check_depth: bool = True
     fio_version: str = ""
-    cores: float = Field(gt=0)
     memory: int = Field(gt=0)
-    repeats: int = Field(3, ge=1)
-    seconds: float = Field(6.0, gt=0)
-    ramp: float = Field(2.0, ge=0)
-    budget_seconds: float | None = Field(None, gt=0)
-    max_reruns: int = Field(6, ge=0)
-    precision: float = Field(0.01, gt=0)
-    seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
 
     @field_validator("tests")
     @classmethod

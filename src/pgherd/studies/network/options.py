@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.link import Link
 from pgherd.model.load import Load
-from pgherd.model.thresholds import Thresholds
+from pgherd.studies.measured import MeasuredOptions
 
 STREAMS = (1, 2, 4, 8, 16)
 MOST_STREAMS = 128
@@ -30,9 +29,9 @@ Streams = Annotated[tuple[int, ...], AfterValidator(_ascending)]
 """Numbers of parallel streams, ascending; one is always among them, since a replica has one."""
 
 
-class NetworkOptions(Model):
-    """Everything that a network run depends on. ``rate`` and ``delay`` of a link are those of namespaces; ``reverse``: the far ends send.
-    Times are seconds, as in pgherd.studies.databases.DatabaseOptions."""
+class NetworkOptions(MeasuredOptions):
+    """Everything that a network run depends on. ``rate`` and ``delay`` of a link are those of namespaces; ``reverse``: the far ends
+    send."""
 
     links: tuple[Link, ...] = Field(min_length=1)
     streams: Streams = STREAMS
@@ -40,15 +39,6 @@ class NetworkOptions(Model):
     window: int | None = Field(None, gt=0, description="bytes of the socket buffers; None: the kernel tunes them")
     congestion: str | None = None
     iperf3_version: str = ""
-    cores: float = Field(gt=0)
-    repeats: int = Field(3, ge=1)
-    seconds: float = Field(6.0, gt=0)
-    ramp: float = Field(2.0, ge=0)
-    budget_seconds: float | None = Field(None, gt=0)
-    max_reruns: int = Field(6, ge=0)
-    precision: float = Field(0.01, gt=0)
-    seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
 
     def deployment(self) -> Deployment:
         """No server: the host and its links."""

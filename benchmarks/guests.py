@@ -1,0 +1,135 @@
+"""What a virtual machine costs: from a golden copy to the first answer of its server, making its root image, and its QEMU's own memory.
+
+Each guest is booted alone, with a pgbench database of scale 1, one vCPU and 512 MB, by whatever accelerator works here (a figure says
+which). To the first answer counts packing the disk, booting, connecting to the agent, and starting the server; the golden copy, the
+kernel and the root image are there before. The image is made from what the page cache holds. The memory is that of the guest's QEMU process
+without the mapping of the guest's own memory, by the proportional set sizes of /proc/PID/smaps (proc(5)), when the guest has idled.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import outcome
+from outcome import Figure
+
+from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.host import paths
+from pgherd.host.account import server_account
+from pgherd.host.journal import Journal
+from pgherd.node import interruption
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+from pgherd.runner.guest_visit import Wanted, visit
+from pgherd.runtimes.vm import images
+
+SECONDS_TO_READY = 15.0
+SECONDS_TO_IMAGE = 5.0
+MEGABYTES_BEYOND = 120.0
+MIB = 2**20
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = outcome.parser(__doc__, 6, "guests, one after the other")
+    parser.add_argument("--idle", type=float, metavar="SECONDS", help="how long a guest idles first  [default: 20; --quick: 2]")
+    options = parser.parse_args()
+    guests = options.pairs or (1 if options.quick else 6)
+    idle = options.idle if options.idle is not None else (2.0 if options.quick else 20.0)
+    node, raw = LocalNode(), []
+    seed = outcome.seed_of(options)
+    before = outcome.cpu_seconds()
+    chosen = installations.choose(node)
+    wanted = Wanted(scale=1, shell=False, patience=300.0)
+    with interruption.ended_by_signals():
+        with visit(node, chosen, wanted):
+            pass  # makes what is missing, and reads everything into the page cache
+        for number in range(1, guests + 1):
+            row: dict[str, Any] = {"image": image_seconds(node, chosen)}
+            with visit(node, chosen, wanted) as found:
+                time.sleep(idle)
+                row |= {"accelerator": found.images.hypervisor.accelerator, "seconds": found.seconds}
+                row |= memory(found.machine.pid, wanted.memory)
+            raw.append(row)
+            outcome.say(
+                f"guest {number}: image {row['image']:.1f} s, ready after {row['seconds']['ready']:.1f} s "
+                f"(booting {row['seconds']['booting']:.1f}), beyond its memory {row['beyond']:.0f} MB"
+            )
+    settings = {
+        "postgres": chosen.version,
+        "scale": 1,
+        "vcpus": 1,
+        "memory": wanted.memory,
+        "idle": idle,
+        "accelerator": raw[0]["accelerator"],
+    }
+    result = outcome.Outcome("guests", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+    outcome.conclude(result, options)
+
+
+def image_seconds(node: LocalNode, chosen: installations.Installation) -> float:
+    """Seconds to make the root image anew."""
+    journal = Journal.open(node, paths.state_dir(), "guests-image")
+    try:
+        account, cache = server_account(), str(paths.cache_dir())
+        scratch = images.scratch_tree(node, journal, "guests-image")
+        usable = installations.reachable_copy(node, chosen, account, cache)
+        began = time.monotonic()
+        images.root_image.ensure(node, usable, account, cache, scratch, again=True)
+        return time.monotonic() - began
+    finally:
+        journal.close()
+
+
+def memory(pid: int, given: int) -> dict[str, float]:
+    """MB of a QEMU process: ``touched`` of the guest's own memory, and ``beyond`` it; raises ValueError where that mapping is not found."""
+    return parse_smaps(Path(f"/proc/{pid}/smaps").read_text(), given)
+
+
+def parse_smaps(text: str, given: int) -> dict[str, float]:
+    """The same from the text of /proc/PID/smaps."""
+    own = whole = 0
+    found = False
+    for block in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE):
+        size, share = (re.search(rf"^{name}:\s+(\d+) kB", block, re.MULTILINE) for name in ("Size", "Pss"))
+        if size is None or share is None:
+            continue
+        whole += int(share[1])
+        if int(size[1]) * 1024 == given and not found:
+            own, found = int(share[1]), True
+    if not found:
+        raise ValueError(f"no mapping of {given} bytes is the guest's memory")
+    return {"touched": own / 1024, "beyond": (whole - own) / 1024}
+
+
+def figures(raw: list[dict[str, Any]]) -> list[Figure]:
+    """The goals first; a goal is met where the whole interval is within it."""
+
+    def of(name: str, unit: str, values: list[float], goal: float | None = None, words: str = "", note: str = "") -> Figure:
+        found = mean_interval(values)
+        return Figure.of(name, unit, found, words, None if goal is None else met(found, goal), note)
+
+    by = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}[raw[0]["accelerator"]]
+    made = [
+        of("golden copy to first answer", "s", [row["seconds"]["ready"] for row in raw], SECONDS_TO_READY, "≤ 15 s", by),
+        of("root image made again", "s", [row["image"] for row in raw], SECONDS_TO_IMAGE, "≤ 5 s"),
+        of("idle guest, beyond its memory", "MB", [row["beyond"] for row in raw], MEGABYTES_BEYOND, "≤ 120 MB", by),
+        of("idle guest, of its memory", "MB", [row["touched"] for row in raw], note="of 512 MB"),
+    ]
+    for part in ("packing the disk", "booting", "first answer of the agent", "starting the server"):
+        made.append(of(part, "s", [row["seconds"][part] for row in raw]))
+    return made
+
+
+def met(found: Estimate, goal: float) -> bool | None:
+    """Whether a mean is within its goal; None where the interval holds the goal."""
+    if found.low is None or found.high is None:
+        return None
+    return True if found.high <= goal else False if found.low > goal else None
+
+
+if __name__ == "__main__":
+    outcome.run(main)

@@ -1,0 +1,105 @@
+"""``--metrics``: the options of every verb that executes a run, and the server that they ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgherd.model.errors import UsageError
+from pgherd.model.units import format_seconds
+
+if TYPE_CHECKING:
+    from pgherd.model.run import RunRecord
+    from pgherd.runner.metrics_server import Endpoint
+
+_ADDRESS, _TOKEN, _SERVER = "pgherd.cli.metrics.address", "pgherd.cli.metrics.token", "pgherd.cli.metrics.server"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        context.meta[name] = value
+
+    return keep
+
+
+def metrics_options(function: Decorated) -> Decorated:
+    """``--metrics`` and ``--metrics-token``, not passed on: ``serving`` and ``show`` know."""
+    token = click.option(
+        "--metrics-token",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep(_TOKEN),
+        help="Ask who reads the metrics for the token in the file's first line.",
+    )
+    metrics = click.option(
+        "--metrics",
+        metavar="[ADDRESS:]PORT",
+        expose_value=False,
+        callback=_keep(_ADDRESS),
+        help="While it runs, serve OpenMetrics for Prometheus (docs/metrics.md).  [default address: 127.0.0.1]",
+    )
+    return metrics(token(function))
+
+
+def asked() -> Endpoint | None:
+    """Where this call is to serve metrics; None: it is not.
+
+    Raises:
+        UsageError: what was given is no address and port, or one that others can reach and without a token.
+    """
+    context = click.get_current_context(silent=True)
+    address, token = (context.meta.get(_ADDRESS), context.meta.get(_TOKEN)) if context else (None, None)
+    if address is None:
+        if token is not None:
+            raise UsageError("--metrics-token is for --metrics, which was not given")
+        return None
+    from pgherd.runner.metrics_server import endpoint
+
+    return endpoint(address, token)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
+    """Serve metrics inside the block, if this call was asked to; at its end whoever scrapes regularly gets one more scrape.
+
+    Raises:
+        UsageError: the port is taken, or the address is not this host's.
+    """
+    where = asked()
+    if where is None:
+        yield
+        return
+    from pgherd.runner.metrics_server import MetricsServer
+
+    context = click.get_current_context()
+    server = context.meta[_SERVER] = MetricsServer(where)
+    note(f"Metrics are served at {server.url}")
+    try:
+        yield
+        seconds = server.expected()
+        if seconds is not None:
+            note(f"Waiting up to {format_seconds(seconds)} for the last scrape of the metrics; Ctrl-C ends that.")
+            with contextlib.suppress(KeyboardInterrupt):
+                server.await_scrape(seconds)
+    finally:
+        del context.meta[_SERVER]
+        server.close()
+
+
+def show(run: Path, record: RunRecord, note: Callable[[str], None]) -> None:
+    """Let the server, if there is one, tell of this run."""
+    context = click.get_current_context(silent=True)
+    server = context.meta.get(_SERVER) if context else None
+    if server is not None and (beside := server.show(run, record)) is not None:
+        note(f"node_exporter {beside[1]} at {beside[0]} runs beside it: the node dashboard shows both.")

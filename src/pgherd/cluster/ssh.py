@@ -1,0 +1,108 @@
+"""Programs on a host over the ssh client: no password is asked for, and no orders are pasted into a remote command line.
+
+The remote command is one constant text, with the path of our own Python quoted in it. It starts that Python, or another one, which reads
+a line of JSON from its standard input: the program to run and its orders. What follows on standard input belongs to that program, which
+answers with lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+
+CONNECT = 10
+"""Seconds for the connection."""
+
+_REMOTE = (
+    f"for python in {shlex.quote(sys.executable)} python3.13 python3.12 python3.11 python3.14 python3; do "
+    'if command -v "$python" >/dev/null 2>&1; then '
+    'exec "$python" -I -c \'import json, sys; orders = json.loads(sys.stdin.buffer.readline()); '
+    'exec(compile(orders.pop("program"), "bootstrap", "exec"), {"__name__": "bootstrap", "orders": orders})\'; '
+    "fi; done; exit 127"
+)
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]*")
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """How hosts are reached: a configuration file of one's own (``ssh -F``), or None for the user's."""
+
+    config: str | None = None
+
+    def argv(self, host: str) -> list[str]:
+        """The client's command line up to the remote command."""
+        settings = ("BatchMode=yes", f"ConnectTimeout={CONNECT}", "ServerAliveInterval=5", "ServerAliveCountMax=4")
+        options = [word for setting in settings for word in ("-o", setting)]
+        return ["ssh", "-T", *(("-F", self.config) if self.config else ()), *options, "--", host]
+
+    def run(self, host: str, orders: dict[str, Any], payload: bytes = b"", timeout: float = 60.0) -> dict[str, Any]:
+        """Run the bootstrap program on a host with these orders; its answer.
+
+        Raises:
+            UsageError: the host cannot be reached so (unknown, refused, no key).
+            CapabilityError: it lacks something, as it says itself.
+            TrialError: it did not answer in time.
+        """
+        program = files("pgherd.cluster").joinpath("bootstrap.py").read_text(encoding="utf-8")
+        first = json.dumps({**orders, "program": program}).encode() + b"\n"
+        try:
+            done = subprocess.run([*self.argv(host), _REMOTE], input=first + payload, capture_output=True, timeout=timeout)
+        except FileNotFoundError:
+            raise CapabilityError("there is no ssh client here; install openssh-client") from None
+        except subprocess.TimeoutExpired:
+            raise TrialError(f"host {host} did not answer over ssh within {timeout:.0f} s") from None
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode == 255:
+            tried = " ".join(self.argv(host))
+            raise UsageError(f"host {host} cannot be reached: {_last(said)}. 'pgherd' asks for no password; '{tried} true' must work")
+        if done.returncode == 127:
+            raise CapabilityError(f"host {host} has no Python; install python3 (3.11 or newer) there")
+        return _answer(host, done.stdout, said)
+
+    def address(self, host: str) -> str:
+        """The host's own name or address, as the client's configuration has it."""
+        shown = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
+        for line in shown.stdout.splitlines():
+            if line.startswith("hostname "):
+                return line.split(None, 1)[1]
+        raise UsageError(f"ssh does not understand '{host}': {_last(shown.stderr)}")
+
+
+def check_hosts(text: str) -> tuple[str, ...]:
+    """``a,b,user@c`` as names; raises UsageError."""
+    names = tuple(word.strip() for word in text.split(","))
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise UsageError(f"'{name}' in --hosts is no name of a host; write a,b,c as ssh knows them")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"--hosts names {', '.join(twice)} twice")
+    return names
+
+
+def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
+    for line in reversed(out.decode(errors="replace").splitlines()):
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(answer, dict) and "failed" in answer:
+            raise CapabilityError(f"host {host}: {answer['failed']}")
+        if isinstance(answer, dict):
+            return answer
+    what = _last(err) or _last(out.decode(errors="replace")) or "nothing at all"
+    raise CapabilityError(f"host {host} did not answer as expected: {what}")
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,152 @@
+"""The figure of guests' memory over time (E6): in memory, in the balloon, compressed, swapped, untouched, second by second.
+
+For any study; of a run without guests nothing is missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import altair as alt
+
+from pgherd.analysis.memory_effects import Effects
+from pgherd.model.result import TrialResult
+from pgherd.model.units import format_bytes
+from pgherd.report import charts
+from pgherd.report.charts import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.figures import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
+from pgherd.report.wording import clean, point_text, share
+
+TRIALS_SHOWN = 2
+GUESTS_SHOWN = 6
+POINTS = 240
+Panel = alt.LayerChart | alt.FacetChart
+_MB = 2**20
+_PALE = "#e6e9ed"
+_GREY = "#6e7781"
+BANDS = {
+    "in memory": BLUE,
+    "balloon: the kernel's own": ORANGE,
+    "balloon: given up by the database": "#F5D080",
+    "compressed": PURPLE,
+    "swapped": VERMILLION,
+    "untouched": _PALE,
+    "not accounted for": _GREY,
+}
+"""What a guest's memory is shown as, from below, with its colour. The balloon's two parts are shades of one: they are one balloon."""
+
+
+def bands(one: Effects) -> dict[str, float]:
+    """Bytes of each band; a negative residue (more than the guest has) is not to be stacked, and is told by the text below."""
+    sizes = (one.resident, one.by_kernel, one.by_database, one.compressed, one.swapped, one.untouched, max(one.residue, 0.0))
+    return dict(zip(BANDS, sizes, strict=True))
+
+
+@register("guest_memory")
+def guest_memory(inputs: Inputs) -> Figure:
+    """Each guest's memory stacked over time, a panel each, with what its balloon was asked for."""
+    trials = _chosen(inputs)
+    shown = [(result, memories, name) for result, memories in trials for name in list(memories.guests)[:GUESTS_SHOWN]]
+    panels = [
+        _panel(f"{_name(result)}: {name}", memories.guests[name], memories, last=number == len(shown))
+        for number, (result, memories, name) in enumerate(shown, 1)
+    ]
+    sentence = _finding(trials)
+    subtitle = (
+        "Stacked from below: what of a guest's memory is in the host's memory, in the balloon of its kernel (paler: given up by its "
+        "database, a part of the same balloon), compressed and swapped by the host, and untouched. Black line: what the host lets the "
+        "guest keep. Dashed: a phase begins."
+    )
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared").properties(title=charts.title(sentence, subtitle))
+    return Figure(sentence, chart, (SAMPLES,), _caption(trials))
+
+
+def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+    """The most that any balloon held, and how much of that came from a database; or what there was instead of balloons."""
+    seen = [(one, name) for _, memories in trials for name, guest in memories.guests.items() for _, one in guest.parts]
+    most, name = max(seen, key=lambda pair: pair[0].ballooned)
+    out, loser = max(((one.compressed + one.swapped, name) for one, name in seen), key=lambda pair: pair[0])
+    if most.ballooned < _MB:
+        said = "No guest gives up memory by its balloon"
+    else:
+        said = f"{name} gives up to {format_bytes(most.ballooned)} of its {format_bytes(most.configured)} by its balloon"
+        from_database = max(one.by_database for one, _ in seen)
+        said += f", up to {format_bytes(from_database)} of it from a database" if from_database >= _MB else ""
+    if out >= _MB:
+        said += f"; the host compresses or swaps up to {format_bytes(out)}" + (
+            f" of {loser}" if loser != name or most.ballooned < _MB else ""
+        )
+    return said
+
+
+def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+    worst = max(memories.worst for _, memories in trials)
+    said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
+    if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
+        said += " What is in memory is of the guest's control group, its hypervisor's own memory included."
+    hidden = max(len(memories.guests) for _, memories in trials) - GUESTS_SHOWN
+    return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
+
+
+def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
+    """The trials that had guests and least memory for them, clean ones first; raises NotDrawn, without a word where none had guests."""
+    if inputs.directory is None:
+        raise NotDrawn
+    guests = [
+        result for result in inputs.results if any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
+    ]
+    finished = sorted((result for result in guests if result.phases), key=lambda one: (one.tainted, _memory(one), one.started))
+    points: dict[str, TrialResult] = {}
+    for result in finished:
+        points.setdefault(point_text(result.trial.point), result)
+    found: list[tuple[TrialResult, GuestMemories]] = []
+    for result in points.values():
+        if len(found) < TRIALS_SHOWN and (memories := read(inputs.directory, result)) is not None:
+            found.append((result, memories))
+    if found:
+        return found
+    raise NotDrawn("the guests' balloons were not seen" if finished else "")
+
+
+def _memory(result: TrialResult) -> float:
+    return min((host.memory for host in result.trial.deployment.hosts if host.memory is not None), default=math.inf)
+
+
+def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: bool) -> Panel:
+    parts = _thinned(guest.parts)
+    rows = [
+        {"x": t, "y": size / _MB, "band": band, "order": order} for t, one in parts for order, (band, size) in enumerate(bands(one).items())
+    ]
+    top = max(one.configured for _, one in guest.parts) / _MB
+    first = min(t for t, _ in guest.parts)
+    axis = alt.Axis(title="seconds from the first phase on" if last else None, labels=last, ticks=last, grid=False, format="d")
+    x = alt.X("x:Q", scale=alt.Scale(domain=[math.floor(first), memories.borders[-1][2]], nice=False), axis=axis)
+    scale = alt.Scale(domain=[0, top], nice=False)
+    y = alt.Y("y:Q", title="MB", scale=scale, axis=alt.Axis(tickCount=4))
+    colour = alt.Color(
+        "band:N",
+        scale=alt.Scale(domain=list(BANDS), range=list(BANDS.values())),
+        legend=alt.Legend(title=None, symbolType="square", symbolStrokeWidth=0, labelLimit=220),
+    )
+    stacked = alt.Y("y:Q", title="MB", stack="zero", scale=scale, axis=alt.Axis(tickCount=4))
+    area = alt.Chart(data(rows)).mark_area(clip=True).encode(x=x, y=stacked, color=colour, order=alt.Order("order:Q"))
+    kept = [{"x": t, "y": value / _MB} for t, value in guest.target]
+    target = alt.Chart(data(kept)).mark_line(color=INK, strokeWidth=1.5, interpolate="step-after", clip=True).encode(x=x, y=y)
+    phases = [{"x": begin, "y": top, "text": name} for name, begin, _ in memories.borders]
+    borders = alt.Chart(data(phases)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
+    named = alt.Chart(data(phases)).encode(x=x, y=y, text=alt.Text("text:N"))
+    texts = charts.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if len(phases) <= 12 else []
+    title = alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
+    return alt.layer(area, target, borders, *texts, width=charts.plot_width() - 220, height=120, title=title)
+
+
+def _thinned(parts: Sequence[tuple[float, Effects]]) -> list[tuple[float, Effects]]:
+    """At most ``POINTS`` of them, evenly chosen: each one adds up by itself, which means of neighbours would, too."""
+    step = -(-len(parts) // POINTS)
+    return list(parts[:: max(step, 1)])
+
+
+def _name(result: TrialResult) -> str:
+    return clean(point_text(result.trial.point)) + (" (tainted)" if result.tainted else "")

@@ -1,0 +1,235 @@
+"""A finished run in the OpenMetrics text format, with the instant of every reading: ``promtool tsdb create-blocks-from openmetrics`` makes
+blocks of it, and an old run can be looked at in Grafana as if it had been scraped.
+
+What was sampled comes from the trials' Parquet files, family by family and series by series, so that a long run needs little memory.
+Prometheus takes the last value to hold for five minutes; so which trial and phase it was is told each second, and queries should look
+back by seconds only (as the dashboards do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from pgherd.drivers.pgbench_output import read_progress
+from pgherd.metrics import run_metrics
+from pgherd.metrics.openmetrics import END, Family, Levels, Sample, target_labels, text_of
+from pgherd.metrics.registry import metrics
+from pgherd.metrics.run_metrics import Naming, Progress, Totals
+from pgherd.model.errors import RunDirectoryError
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.run import RunRecord
+
+if TYPE_CHECKING:
+    import duckdb
+
+STEP = 1.0
+"""Seconds between two samples of what a run tells of itself."""
+RUN_STEP = 15.0
+"""The same of what holds for the whole run."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: families and samples, and the instants of the first and last sample (None: there is none)."""
+
+    families: int
+    samples: int
+    first: float | None
+    last: float | None
+
+
+def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO) -> Written:
+    """Write the run as one exposition.
+
+    Raises:
+        RunDirectoryError: samples cannot be read.
+        OSError: it cannot be written.
+    """
+    count, first, last, families = 0, float("inf"), float("-inf"), 0
+
+    def counted(samples: Iterator[Sample]) -> Iterator[Sample]:
+        nonlocal count, first, last
+        for sample in samples:
+            if sample.t is not None:
+                first, last = min(first, sample.t), max(last, sample.t)
+            count += 1
+            yield sample
+
+    for family, samples in _families(run, record, results):
+        lines = text_of(family, counted(samples))
+        before = count
+        head = [next(lines) for _ in range(2 + bool(family.unit))]
+        for line in lines:
+            if head:
+                out.writelines(head)
+                head = []
+            out.write(line)
+        families += count > before
+    out.write(END)
+    return Written(families, count, first if count else None, last if count else None)
+
+
+def _families(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    yield from _told(run, record, results)
+    naming = Naming(record)
+    for result in results:
+        naming.deployed(result.trial.deployment)
+    yield from _sampled(record, naming, [run / "trials" / result.id / "samples" for result in results])
+
+
+def _told(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    """What the run tells beside its samples, by family; few enough to be held."""
+    found: dict[Family, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
+
+    def take(sample: Sample) -> None:
+        found.setdefault(sample.family, {}).setdefault(tuple(sorted(sample.labels.items())), []).append(sample)
+
+    totals = Totals(record)
+    progress: dict[str, Progress] = {}
+    if results:
+        for t in _instants(results[0].started, results[-1].ended, RUN_STEP):
+            for sample in run_metrics.run_info(record):
+                take(sample._replace(t=t))
+    for result in results:
+        until_now = (sample for t in _instants(result.started, result.ended, STEP) for sample in totals.samples(t) if t < result.ended)
+        for sample in (*until_now, *_present(record, result), *_progress(run, record, result, progress)):
+            take(sample)
+        totals.add(result)
+        for sample in (*totals.samples(result.ended), *run_metrics.result_samples(record, result, result.ended)):
+            take(sample)
+    for family, series in sorted(found.items(), key=lambda item: item[0].name):
+        yield family, (sample._replace(labels=one[0].labels) for one in series.values() for sample in _once(one))
+
+
+def _once(samples: list[Sample]) -> Iterator[Sample]:
+    """In order of time, one for each millisecond, which is what Prometheus tells apart."""
+    before = float("-inf")
+    for sample in sorted(samples, key=lambda sample: sample.t or 0.0):
+        t = round(sample.t or 0.0, 3)
+        if t > before:
+            yield sample
+            before = t
+
+
+def _instants(start: float, end: float, step: float) -> Iterator[float]:
+    t = start
+    while t < end:
+        yield t
+        t += step
+    yield end
+
+
+def _present(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
+    """Which trial and phase it was, each second."""
+    trial, everywhere = result.trial, run_metrics.everywhere(record)
+    which = {
+        **everywhere,
+        "trial": result.id,
+        "study": record.study,
+        "point": run_metrics.point_words(trial.point),
+        "repeat": str(trial.repeat),
+    }
+    for t in _instants(result.started, result.ended, STEP):
+        yield Sample(run_metrics.TRIAL, {**which, "reason": trial.reason}, 1.0, t)
+        yield Sample(run_metrics.TRIAL_START, everywhere, result.started, t)
+        yield Sample(run_metrics.TRIAL_PLANNED, everywhere, trial.seconds(), t)
+        for coordinate, value in trial.point.items():
+            if not isinstance(value, str):
+                yield Sample(run_metrics.POINT, {**everywhere, "coordinate": coordinate}, value, t)
+    for number, (phase, played) in enumerate(zip(trial.phases, result.phases, strict=False)):
+        about = {**which, "number": str(number + 1), "phase": phase.name, "load": run_metrics.load_words(phase.loads.values())}
+        parts = {"ramp": (played.start - phase.ramp, played.start), "measured": (played.start, played.end)}
+        for part, (start, end) in parts.items():
+            for t in _instants(start, end, STEP) if end > start else ():
+                yield Sample(run_metrics.PHASE, {**about, "part": part}, 1.0, t)
+
+
+def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[str, Progress]) -> Iterator[Sample]:
+    """What the trial's drivers told once a second."""
+    for phase in result.phases:
+        for target, text in _outputs(run, result, phase):
+            labels = {**run_metrics.target_everywhere(record, target), **target_labels(target)}
+            one = progress.setdefault(target, Progress(labels))
+            one.begin()
+            for line in read_progress(text):
+                one.tell(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)
+                yield from one.samples()
+
+
+def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tuple[str, str]]:
+    for target in phase.targets:
+        kept = next((name for name in target.raw if name.endswith("/stderr")), None)
+        if target.driver == "pgbench" and kept is not None:
+            file = run / "trials" / result.id / kept
+            yield target.target, file.read_text(errors="replace") if file.is_file() else ""
+
+
+def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    """The samples, by family: each is a query over the files of all trials."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1}) as database:
+        files: dict[str, list[str]] = {}
+        for directory in directories:
+            for file in sorted(directory.glob("*.parquet")) if directory.is_dir() else ():
+                files.setdefault(file.stem, []).append(str(file))
+        try:
+            yield from _of_files(database, naming, files)
+        except duckdb.Error as error:
+            raise RunDirectoryError(f"the samples of run {record.run} cannot be read: {error}") from None
+
+
+def _of_files(
+    database: duckdb.DuckDBPyConnection, naming: Naming, files: dict[str, list[str]]
+) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    known = metrics()
+    wanted: dict[Family, dict[tuple[str, str], list[str]]] = {}
+    for sampler, paths in files.items():
+        relation = _read(database, paths)
+        entities = sorted(str(row[0]) for row in relation.select(_column("entity")).distinct().fetchall())
+        for name in (column for column in relation.columns if column in known):
+            for entity in entities:
+                what = naming.series(entity, name)
+                if what is not None:
+                    wanted.setdefault(what[0], {}).setdefault((sampler, name), []).append(entity)
+    for family, parts in sorted(wanted.items(), key=lambda item: item[0].name):
+
+        def samples(parts: dict[tuple[str, str], list[str]] = parts) -> Iterator[Sample]:
+            for (sampler, name), entities in parts.items():
+                yield from _series(_read(database, files[sampler]), naming, name, entities)
+
+        yield family, samples()
+
+
+def _series(relation: duckdb.DuckDBPyRelation, naming: Naming, name: str, entities: list[str]) -> Iterator[Sample]:
+    """The series of one metric, one entity after the other, each over all trials."""
+    import duckdb
+
+    mine = _column("entity").isin(*(duckdb.ConstantExpression(entity) for entity in entities)) & _column(name).isnotnull()
+    columns = [_column(column) for column in ("entity", "t", name, "filename")]
+    metric = metrics()[name]
+    present, file, before = "", "", 0.0
+    levels = Levels()
+    for entity, t, value, of in relation.filter(mine).select(*columns).order("entity, t").fetchall():
+        if entity != present:
+            present, file, before = entity, "", float("-inf")
+        if of != file:
+            file = of
+            levels.begin_trial()
+        what = naming.series(entity, name)
+        if what is not None and round(t, 3) > before:  # not what was read again, or after the clock was set back
+            before = round(t, 3)
+            yield Sample(*what, levels.level(entity, metric, value), t)
+
+
+def _read(database: duckdb.DuckDBPyConnection, paths: list[str]) -> duckdb.DuckDBPyRelation:
+    return database.read_parquet(paths, union_by_name=True, filename=True)
+
+
+def _column(name: str) -> duckdb.Expression:
+    import duckdb
+
+    return duckdb.ColumnExpression(name)

@@ -1,0 +1,98 @@
+"""The balloons of a run's guests: one manager over all that run, for as long as any do, within the run's budget of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pgherd.metrics import accounting
+from pgherd.metrics.keyed import flat_keyed
+from pgherd.model.deployment import Container
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.node.protocol import Node
+from pgherd.runtimes import balloon_law, balloon_manager
+from pgherd.runtimes.balloon_device import Machine
+from pgherd.runtimes.balloon_manager import BalloonManager
+from pgherd.runtimes.balloon_policy import moves, reports
+
+_USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
+_DROPPED_FIRST = {"v1": "total_inactive_file", "v2": "inactive_file"}
+
+
+class GuestBalloons:
+    """What a runtime of guests holds of the manager. Nothing runs before the first guest has come up."""
+
+    def __init__(self, node: Node, groups: Callable[[], Mapping[str, str]]) -> None:
+        """``groups`` gives the control group around all guests, directory by controller, whose use says what the host has left."""
+        self._node, self._groups = node, groups
+        self._policy = GuestMemory()
+        self._budget: int | None = None
+        self._manager: BalloonManager | None = None
+        self._spool: Path | None = None
+        self._promised: dict[str, Container] = {}
+
+    def share(self, policy: GuestMemory | None, budget: int | None) -> None:
+        """How guests share memory, and how many bytes of it they have together; before the first one is there."""
+        self._policy, self._budget = policy or GuestMemory(), budget
+
+    @property
+    def reporting(self) -> bool:
+        """Whether guests are to report their free pages."""
+        return reports(self._policy.policy)
+
+    def promise(self, container: Container) -> None:
+        """A guest is to come; to be called for all before the first one is booted.
+
+        Raises:
+            UsageError: with it the guaranteed minima are more than guests can have.
+        """
+        promised = {**self._promised, container.name: container}
+        guests = [balloon_manager.law_guest(one) for one in promised.values() if one.memory is not None]
+        balloon_law.check(guests, self._budget if moves(self._policy.policy) else None, self._policy.reserve)
+        self._promised = promised
+
+    def withdraw(self, container: str) -> None:
+        """A guest is to come no more."""
+        self._promised.pop(container, None)
+
+    def entered(self, container: Container, machine: Machine) -> None:
+        """A guest has come up; raises UsageError as ``promise``."""
+        if self._manager is None:
+            self._manager = BalloonManager(self._policy, self._budget, self._free)
+            self._manager.record(self._spool)
+            self._manager.start()
+        self._manager.remove(container.name)
+        self._manager.add(balloon_manager.managed(container, machine))
+
+    def left(self, container: str) -> None:
+        """A guest is about to be ended."""
+        if self._manager is not None:
+            self._manager.remove(container)
+
+    def change_budget(self, budget: int) -> None:
+        """Another budget from now on; raises UsageError where the guests' minima are more."""
+        if self._manager is not None:
+            self._manager.change_budget(budget)
+        self._budget = budget
+
+    def record(self, spool: Path | None) -> None:
+        """Append what is seen to this spool from now on; None: to none. Raises OSError when it cannot be written."""
+        self._spool = spool
+        if self._manager is not None:
+            self._manager.record(spool)
+
+    def close(self) -> None:
+        """End the manager; the guests that still run get their memory back."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.stop()
+
+    def _free(self) -> int | None:
+        """What the group around the guests could still be charged with, bytes, its least used file pages included; None: nobody counts."""
+        place = accounting.memory(self._groups())
+        if place is None or self._budget is None:
+            return None
+        used = int(self._node.read(f"{place.directory}/{_USED[place.version]}"))
+        stat = self._node.read(f"{place.directory}/memory.stat").decode(errors="replace")
+        dropped = flat_keyed(stat, {_DROPPED_FIRST[place.version]: "file"}).get("file", 0.0)
+        return self._budget - used + int(dropped)

@@ -1,0 +1,320 @@
+"""The balloon manager of a host: once a second it looks at all guests, applies the law, and moves the balloons.
+
+One thread keeps the time. Guests are asked in parallel on a few more, since one that is stopped, swapped out or dying may answer late or
+never: a guest that has not answered by the end of the second is late, is not asked again until it has, and keeps its target. One whose
+process has ended is forgotten, and its memory is free for the others; one that lives but fails to answer keeps what it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pgherd.model.deployment import Container
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.runtimes import balloon_law as law
+from pgherd.runtimes.balloon_device import Balloon, Machine, QemuBalloon, statistics_of
+from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
+from pgherd.runtimes.balloon_policy import moves
+from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, BalloonSpool
+
+OVERHEAD = 64 * 2**20
+"""Bytes that a guest's hypervisor is taken to need beside the guest's memory, where nobody has measured it."""
+_THREADS = 8
+_RETURNED_WITHIN = 16 * 2**20
+"""Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
+
+
+@dataclass(frozen=True)
+class Managed:
+    """A guest with its balloon; ``alive`` says whether its hypervisor's process still runs."""
+
+    guest: law.Guest
+    balloon: Balloon
+    alive: Callable[[], bool]
+
+
+def law_guest(container: Container, overhead: int = OVERHEAD, *, swaps: bool = False) -> law.Guest:
+    """What a container that is a guest was promised; for ``balloon_law.check`` before any is up. ``swaps``: the guest has swap inside.
+
+    Raises:
+        UsageError: it has no memory of its own.
+    """
+    if container.memory is None:
+        raise UsageError(f"guest {container.name} has no memory of its own; a virtual machine needs one (--memory)")
+    least = law.minimum_of(container.memory, container.memory_minimum)
+    return law.Guest(container.name, container.memory, least, container.memory_shares, overhead, swaps)
+
+
+def managed(container: Container, machine: Machine, overhead: int = OVERHEAD, *, swaps: bool = False) -> Managed:
+    """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
+    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine), lambda: machine.running)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A guest as the manager saw it last. Sizes in bytes; ``late``: it has not answered the last question yet; ``failed`` says why its
+    last answer was none."""
+
+    memory: int
+    actual: int
+    target: int
+    working_set: float
+    late: bool
+    failed: str
+
+
+@dataclass
+class _Watched:
+    managed: Managed
+    actual: int
+    asked: Future[None] | None = None
+    answer: tuple[float, int, Mapping[str, Any], list[Any]] | None = None
+    failed: str = ""
+    told: Statistics | None = None
+    estimate: Estimate | None = None
+    sent: int | None = None
+    lines: list[tuple[float, str, str, Any]] = field(default_factory=list)
+
+
+class BalloonManager:
+    """Begins with ``start`` and ends with ``stop``; guests come and go between. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        policy: GuestMemory,
+        budget: int | None,
+        free: Callable[[], int | None] = lambda: None,
+        *,
+        period: float = 1.0,
+        drives: bool = True,
+    ) -> None:
+        """``budget`` is the host's memory for all guests and their hypervisors, bytes (None: no limit); ``free`` says how much of it could
+        be had at once. ``drives``: what QEMU counts of the guests' drives is recorded too, and their reads count as need."""
+        self._policy, self._budget, self._free = policy, budget, free
+        self._period, self._drives = period, drives
+        self._watched: dict[str, _Watched] = {}
+        self._standing = law.Standing()
+        self._spool: BalloonSpool | None = None
+        self._lock = threading.RLock()
+        self._ending = threading.Event()
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
+        self.fault = ""
+        """Why a round was not finished, the last time that one was not."""
+
+    def add(self, managed: Managed) -> None:
+        """Watch a guest, which has all its memory as yet.
+
+        Raises:
+            UsageError: with it the guaranteed minima are more than guests can have; it is not added.
+        """
+        with self._lock:
+            law.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
+            self._watched[managed.guest.name] = _Watched(managed, managed.guest.memory)
+
+    def remove(self, name: str) -> None:
+        """Forget a guest, before it is ended; nothing happens if it is not there."""
+        with self._lock:
+            self._watched.pop(name, None)
+            self._standing = law.forget(self._standing, name)
+
+    def change_budget(self, budget: int | None) -> None:
+        """Another budget from now on.
+
+        Raises:
+            UsageError: the guests' minima are more than they could have; the budget stays as it was.
+        """
+        with self._lock:
+            law.check(self._guests(), budget if moves(self._policy.policy) else None, self._policy.reserve)
+            self._budget = budget
+
+    def record(self, spool: Path | None) -> None:
+        """Append what is seen to this spool from now on; None: to none. Raises OSError when it cannot be opened, or the one before could
+        not be written."""
+        opened = BalloonSpool(spool) if spool is not None else None
+        with self._lock:
+            before, self._spool = self._spool, opened
+        if before is not None:
+            before.close()
+            if before.error is not None:
+                raise before.error
+
+    def start(self) -> None:
+        """Begin."""
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pgherd-balloon")
+        self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
+        self._thread.start()
+
+    def stop(self, patience: float = 5.0) -> list[str]:
+        """End the loop and give all guests all their memory back. Returns the living guests that have not taken it within ``patience``
+        seconds; they go on taking it by themselves."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        left = self._give_back(patience) if moves(self._policy.policy) else []
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+        with contextlib.suppress(OSError):
+            self.record(None)
+        return left
+
+    def status(self) -> dict[str, Status]:
+        """All guests, by name."""
+        with self._lock:
+            return {name: self._status(one) for name, one in self._watched.items()}
+
+    def _guests(self) -> list[law.Guest]:
+        return [one.managed.guest for one in self._watched.values()]
+
+    def _status(self, one: _Watched) -> Status:
+        guest = one.managed.guest
+        target = self._standing.targets.get(guest.name, guest.memory)
+        need = one.estimate.working_set if one.estimate is not None else float(one.actual)
+        return Status(guest.memory, one.actual, target, need, one.asked is not None, one.failed)
+
+    def _loop(self) -> None:
+        due, last = time.monotonic(), time.monotonic() - self._period
+        while not self._ending.is_set():
+            now = time.monotonic()
+            try:
+                self.once(now - last)
+            except Exception as error:  # the balloons stay where they are, and the next second may go better
+                self.fault = f"{type(error).__name__}: {error}"
+            last = now
+            due = max(due + self._period, time.monotonic())
+            self._ending.wait(max(due - time.monotonic(), 0.0))
+
+    def once(self, seconds: float) -> None:
+        """One round: ask, take the answers, decide, set targets, record. ``seconds`` have passed since the last one."""
+        with self._lock:
+            watched = list(self._watched.values())
+        self._ask(watched, lambda one: self._look(one), self._period / 2)
+        with self._lock:
+            for one in watched:
+                self._take(one, seconds)
+                if not one.managed.alive():
+                    self.remove(one.managed.guest.name)
+            if moves(self._policy.policy):
+                self._decide(seconds)
+            behind = [one for one in self._watched.values() if one.sent != self._target(one) and one.asked is None]
+            readings = [line for one in watched for line in one.lines]
+            for one in watched:
+                one.lines = []
+            if self._spool is not None:
+                self._spool.write(readings)
+        if moves(self._policy.policy):
+            self._ask(behind, self._send, self._period / 4)
+
+    def _target(self, one: _Watched) -> int:
+        return self._standing.targets.get(one.managed.guest.name, one.managed.guest.memory)
+
+    def _ask(self, watched: Sequence[_Watched], question: Callable[[_Watched], None], patience: float) -> None:
+        """Put a question to all guests that have answered the last one, and wait for the answers for a while."""
+        if self._pool is None:
+            for one in watched:
+                question(one)
+            return
+        for one in watched:
+            if one.asked is not None and one.asked.done():
+                one.asked = None
+            if one.asked is None:
+                one.asked = self._pool.submit(question, one)
+        wait([one.asked for one in watched if one.asked is not None], patience)
+        for one in watched:
+            if one.asked is not None and one.asked.done():
+                one.asked = None
+
+    def _look(self, one: _Watched) -> None:
+        """On a thread of the pool: one guest's state. What goes wrong is kept, for it must not end the loop."""
+        balloon = one.managed.balloon
+        try:
+            actual, statistics = balloon.actual(), balloon.statistics()
+            one.answer = time.time(), actual, statistics, balloon.drives() if self._drives else []
+            one.failed = ""
+        except Exception as error:
+            one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
+
+    def _send(self, one: _Watched) -> None:
+        target = self._target(one)
+        try:
+            one.managed.balloon.set_target(target)
+            one.sent = target
+        except Exception as error:
+            one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
+
+    def _take(self, one: _Watched, seconds: float) -> None:
+        """A guest's answer, if it gave one, into what is believed of it, and into the record."""
+        guest, answer, one.answer = one.managed.guest, one.answer, None
+        told: Statistics | None = None
+        if answer is not None:
+            at, one.actual, raw, drives = answer
+            try:
+                told = statistics_of(raw, drives)
+            except ValueError as error:
+                one.failed = str(error)
+        if told is not None and (one.told is None or told.at > one.told.at):
+            passed = seconds + (one.estimate.unseen if one.estimate is not None and one.told is not None else 0.0)
+            contended = any(other.estimate is not None and other.estimate.contends for other in self._watched.values() if other is not one)
+            one.estimate = estimate(
+                one.estimate, guest.memory, one.actual, told, rates(one.told, told), passed, target=self._target(one), contended=contended
+            )
+            one.told = told
+        else:
+            one.estimate = unseen(one.estimate, one.actual, seconds)
+        if answer is None:
+            one.lines.append((time.time(), BALLOON, guest.name, one.failed or "the guest has not answered in time"))
+            return
+        at, actual, raw, drives = answer
+        seen: dict[str, Any] = {
+            "at": round(at, 3),
+            "memory": guest.memory,
+            "minimum": guest.minimum,
+            "actual": actual,
+            "target": self._target(one),
+        }
+        seen |= {"working_set": round(one.estimate.working_set), "stats": raw.get("stats", {}), "last_update": raw.get("last-update", 0)}
+        one.lines.append((at, BALLOON, guest.name, seen))
+        if drives:
+            one.lines.append((at, DRIVES, guest.name, drives))
+
+    def _decide(self, seconds: float) -> None:
+        seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
+        with contextlib.suppress(OSError):
+            free = self._free() if self._budget is not None else None
+            self._standing = law.step(
+                self._guests(),
+                seen,
+                self._standing,
+                self._budget,
+                seconds,
+                tax=self._policy.tax,
+                reserve=self._policy.reserve,
+                free=free,
+            )
+
+    def _give_back(self, patience: float) -> list[str]:
+        with self._lock:
+            self._standing = law.Standing()
+            waiting = {name: one for name, one in self._watched.items() if one.managed.alive()}
+        deadline = time.monotonic() + patience
+        while True:
+            self._ask([one for one in waiting.values() if one.sent != one.managed.guest.memory], self._send, self._period / 2)
+            self._ask(list(waiting.values()), self._look, self._period / 2)
+            for name, one in list(waiting.items()):
+                if one.answer is not None:
+                    one.actual = one.answer[1]
+                if one.actual >= one.managed.guest.memory - _RETURNED_WITHIN or not one.managed.alive():
+                    del waiting[name]
+            if not waiting or time.monotonic() >= deadline:
+                return sorted(waiting)
+            time.sleep(min(0.1, self._period))

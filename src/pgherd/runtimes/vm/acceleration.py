@@ -1,0 +1,170 @@
+"""What QEMU can do here: which version it is, whether it can lock itself in, and whether KVM really runs a guest.
+
+That ``/dev/kvm`` is there says little: in some nested or sandboxed machines a stock kernel does not boot by it. So one is booted, with a
+first file system that only powers off, and the result is kept for this kernel and this QEMU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.protocol import Command, Node
+from pgherd.runtimes.vm import initramfs
+from pgherd.runtimes.vm.kernel import Kernel
+from pgherd.runtimes.vm.qemu import PROGRAM
+
+DEVICE = "/dev/kvm"
+PROBE_SECONDS = 15.0
+"""By KVM the kernel takes less than two."""
+FUNCTIONAL_ONLY = "emulated processors (TCG): functional only, nothing that is timed there says anything about a platform"
+_BOOTED = "pgherd: booted"
+_INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
+_SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    """A QEMU: its program and version, whether its seccomp sandbox works, which accelerator guests get, and ``why`` it is not KVM
+    ('' where it is)."""
+
+    program: str
+    version: str
+    sandbox: bool
+    accelerator: Literal["kvm", "tcg"]
+    why: str = ""
+
+    @property
+    def functional_only(self) -> bool:
+        """Whether no throughput may be claimed of its guests."""
+        return self.accelerator == "tcg"
+
+    def sentence(self) -> str:
+        """For people: what guests run by."""
+        return (
+            f"QEMU {self.version} with KVM" if not self.functional_only else f"QEMU {self.version}, {FUNCTIONAL_ONLY} (no KVM: {self.why})"
+        )
+
+
+def program() -> str:
+    """The path of QEMU; raises CapabilityError."""
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise CapabilityError(f"{PROGRAM} is missing, which runs virtual machines; install the package qemu-system-x86")
+    return found
+
+
+def version(node: Node) -> str:
+    """QEMU's version; raises CapabilityError where it is missing or does not run."""
+    said = node.run(Command([program(), "--version"]), timeout=20)
+    match = re.search(r"version (\d+(?:\.\d+)+)", said.out)
+    if said.code or match is None:
+        raise CapabilityError(f"{PROGRAM} --version does not answer like QEMU: {(said.err or said.out).strip()[:200]}")
+    return match[1]
+
+
+def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerator: str | None = None, again: bool = False) -> Hypervisor:
+    """What guests run by here, from the cache where it was found out before. ``accelerator`` asks for one of them.
+
+    Raises:
+        CapabilityError: QEMU is missing, or KVM was asked for and does not work.
+    """
+    found = version(node)
+    file = Path(cache_dir, "vm", "hypervisor.json")
+    key = _key(found, kernel)
+    known = None if again else _known(file, key)
+    if known is None:
+        sandbox = _sandboxed(node, scratch)
+        why = _no_device() or _boot(node, kernel, scratch, sandbox)
+        known = Hypervisor(program(), found, sandbox, "tcg" if why else "kvm", why)
+        if os.path.exists(DEVICE):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+            temporary.write_text(json.dumps({"key": key, "found": asdict(known)}))
+            temporary.replace(file)
+    if accelerator == "kvm" and known.functional_only:
+        raise CapabilityError(f"KVM does not run guests here: {known.why}; use --accelerator tcg for functional tests")
+    if accelerator == "tcg" and not known.functional_only:
+        return Hypervisor(known.program, known.version, known.sandbox, "tcg", "emulation was asked for")
+    return known
+
+
+def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
+    """What is known already; None where nothing has been tried yet."""
+    return _known(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
+
+
+def _key(found: str, kernel: Kernel) -> str:
+    host = os.uname()
+    device = os.stat(DEVICE).st_rdev if os.path.exists(DEVICE) else 0
+    return hashlib.sha256(json.dumps([found, kernel.release, host.release, host.version, device, os.geteuid()]).encode()).hexdigest()[:16]
+
+
+def _known(file: Path, key: str) -> Hypervisor | None:
+    try:
+        document = json.loads(file.read_text())
+        return Hypervisor(**document["found"]) if document["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _no_device() -> str:
+    """Why KVM cannot even be tried; '' where it can."""
+    if not os.path.exists(DEVICE):
+        return f"there is no {DEVICE}; on hardware, switch virtualisation on in the firmware and load kvm_intel or kvm_amd"
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return f"{DEVICE} may not be opened; add this account to the group kvm"
+    return ""
+
+
+def _sandboxed(node: Node, scratch: str) -> bool:
+    """Whether this QEMU was built with seccomp, and the kernel has it."""
+    words = Path(scratch, "monitor-words")
+    words.write_text("quit\n")
+    argv = [program(), "-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-monitor", "stdio", "-sandbox", _SECCOMP]
+    try:
+        return node.run(Command(argv, stdin=str(words)), timeout=20).code == 0
+    except TimeoutError:
+        return False
+
+
+def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> str:
+    """Boot a kernel by KVM, with a first file system that powers off: why it did not come to that, or ''."""
+    initrd, console = Path(scratch, "probe-initrd"), Path(scratch, "probe-console")
+    initrd.write_bytes(initramfs.archive(kernel, (), init=_INIT))
+    argv = [
+        program(),
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-machine",
+        "q35",
+        "-accel",
+        "kvm",
+        "-cpu",
+        "host",
+    ]
+    argv += ["-m", "192M", "-kernel", kernel.image, "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 reboot=t rdinit=/init"]
+    argv += ["-serial", f"file:{console}", *(["-sandbox", _SECCOMP] if sandbox else [])]
+    began = time.monotonic()
+    try:
+        done = node.run(Command(argv), timeout=PROBE_SECONDS)
+    except TimeoutError:
+        return f"{DEVICE} is there, but a kernel did not boot by it within {PROBE_SECONDS:.0f} s"
+    said = console.read_text(errors="replace") if console.exists() else ""
+    if _BOOTED in said:
+        return ""
+    words = (
+        done.err.strip() or said.strip() or f"QEMU ended with exit code {done.code} after {time.monotonic() - began:.1f} s"
+    ).splitlines()[-1]
+    return f"{DEVICE} is there, but a kernel does not boot by it ({words.strip()[:200]})"

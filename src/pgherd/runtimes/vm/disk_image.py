@@ -1,0 +1,138 @@
+"""File systems packed into raw disk images, without mounting anything and without root: ``mkfs.ext4 -d``."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.model.units import format_bytes
+from pgherd.node.protocol import Command, Completed, Node
+from pgherd.postgres.disk import check_space, used_bytes
+from pgherd.postgres.golden import Golden
+
+_MINUTES = 600.0
+_LEAST = 16 * 2**20
+_INODE_BYTES = 256
+_BYTES_PER_INODE = 32768
+_JOURNAL = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class DiskImage:
+    """A packed disk: ``path`` of the raw file, ``size`` in bytes as the guest sees it, ``bytes`` that it takes here, ``seconds``."""
+
+    path: str
+    size: int
+    bytes: int
+    seconds: float
+
+
+def mkfs() -> str:
+    """The path of mkfs.ext4; raises CapabilityError."""
+    found = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        raise CapabilityError("mkfs.ext4 is missing, which packs the disks of guests; install e2fsprogs")
+    return found
+
+
+def make_file_system(
+    node: Node, directory: Path, image: Path, size: int, *, inodes: int, journal: bool = True, owner: tuple[int, int] = (0, 0)
+) -> None:
+    """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file; files keep their owners and modes.
+
+    Nothing is left for the guest to initialise later, which would disturb what is measured. ``owner`` owns the topmost directory.
+
+    Raises:
+        CapabilityError: mkfs.ext4 is missing.
+        TrialError: it failed; the message holds its own words.
+    """
+    size = -(-max(size, _LEAST) // 2**20) * 2**20
+    argv = [mkfs(), "-q", "-F", "-b", "4096", "-I", str(_INODE_BYTES), "-m", "0", "-N", str(inodes), "-d", str(directory)]
+    argv += ["-O", "^resize_inode" if journal else "^resize_inode,^has_journal"]
+    if journal:
+        argv += ["-J", f"size={_JOURNAL // 2**20 if size >= 2**30 else 16}"]
+    argv += ["-E", f"lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner={owner[0]}:{owner[1]}"]
+    with open(image, "xb") as file:
+        file.truncate(size)
+    done = node.run(Command([*argv, str(image)]), timeout=_MINUTES)
+    if done.code != 0:
+        image.unlink(missing_ok=True)
+        words = (done.err.strip() or "no reason given").splitlines()[-1]
+        raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {words}")
+
+
+def pack(node: Node, directory: str, image: str, *, free: int, account: str | None = None) -> DiskImage:
+    """Pack what a directory holds into a disk with ``free`` bytes to write. The topmost directory belongs to ``account``.
+
+    Raises:
+        CapabilityError: mkfs.ext4 is missing, or there is too little room.
+        TrialError: it cannot be packed.
+    """
+    began = node.now()
+    used = used_bytes(node, directory)
+    files = sum(len(directories) + len(names) for _, directories, names in os.walk(directory))
+    data = used + free
+    inodes = 2 * files + 1024 + free // _BYTES_PER_INODE
+    size = data + data // 64 + inodes * _INODE_BYTES + _JOURNAL + _LEAST
+    check_space(node, os.path.dirname(image), used, "the disk of a guest")
+    owner = (0, 0) if account is None else (pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
+    make_file_system(node, Path(directory), Path(image), size, inodes=inodes, owner=owner)
+    found = os.stat(image)
+    return DiskImage(image, found.st_size, found.st_blocks * 512, node.now() - began)
+
+
+def pack_golden(
+    node: Node,
+    golden: Golden,
+    scratch: str,
+    image: str,
+    *,
+    free: int,
+    account: str,
+    wal: str | None = None,
+    wal_mount: str = "",
+    wal_free: int = 0,
+) -> list[DiskImage]:
+    """Pack a golden copy as ``data`` below the top of a disk, and with ``wal`` its WAL as ``wal`` of another disk, which the guest
+    mounts at ``wal_mount``.
+
+    The copy itself is only read: directories of hard links stand for it, which cost nothing. ``scratch`` is a directory of ours
+    on the cache's file system, which may not be there yet.
+
+    Raises:
+        CapabilityError, TrialError: as ``pack``.
+    """
+    stage = Path(scratch)
+    top = stage / "data-disk"
+    top.mkdir(parents=True, exist_ok=True)
+    entry = pwd.getpwnam(account)
+    _staged(node, golden.data_dir, str(top / "data"), account)
+    packed = []
+    if wal is not None:
+        aside = stage / "wal-disk"
+        aside.mkdir()
+        (top / "data" / "pg_wal").rename(aside / "wal")
+        (top / "data" / "pg_wal").symlink_to(f"{wal_mount}/wal")
+        os.chown(top / "data" / "pg_wal", entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+        packed.append(pack(node, str(aside), wal, free=wal_free, account=account))
+    packed.insert(0, pack(node, str(top), image, free=free, account=account))
+    node.remove_tree(str(stage))
+    return packed
+
+
+def _staged(node: Node, directory: str, target: str, account: str) -> None:
+    """A copy whose files are hard links; a real one where they belong to another account, or links are not to be had."""
+    theirs = os.stat(directory).st_uid != pwd.getpwnam(account).pw_uid
+    done = Completed(1, "", "")
+    for how in [["-a", "--reflink=auto"]] if theirs else [["-al"], ["-a", "--reflink=auto"]]:
+        done = node.run(Command(["cp", *how, "-T", "--", directory, target]), timeout=_MINUTES)
+        if done.code == 0 and theirs:
+            done = node.run(Command(["chown", "-R", f"{account}:", "--", target]), timeout=_MINUTES)
+        if done.code == 0:
+            return
+        node.remove_tree(target)
+    raise TrialError(f"{directory} cannot be staged for a guest's disk: {done.err.strip()[-200:]}")

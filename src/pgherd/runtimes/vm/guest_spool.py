@@ -1,0 +1,128 @@
+"""A guest's readings beside the host's: on the host's clock, and under names that do not clash.
+
+What a sampler calls ``host`` is inside a guest that guest, so it becomes ``guest:NAME``; its block devices become
+``guest-disk:NAME/vda``, its swap areas ``guest-swap:NAME/DEVICE``. A process tree that stands for a container on the host would be counted
+twice (the host counts the whole virtual machine as that container), so it becomes ``guest-container:…``. Drivers and servers keep their
+names: they are in one place only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pgherd.node.protocol import Source
+from pgherd.runtimes.vm.agent import RECORD
+from pgherd.runtimes.vm.guest_clock import GuestClock
+
+
+@dataclass(frozen=True)
+class GuestSpool:
+    """The lines that a guest's sampling has spooled (format: ``Node.sample``; instants of the guest's clock), its name and clock.
+
+    ``renames`` maps further entities of its sources, before the rules of this module apply.
+    """
+
+    name: str
+    lines: Iterable[str]
+    clock: GuestClock
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+
+def entity(name: str, said: str, renames: Mapping[str, str] | None = None) -> str:
+    """What the entity of a source that was read in guest ``name`` is called beside the host's."""
+    if renames and said in renames:
+        return renames[said]
+    kind, colon, rest = said.partition(":")
+    if said == "host":
+        return f"guest:{name}"
+    if kind in ("disk", "swap", "zram", "budget"):
+        return f"guest-{kind}:{name}{'/' if colon else ''}{rest}"
+    return f"guest-{said}" if kind == "container" else said
+
+
+def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
+    """The lines of the host's spool, then those of each guest's, as one spool that ``metrics.spool`` can read.
+
+    A guest's sources get the indices after the host's. Lines that are torn are passed on as they are: reading the spool counts them.
+    """
+    first = 0
+    for line in host:
+        first = max(first, _past(line))
+        yield _ended(line)
+    yield from _shifted(guests, first)
+
+
+def append(spool: Path, guests: Sequence[GuestSpool]) -> None:
+    """Put the guests' lines at the end of the host's spool file, as ``merge`` does. Raises OSError."""
+    with open(spool, encoding="utf-8") as host:
+        first = max((_past(line) for line in host), default=0)
+    with open(spool, "a", encoding="utf-8") as file:
+        file.writelines(_shifted(guests, first))
+
+
+def _shifted(guests: Sequence[GuestSpool], first: int) -> Iterator[str]:
+    for guest in guests:
+        most = first
+        for line in guest.lines:
+            document = _document(line)
+            if document is None:
+                yield _ended(line)
+                continue
+            if "sources" in document:
+                document["first"] = int(document["first"]) + first
+                document["sources"] = [[one[0], entity(guest.name, one[1], guest.renames), *one[2:]] for one in document["sources"]]
+                most = max(most, document["first"] + len(document["sources"]))
+            else:
+                document["i"] = int(document["i"]) + first
+                document["t"] = round(guest.clock.host(float(document["t"])), 6)
+            yield _line(document)
+        first = most
+
+
+def _past(line: str) -> int:
+    """The index after those that a line announces; 0 for any other line."""
+    document = _document(line) if '"sources"' in line else None
+    return int(document["first"]) + len(document["sources"]) if document is not None and "sources" in document else 0
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n"
+
+
+def announcement(sources: Sequence[Source], first: int) -> str:
+    """The line that tells which sources the next indices stand for."""
+    return _line({"sources": [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources], "first": first})
+
+
+def lines(records: bytes) -> tuple[list[str], bytes]:
+    """An agent's records as lines of a spool, and what is left of a record that is not whole yet."""
+    found = []
+    at = 0
+    while at + RECORD.size <= len(records):
+        when, index, size = RECORD.unpack_from(records, at)
+        end = at + RECORD.size + size
+        if end > len(records):
+            break
+        text = records[at + RECORD.size : end].decode(errors="replace")
+        document: dict[str, Any] = {"t": round(when / 1e9, 6), "i": index if index >= 0 else ~index}
+        document |= {"raw": text} if index >= 0 else {"raw": None, "error": text}
+        found.append(_line(document))
+        at = end
+    return found, records[at:]
+
+
+def _document(line: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(document, dict) and ({"sources", "first"} <= document.keys() or {"t", "i", "raw"} <= document.keys())
+    return document if whole else None
+
+
+def _line(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":")) + "\n"

@@ -1,0 +1,169 @@
+"""Everything that guests of one PostgreSQL boot from, made once and kept in the cache: kernel, first file system, root image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pgherd.host import paths
+from pgherd.host.journal import Journal
+from pgherd.node.protocol import Node
+from pgherd.postgres.installations import Installation
+from pgherd.runtimes.vm import acceleration, initramfs, kernel, root_image
+from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm.disk_image import mkfs
+from pgherd.runtimes.vm.kernel import NEEDED, USEFUL, Kernel
+from pgherd.runtimes.vm.root_image import RootImage
+
+
+@dataclass(frozen=True)
+class Images:
+    """What guests boot from: paths of the kernel as QEMU gets it and of the first file system, and the root image. ``seconds`` by
+    part, as far as something was made."""
+
+    kernel: Kernel
+    boot: str
+    initrd: str
+    root: RootImage
+    hypervisor: Hypervisor
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One thing that the cache keeps for guests: what it is, its path, bytes on disk, when it was made (seconds since the epoch)."""
+
+    kind: str
+    path: str
+    bytes: int
+    made: float
+    note: str = ""
+
+
+def build(
+    node: Node,
+    installation: Installation,
+    account: str | None,
+    cache_dir: str,
+    scratch: str,
+    *,
+    extra: Sequence[str] = (),
+    accelerator: str | None = None,
+    again: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Images:
+    """Everything for guests of this installation, made now as far as the cache does not have it.
+
+    ``account`` is the servers' (None: ours), ``extra`` further files for the guest, ``scratch`` a directory of ours on the cache's file
+    system that the caller removes (``scratch_tree``). ``again`` makes the root image anew and tries KVM again.
+
+    Raises:
+        CapabilityError: QEMU, a kernel, mkfs.ext4, busybox or another tool is missing; the message names it.
+    """
+    acceleration.program()
+    mkfs()
+    initramfs.busybox()
+    seconds: dict[str, float] = {}
+    began = node.now()
+
+    def passed(part: str) -> None:
+        nonlocal began
+        seconds[part], began = node.now() - began, node.now()
+
+    chosen = kernel.ensure(node, cache_dir, scratch, say=say)
+    passed("kernel")
+    hypervisor = acceleration.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
+    passed("trying the hypervisor")
+    boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else chosen.image  # a real processor unpacks it at once
+    passed("unpacking the kernel")
+    initrd = _first_file_system(chosen, cache_dir, scratch)
+    passed("first file system")
+    root = root_image.ensure(node, installation, account, cache_dir, scratch, extra=extra, again=again, say=say)
+    passed("root image")
+    return Images(chosen, boot, initrd, root, hypervisor, seconds)
+
+
+def scratch_tree(node: Node, journal: Journal, name: str = "vm") -> str:
+    """A directory for what is being made, on the cache's file system; it goes with the journal."""
+    return str(paths.work_tree(node, journal, name, None))
+
+
+def _boot_image(chosen: Kernel, cache_dir: str, scratch: str) -> str:
+    """The kernel unpacked, where QEMU can boot that; else as it is."""
+    found = os.stat(chosen.image)
+    mark = _digest(chosen.image, found.st_size, found.st_mtime_ns)
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{mark}.elf"
+    refused = target.with_suffix(".none")
+    if target.exists():
+        return str(target)
+    if refused.exists():
+        return chosen.image
+    data = kernel.uncompressed(Path(chosen.image).read_bytes())
+    _put(refused if data is None else target, data or b"", scratch)
+    return chosen.image if data is None else str(target)
+
+
+def _first_file_system(chosen: Kernel, cache_dir: str, scratch: str) -> str:
+    data = initramfs.archive(chosen, (*NEEDED, *USEFUL))
+    target = root_image.home(cache_dir) / f"initrd-{chosen.release}-{hashlib.sha256(data).hexdigest()[:12]}.cpio"
+    if not target.exists():
+        _put(target, data, scratch)
+    return str(target)
+
+
+def _put(target: Path, data: bytes, scratch: str) -> None:
+    """Write a file that appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(scratch, target.name)
+    temporary.write_bytes(data)
+    temporary.replace(target)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def list_all(cache_dir: str) -> list[Kept]:
+    """What the cache keeps for guests, by kind and age."""
+    place = root_image.home(cache_dir)
+    kept = [_kept("kernel package", path) for path in sorted(place.glob("kernel/*"))]
+    kept += [_kept("kernel", path) for path in sorted(place.glob("kernel-*.elf"))]
+    kept += [_kept("first file system", path) for path in sorted(place.glob("initrd-*.cpio"))]
+    kept += [
+        Kept("root image", image.path, image.bytes, image.made, f"PostgreSQL {image.version} of {image.bin}")
+        for image in root_image.list_all(cache_dir)
+    ]
+    return kept
+
+
+def _kept(kind: str, path: Path) -> Kept:
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return Kept(kind, str(path), sum(file.lstat().st_blocks * 512 for file in files), path.lstat().st_mtime)
+
+
+def clean(cache_dir: str, in_use: Iterable[str] = (), *, kernels: bool = False) -> tuple[list[Kept], list[Kept]]:
+    """Remove what the cache keeps for guests, except paths that are in use: (removed, left).
+
+    Kernels that were fetched stay, unless ``kernels``.
+    """
+    used = set(in_use)
+    removed: list[Kept] = []
+    left: list[Kept] = []
+    for one in list_all(cache_dir):
+        if one.path in used or (one.kind == "kernel package" and not kernels):
+            left.append(one)
+            continue
+        path = Path(one.path).parent if one.kind == "root image" else Path(one.path)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        removed.append(one)
+    place = root_image.home(cache_dir)
+    for path in [place / "hypervisor.json", *place.glob("kernel-*.none")]:
+        path.unlink(missing_ok=True)
+    return removed, left

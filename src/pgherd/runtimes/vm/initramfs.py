@@ -1,0 +1,91 @@
+"""A guest's first file system: busybox, modules in the order in which they are loaded, and a script (cpio, format newc).
+
+It is not compressed: the memory that it takes is freed when the guest goes over to its root image, and an emulated processor unpacks
+slowly. Linux, Documentation/driver-api/early-userspace/buffer-format.rst describes the format.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pgherd.model.errors import CapabilityError
+from pgherd.runtimes.vm.closure import is_static
+from pgherd.runtimes.vm.kernel import Kernel, read_module
+
+APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "switch_root", "chroot", "poweroff")
+"""What scripts of a first file system may call."""
+
+Entry = tuple[str, int, bytes]
+"""Name, mode with the kind of file, and contents (a link's target)."""
+
+_INIT = """#!/bin/sh
+# Process 1 of the guest until its root image is there.
+export PATH=/bin
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+stop() { echo "pgherd: $*"; poweroff -f; }
+for module in $(cat /modules/order); do insmod /modules/$module.ko || echo "pgherd: module $module cannot be loaded"; done
+asked=
+for word in $(cat /proc/cmdline); do case $word in pgherd.root=*) asked=${word#*=} ;; esac; done
+root=
+tries=0
+while [ -z "$root" ] && [ $tries -lt 100 ]; do
+    for block in /sys/block/vd*; do
+        [ "$(cat $block/serial 2>/dev/null)" != "$asked" ] || root=/dev/${block##*/}
+    done
+    [ -n "$root" ] || { tries=$((tries + 1)); sleep 0.05; }
+done
+[ -n "$root" ] || stop "there is no disk $asked"
+mount -t ext4 -o ro $root /lower || stop "the root image cannot be mounted"
+mount -t tmpfs -o mode=755 memory /upper && mkdir /upper/files /upper/work || stop "no memory for the root file system"
+mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work root /root || stop "the root file system cannot be made"
+umount /dev; umount /sys; umount /proc
+exec switch_root /root /usr/lib/pgherd/init
+"""
+
+
+def archive(
+    kernel: Kernel, modules: Sequence[str], *, init: str = _INIT, directories: Sequence[str] = (), files: Mapping[str, bytes] | None = None
+) -> bytes:
+    """The archive; ``init`` is the script that the kernel starts, ``files`` are further ones by name.
+
+    Raises:
+        CapabilityError: there is no busybox that runs without libraries.
+    """
+    names = ["bin", "modules", "proc", "sys", "dev", "lower", "upper", "root", *directories]
+    entries: list[Entry] = [(name, stat.S_IFDIR | 0o755, b"") for name in names]
+    entries.append(("bin/busybox", stat.S_IFREG | 0o755, Path(busybox()).read_bytes()))
+    entries += [(f"bin/{name}", stat.S_IFLNK | 0o777, b"busybox") for name in APPLETS]
+    order = kernel.load_order(modules)
+    stems = [path.name.partition(".ko")[0] for path in order]
+    entries += [(f"modules/{stem}.ko", stat.S_IFREG | 0o644, read_module(path)) for stem, path in zip(stems, order, strict=True)]
+    entries.append(("modules/order", stat.S_IFREG | 0o644, "".join(f"{stem}\n" for stem in stems).encode()))
+    entries += [(name, stat.S_IFREG | 0o644, data) for name, data in (files or {}).items()]
+    entries.append(("init", stat.S_IFREG | 0o755, init.encode()))
+    return cpio(entries)
+
+
+def busybox() -> str:
+    """The path of a busybox that needs no libraries; raises CapabilityError."""
+    found = shutil.which("busybox")
+    if found is None:
+        raise CapabilityError("busybox is missing, the first program of every guest; install the package busybox-static")
+    if not is_static(Path(found).read_bytes()):
+        raise CapabilityError(f"{found} needs shared libraries, which a guest's first file system does not have; install busybox-static")
+    return found
+
+
+def cpio(entries: Sequence[Entry]) -> bytes:
+    """An archive of these entries, in their order: directories come before what is in them. All belong to root."""
+    return b"".join(_entry(number, *entry) for number, entry in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1))
+
+
+def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
+    path = name.encode() + b"\0"
+    # inode, mode, uid, gid, links, time, size, device (4), length of the name, checksum (none)
+    fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + path
+    head += b"\0" * (-len(head) % 4)
+    return head + data + b"\0" * (-len(data) % 4)

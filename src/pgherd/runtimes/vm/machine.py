@@ -1,0 +1,219 @@
+"""A running guest: QEMU as a process of the node, its monitor, its console."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pgherd.host import processes
+from pgherd.host.journal import Journal
+from pgherd.host.paths import SOCKET_PATH_MAX
+from pgherd.host.undo import Kill
+from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node.protocol import Command, Node, Process
+from pgherd.runtimes.vm import qemu
+from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm.monitor import Monitor
+from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
+
+BOOT_SECONDS = 120.0
+"""For a guest to come up; an emulated processor on a busy host is slow."""
+_QUIT_SECONDS = 5.0
+_WHOLE = 1000
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
+
+
+class Machine:
+    """One guest, from start to stop. Its QEMU dies with this process, and is in the journal while it runs."""
+
+    def __init__(self, node: Node, guest: Guest, directory: str, hypervisor: Hypervisor, journal: Journal | None = None) -> None:
+        """``directory`` is private and has a short path: the guest's sockets and its console's log lie in it.
+
+        Raises:
+            UsageError: no guest can be like that.
+            CapabilityError: the directory's path is too long for sockets, or a library is missing.
+        """
+        guest.check()
+        self.node, self.guest, self.directory, self.hypervisor = node, guest, directory, hypervisor
+        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log")))
+        longest = max((self.places.monitor, self.places.agent, self.places.console), key=len)
+        if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
+            size = len(os.fsencode(longest))
+            raise CapabilityError(
+                f"the socket path {longest} has {size} bytes, and Linux takes {SOCKET_PATH_MAX} at most; use a shorter one"
+            )
+        self._journal = journal
+        self._note: int | None = None
+        self._process: Process | None = None
+        self._monitor: Monitor | None = None
+        self._errors = os.path.join(directory, "qemu.log")
+
+    @property
+    def name(self) -> str:
+        """The guest's name."""
+        return self.guest.name
+
+    @property
+    def pid(self) -> int:
+        """QEMU's; raises TrialError if it was not started."""
+        if self._process is None:
+            raise TrialError(f"guest {self.name} has not been started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its QEMU runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def agent_socket(self) -> str:
+        """The socket to which a node connects in order to talk with the guest's agent."""
+        return self.places.agent
+
+    @property
+    def console_socket(self) -> str:
+        """The socket of the console, of a guest with a shell on it."""
+        return self.places.console
+
+    def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
+        """Start QEMU in its container and return at once; ``wait_ready`` tells when the guest has come up.
+
+        All that QEMU uses is charged to the container: the guest's memory, its vCPUs, its disks. Call it from a thread that outlives
+        the guest (see ``Node.spawn``).
+
+        Raises:
+            OSError: QEMU cannot be started.
+        """
+        argv = qemu.arguments(self.hypervisor.program, self.guest, self.places, sandbox=self.hypervisor.sandbox)
+        self._process = self.node.spawn(Command(argv, join=join, cpus=cpus, cwd=self.directory, stdout=self._errors, stderr=self._errors))
+        start = processes.start_time(self.node, self.pid)
+        if self._journal is not None and start is not None:
+            self._note = self._journal.note(Kill(pid=self.pid, start=start))
+
+    def wait_ready(self, timeout: float = BOOT_SECONDS) -> None:
+        """Wait until the agent in the guest has opened its port.
+
+        Raises:
+            TrialError: the guest ended, or did not come up in time; the message holds the console's last lines.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._came_up():
+            if not self.running:
+                raise TrialError(f"guest {self.name} {self.ending()} while it came up; {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise TrialError(f"guest {self.name} did not come up within {timeout:.0f} s; {self.last_words()}")
+            time.sleep(0.05)
+        if self.guest.stats_seconds:
+            self.execute("qom-set", path=BALLOON, property="guest-stats-polling-interval", value=self.guest.stats_seconds)
+
+    def _came_up(self) -> bool:
+        if not (self.running and os.path.exists(self.places.monitor)):
+            return False
+        try:
+            devices = self.execute("query-chardev")
+        except TrialError:
+            return False  # QEMU is only just starting, or has just ended: the caller looks
+        return any(device["label"] == "agent" and device["frontend-open"] for device in devices)
+
+    def execute(self, name: str, /, timeout: float = 10.0, **arguments: Any) -> Any:
+        """Run a command of QMP: ``execute("balloon", value=2**28)``; names with dashes are given as ``**{"node-name": …}``.
+
+        Raises:
+            TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
+        """
+        if self._monitor is None:
+            monitor = Monitor(self.places.monitor, self.name)
+            monitor.connect(timeout)
+            self._monitor = monitor
+        try:
+            return self._monitor.execute(name, arguments or None, timeout)
+        except TrialError as error:
+            if self._process is not None and self._process.poll() is not None:
+                raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
+            if self._monitor.lost:  # the next command connects anew
+                self._monitor.close()
+                self._monitor = None
+            raise error
+
+    def stop(self) -> None:
+        """End it at once, as if the power went; servers in it are to be stopped before. Nothing happens if it does not run."""
+        if self._process is None:
+            return
+        if self.running:
+            with contextlib.suppress(TrialError):
+                self.execute("quit", timeout=2.0)
+            try:
+                self._process.wait(_QUIT_SECONDS)
+            except TimeoutError:
+                self.kill()
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        if self._journal is not None and self._note is not None:
+            self._journal.done(self._note)
+            self._note = None
+
+    def kill(self) -> None:
+        """End QEMU with SIGKILL."""
+        if self._process is not None:
+            self._process.signal(9)
+            self._process.wait(10.0)
+
+    def vcpu_threads(self) -> list[int]:
+        """The thread of this host that runs each vCPU."""
+        found = sorted(self.execute("query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
+        return [int(vcpu["thread-id"]) for vcpu in found]
+
+    def pin(self, cpus: Sequence[int]) -> dict[int, int]:
+        """Give each vCPU one of these CPUs for itself, in turn, and return thread → CPU. QEMU's other threads keep their affinity.
+
+        Raises:
+            TrialError: the kernel refuses it.
+        """
+        given = {thread: cpus[index % len(cpus)] for index, thread in enumerate(self.vcpu_threads())}
+        for thread, cpu in given.items():
+            done = self.node.run(Command(["taskset", "-pc", str(cpu), str(thread)]), timeout=10)
+            if done.code != 0:
+                raise TrialError(f"a vCPU of guest {self.name} cannot be put on CPU {cpu}: {done.err.strip()}")
+        return given
+
+    def ending(self) -> str:
+        """How QEMU ended, in words."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return "has not ended"
+        return "powered itself off" if code == 0 else f"ended with QEMU's exit code {code}" if code > 0 else f"was ended by signal {-code}"
+
+    def last_words(self, lines: int = 8) -> str:
+        """What QEMU complained of, else the console's last lines; of a kernel that gave up, those before and of its panic."""
+        told = self._tail(self._errors, 3) if self._process is not None and self._process.poll() not in (None, 0) else ""
+        said = self.console_tail(_WHOLE).splitlines()
+        panic = next((number for number, line in enumerate(said) if "Kernel panic" in line), None)
+        shown = "\n".join(said[-lines:] if panic is None else said[max(0, panic + 1 - lines) : panic + 1])
+        parts = [f"QEMU says:\n{told}"] * bool(told) + [f"its console ends with:\n{shown}"] * bool(shown)
+        return "\n".join(parts) or "its console shows nothing"
+
+    def console_tail(self, lines: int = 8) -> str:
+        """The console's last lines."""
+        return self._tail(self.places.log, lines)
+
+    @staticmethod
+    def _tail(path: str, lines: int) -> str:
+        try:
+            text = Path(path).read_text(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join([line for line in _CONTROL.sub("", text).splitlines() if line.strip()][-lines:])
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,280 @@
+"""The root image of a guest: PostgreSQL, a shell, Python and pgherd's agent, each at the path that it has here.
+
+One image serves all guests of an installation: they mount it read-only, each below a file system in its own memory. It is kept in
+the cache, and made again when any file that went into it has changed.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import pwd
+import py_compile
+import shutil
+import sys
+import sysconfig
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.protocol import Command, Node
+from pgherd.postgres.installations import Installation, library_dirs
+from pgherd.runtimes.vm import guest_init
+from pgherd.runtimes.vm.closure import libraries
+from pgherd.runtimes.vm.disk_image import make_file_system
+from pgherd.runtimes.vm.guest_tree import GuestTree
+from pgherd.runtimes.vm.initramfs import busybox
+
+SCHEMA = "pgherd/root-image/1"
+AGENT_FILE = Path(__file__).with_name("agent.py")
+"""The agent as it is shipped."""
+
+_POSTGRES = (
+    "postgres", "initdb", "pgbench", "psql", "pg_ctl", "pg_config", "pg_controldata", "pg_isready", "pg_waldump", "pg_dump", "pg_restore",
+    "createdb", "dropdb", "vacuumdb", "pg_checksums",
+)  # fmt: skip
+_TOOLS = ("sh", "setpriv", "taskset")
+_USEFUL_TOOLS = (
+    "cat", "chmod", "chown", "cp", "dd", "df", "du", "env", "find", "flock", "kill", "ldd", "ln", "ls", "mkdir", "mv", "ps", "rm", "sleep",
+    "stat", "sync", "test", "truncate",
+)  # fmt: skip
+# Modules of other languages and of LLVM bring more than the rest of the image together; just-in-time compilation is off in a guest.
+_NO_MODULES = ("llvmjit*", "*plperl*", "*plpython*", "pltcl*", "bitcode", "pgxs", "*.a", "pkgconfig")
+_NO_PYTHON = (
+    "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "config-*",
+    "turtle.py", "*.opt-1.pyc", "*.opt-2.pyc", "_tkinter*", "_test*", "_ctypes_test*", "xx*", "*.a", "*.o",
+)  # fmt: skip
+_SPARE = 24 * 2**20
+
+
+@dataclass(frozen=True)
+class RootImage:
+    """A finished image: ``path`` of the raw file, ``version`` and ``bin`` of its PostgreSQL, ``bytes`` it takes on disk,
+    ``made`` in seconds since the epoch, ``seconds`` it took, ``account`` that servers run as in the guest."""
+
+    path: str
+    version: str
+    bin: str
+    account: str
+    bytes: int
+    made: float
+    seconds: float
+    built: bool = False
+    """Just now, rather than found in the cache."""
+
+
+def guest_account(account: str | None) -> str:
+    """The account that servers run as in a guest, where the agent is root: ``account``, or the one that we are ourselves."""
+    return pwd.getpwuid(os.getuid()).pw_name if account is None else account
+
+
+def home(cache_dir: str) -> Path:
+    """The directory of images in the cache."""
+    return Path(cache_dir, "vm")
+
+
+def ensure(
+    node: Node,
+    installation: Installation,
+    account: str | None,
+    cache_dir: str,
+    scratch: str,
+    *,
+    extra: Sequence[str] = (),
+    again: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> RootImage:
+    """The image for an installation, made now unless the cache has it.
+
+    ``account`` is the servers' (None: ours). ``extra`` are further files and directories to have at the same place in the guest.
+    ``scratch`` is a directory of ours on the cache's file system; the caller removes it.
+
+    Raises:
+        CapabilityError: a tool is missing, or a file cannot be read.
+    """
+    user = guest_account(account)
+    place = home(cache_dir) / f"root-{installation.version}-{_identity(installation, user, extra)}"
+    if not again and (made := _read(place)) is not None:
+        return made
+    say(f"making the root image of guests with PostgreSQL {installation.version}")
+    began = node.now()
+    staging = Path(scratch, f"root-{uuid.uuid4().hex[:8]}")
+    tree = GuestTree(staging / "tree")
+    fill(tree, node, installation, user, extra)
+    image = staging / "image" / "root.ext4"
+    image.parent.mkdir()
+    size, files = tree.size()
+    make_file_system(node, tree.root, image, size + _SPARE + 300 * files, inodes=files + 1024, journal=False)
+    shutil.rmtree(tree.root)
+    found = RootImage(
+        path=str(place / image.name),
+        version=installation.version,
+        bin=installation.bin,
+        account=user,
+        bytes=image.stat().st_blocks * 512,
+        made=node.now(),
+        seconds=node.now() - began,
+        built=True,
+    )
+    manifest = {"schema": SCHEMA, "image": asdict(found), "sources": sorted(tree.sources.values())}
+    (image.parent / "image.json").write_text(json.dumps(manifest))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():  # guests that run on the old one keep it open
+        place.rename(staging / "old")
+    try:
+        image.parent.rename(place)
+    except OSError:
+        if (made := _read(place)) is None:  # else another pgherd was faster
+            raise
+        return made
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return found
+
+
+def list_all(cache_dir: str) -> list[RootImage]:
+    """The images in the cache that can still be used or were once, oldest first."""
+    found = [_read(place, current=False) for place in home(cache_dir).glob("root-*")]
+    return sorted((image for image in found if image is not None), key=lambda image: image.made)
+
+
+def fill(tree: GuestTree, node: Node, installation: Installation, user: str, extra: Sequence[str] = ()) -> None:
+    """Everything that a guest's root file system holds; raises CapabilityError."""
+    programs = _postgres(tree, installation)
+    modules = _postgres_modules(tree, node, installation)
+    programs += [tree.add(_tool(name)) for name in _TOOLS]
+    programs += [tree.add(path) for name in _USEFUL_TOOLS if (path := _which(name)) is not None]
+    interpreter, extensions = _python(tree)
+    further = [path for one in extra for path in (tree.add_all(one) if os.path.isdir(one) else [tree.add(one)])]
+    shared = [path for path in further if path.endswith(".so")]
+    binaries = [path for path in programs if _is_elf(path)]
+    for path in libraries(node, [*binaries, interpreter], [*modules, *extensions, *shared])[0]:
+        tree.add(path)
+    for pattern in ("lib/x86_64-linux-gnu", "lib64", "lib"):  # before glibc 2.34 accounts were read by a library of its own
+        if os.path.exists(path := f"/{pattern}/libnss_files.so.2"):
+            tree.add(path)
+    _system(tree, installation, user)
+    _own(tree, node, interpreter)
+
+
+def _postgres(tree: GuestTree, installation: Installation) -> list[str]:
+    tools = [installation.tool(name) for name in _POSTGRES if os.path.exists(installation.tool(name))]
+    return [tree.add(path) for path in tools]
+
+
+def _postgres_modules(tree: GuestTree, node: Node, installation: Installation) -> list[str]:
+    """The server's loadable modules and shared files, copied; the paths of the modules."""
+    prefix = os.path.dirname(installation.bin)
+    modules: list[str] = []
+    for directory in library_dirs(node, installation):
+        if os.path.isdir(directory) and os.path.realpath(directory) not in ("/usr/lib", "/lib", "/usr/local/lib", "/usr/lib64"):
+            modules += [path for path in tree.add_all(directory, skip=_NO_MODULES) if path.endswith(".so")]
+    told = os.path.exists(installation.tool("pg_config"))
+    said = node.run(Command([installation.tool("pg_config"), "--sharedir"]), timeout=10).out.strip() if told else ""
+    places = [said, f"{prefix}/share", f"{prefix}/share/postgresql", f"/usr/share/postgresql/{installation.major}"]
+    shares = [place for place in places if place and os.path.exists(f"{place}/postgres.bki")]
+    if not shares:
+        raise CapabilityError(
+            f"PostgreSQL {installation.version} in {installation.bin} has no postgres.bki in {', '.join(filter(None, places))}"
+        )
+    tree.add_all(os.path.normpath(shares[0]), skip=("doc", "man", "*.po", "*.mo"))
+    return list(dict.fromkeys(modules))
+
+
+def _python(tree: GuestTree) -> tuple[str, list[str]]:
+    """The interpreter that runs us and its standard library: (its path, extension modules)."""
+    program = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    interpreter = tree.add(program)
+    library = os.path.join(sys.base_prefix, sys.platlibdir, f"python{sysconfig.get_python_version()}")
+    places = {sysconfig.get_path("stdlib"), os.path.dirname(os.__file__), library}
+    extensions: list[str] = []
+    prefix = os.path.realpath(sys.base_prefix)
+    for place in sorted(place for place in places if os.path.isdir(place) and os.path.realpath(place).startswith(prefix)):
+        extensions += [path for path in tree.add_all(place, skip=_NO_PYTHON) if path.endswith(".so")]
+    return interpreter, list(dict.fromkeys(extensions))
+
+
+def _system(tree: GuestTree, installation: Installation, user: str) -> None:
+    """Accounts, directories to mount on, time zones, the locale."""
+    for path in ("/bin", "/sbin", "/proc", "/sys", "/dev", "/run", "/mnt", "/home", "/var/lib"):
+        tree.make(path)
+    tree.make("/root", 0o700)
+    for path in ("/tmp", "/var/tmp"):
+        tree.make(path, 0o1777)
+    entry = pwd.getpwnam(user)
+    accounts = ["root:x:0:0:root:/root:/bin/sh\n", *([f"{user}:x:{entry.pw_uid}:{entry.pw_gid}::/tmp:/bin/sh\n"] if entry.pw_uid else [])]
+    groups = ["root:x:0:\n", *([f"{grp.getgrgid(entry.pw_gid).gr_name}:x:{entry.pw_gid}:\n"] if entry.pw_gid else [])]
+    tree.write("/etc/passwd", "".join(accounts))
+    tree.write("/etc/group", "".join(groups))
+    tree.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
+    tree.write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
+    if os.path.isdir("/usr/share/zoneinfo"):
+        tree.add_all("/usr/share/zoneinfo", skip=("posix", "right", "*.tab", "leap*"))
+    if os.path.isdir("/usr/lib/locale/C.utf8"):
+        tree.add_all("/usr/lib/locale/C.utf8")
+
+
+def _own(tree: GuestTree, node: Node, interpreter: str) -> None:
+    """pgherd's own: process 1, the agent, and busybox's applets for what the image does not have otherwise."""
+    tree.make(f"{guest_init.HOME}/bin")
+    program = tree.add(busybox())
+    for name in node.run(Command([program, "--list"]), timeout=10).out.split():
+        tree.link(f"{guest_init.HOME}/bin/{name}", program)
+    tree.write(f"{guest_init.HOME}/init", guest_init.INIT, 0o755)
+    tree.write(f"{guest_init.HOME}/interpreter", f"{interpreter}\n")
+    agent = AGENT_FILE.read_bytes()
+    tree.write(guest_init.AGENT, agent, 0o755)
+    # An emulated processor takes a second to compile it.
+    py_compile.compile(
+        str(AGENT_FILE),
+        cfile=f"{tree.root}{guest_init.AGENT}c",
+        dfile=guest_init.AGENT,
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    tree.sources[str(AGENT_FILE)] = (str(AGENT_FILE), len(agent), AGENT_FILE.stat().st_mtime_ns)
+
+
+def _which(name: str) -> str | None:
+    return shutil.which(name, path=f"/usr/bin:/bin:/usr/sbin:/sbin:{os.environ.get('PATH', '')}")
+
+
+def _tool(name: str) -> str:
+    found = _which(name)
+    if found is None:
+        raise CapabilityError(f"{name} is missing, which guests need; install util-linux")
+    return found
+
+
+def _is_elf(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _identity(installation: Installation, user: str, extra: Sequence[str]) -> str:
+    """A digest of what the image was asked for; whether its files have changed since is seen by their times."""
+    entry = pwd.getpwnam(user)
+    interpreter = (os.path.realpath(sys.executable), sys.version)
+    asked = [SCHEMA, installation.bin, installation.build, [user, entry.pw_uid, entry.pw_gid], interpreter, guest_init.INIT, sorted(extra)]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+
+
+def _read(place: Path, *, current: bool = True) -> RootImage | None:
+    """The finished image of a directory of the cache; with ``current``, only if everything that went into it is as it was."""
+    try:
+        manifest = json.loads((place / "image.json").read_text())
+        if manifest["schema"] != SCHEMA or not (place / "root.ext4").is_file():
+            return None
+        image = RootImage(**{**manifest["image"], "path": str(place / "root.ext4"), "built": False})
+        if current:
+            for path, size, changed in manifest["sources"]:
+                found = os.stat(path)
+                if (found.st_size, found.st_mtime_ns) != (size, changed):
+                    return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not there, changed, or not ours to understand: it is made again
+    return image

@@ -1,0 +1,66 @@
+"""The guests that run on a node, found by their QEMU's command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pgherd.node.protocol import Node
+from pgherd.runtimes.vm.qemu import NAME_PREFIX, PROGRAM, option
+
+
+@dataclass(frozen=True)
+class Running:
+    """A guest that runs: its QEMU's pid, vCPUs, memory in bytes as given, ``resident`` and ``swapped`` bytes of QEMU, accelerator, the
+    forwarded port, the socket of its console (None: no shell on it), and the files that it has open."""
+
+    name: str
+    pid: int
+    vcpus: int
+    memory: int
+    resident: int
+    swapped: int
+    accelerator: str
+    port: int | None
+    console: str | None
+    files: tuple[str, ...]
+
+
+def find_all(node: Node) -> list[Running]:
+    """All that we may see, by name."""
+    found = []
+    for pid in node.listdir("/proc"):
+        if pid.isdigit():
+            try:
+                words = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+                if PROGRAM in words[0] and option(words, "-name").startswith(f"guest={NAME_PREFIX}"):
+                    found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
+            except OSError:
+                continue  # it has ended meanwhile, or is somebody else's
+    return sorted(found, key=lambda guest: guest.name)
+
+
+def parse(pid: int, argv: Sequence[str], status: str) -> Running:
+    """What a command line and ``/proc/PID/status`` (proc(5)) say."""
+
+    def kilobytes(line: str) -> int:
+        match = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
+        return int(match[1]) * 1024 if match else 0
+
+    words = "\n".join(argv)
+    port = re.search(r"hostfwd=tcp:127\.0\.0\.1:(\d+)-", words)
+    console = re.search(r"socket,id=console,path=(.*?),server=on", words)
+    drives = re.findall(r"^if=none,id=[^,]+,format=raw,file=((?:[^,]|,,)+)", words, re.MULTILINE)
+    return Running(
+        name=re.sub(rf"^guest={NAME_PREFIX}|,.*", "", option(argv, "-name")),
+        pid=pid,
+        vcpus=int(option(argv, "-smp") or 1),
+        memory=int(re.sub(r"\D", "", option(argv, "-m")) or 0) * 2**20,
+        resident=kilobytes("VmRSS"),
+        swapped=kilobytes("VmSwap"),
+        accelerator=option(argv, "-accel").partition(",")[0],
+        port=int(port[1]) if port else None,
+        console=console[1].replace(",,", ",") if console else None,
+        files=(option(argv, "-kernel"), option(argv, "-initrd"), *(drive.replace(",,", ",") for drive in drives)),
+    )

@@ -1,0 +1,68 @@
+"""What may be said of trials in guests whose processors were emulated: that they worked, and nothing of how fast. Pure.
+
+For every study: emulation (QEMU's TCG) is tens of times slower than the processor, and not evenly so; a throughput measured there, or a
+ratio of two, says nothing about any platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.model.finding import Analysis, Finding, Verdict
+from pgherd.model.result import PhaseResult, TrialResult
+
+MARK = "emulated"
+"""Metric of a ``guest:NAME`` entity: 1 where its processors were emulated."""
+FUNCTIONAL = "functional"
+"""Table of a run of which nothing but that it worked may be said."""
+WHY = "the guests' processors were emulated (TCG): functional only"
+
+
+def emulated(phases: Sequence[PhaseResult]) -> bool:
+    """Whether some guest in these phases ran by emulation."""
+    return any(metrics.get(MARK) == 1 for phase in phases for metrics in phase.metrics.values())
+
+
+def judged(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
+    """Verdicts of a trial by emulation: what is judged by speed or by CPU is unknown, for nothing is concluded from it."""
+    if not emulated(phases):
+        return list(verdicts)
+    return [one.model_copy(update={"result": "unknown", "why": WHY}) if one.result != "pass" else one for one in verdicts]
+
+
+def with_emulated(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
+    """The analysis as it is; of a run in which some trial ran by emulation, one that says which trials ran to their end."""
+    ran = [result for result in results if emulated(result.phases)]
+    if not ran:
+        return analysis
+    failed = [result for result in results if result.error is not None]
+    points: dict[str, list[TrialResult]] = {}
+    for result in results:
+        points.setdefault(", ".join(f"{name} {value}" for name, value in sorted(result.trial.point.items())) or "all", []).append(result)
+    rows: list[dict[str, Finding | str | int | float | None]] = [
+        {"point": point, "trials": len(some), "finished": sum(one.error is None for one in some)} for point, some in points.items()
+    ]
+    many = max(sum(1 for _ in result.trial.deployment.containers()) for result in ran)
+    guests = "1 guest" if many == 1 else f"up to {many} guests"
+    whole = "the one trial" if len(results) == 1 else f"all {len(results)} trials"
+    ended = f"{whole} ran to the end" if not failed else f"{len(failed)} of {len(results)} trials failed"
+    return Analysis(
+        answer=f"Functional only: {ended} with {guests}; their processors were emulated (no KVM), so nothing is said of throughput.",
+        grade="C",
+        findings={
+            "trials_finished": _count(len(results) - len(failed), "trials that ran to their end"),
+            "trials_failed": _count(len(failed), "trials that did not"),
+            "guests": _count(many, "guests at once, at most"),
+        },
+        tables={FUNCTIONAL: rows},
+        warnings=[
+            "No throughput, latency or CPU of these trials means anything: the guests' processors were emulated. Where KVM works, the same "
+            "command measures",
+            *[f"trial {result.id} failed: {result.error}" for result in failed[:3]],
+        ],
+        look_at=["'pgherd doctor' says whether KVM works here, and if not, why"],
+    )
+
+
+def _count(value: int, method: str) -> Finding:
+    return Finding(value=value, unit="", n=1, method=method, note="counted, not estimated: it has no interval")

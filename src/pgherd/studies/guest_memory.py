@@ -1,0 +1,164 @@
+"""What a study's trials say of the memory of their guests (E6) and of their drives as the hypervisor sees them (E11). Pure.
+
+For every study: one row per point, phase and guest, of runs that had guests; of others nothing changes. Each number is the mean over
+trials of the trial's own mean over the phase, with Student's interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pgherd.analysis import memory_effects
+from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.memory_effects import Effects
+from pgherd.model.finding import Analysis, Finding
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies.findings import as_finding, missing
+
+Row = dict[str, Finding | str | int | float | None]
+TABLE, DRIVES = "guest_memory", "guest_drives"
+MB = 2**20
+NOT_ALL = 0.05
+"""Share of a guest's memory above which what is not accounted for is warned of."""
+
+_PARTS: dict[str, Callable[[Effects], float]] = {
+    "configured": lambda one: one.configured,
+    "resident": lambda one: one.resident,
+    "ballooned": lambda one: one.ballooned,
+    "by_database": lambda one: one.by_database,
+    "compressed": lambda one: one.compressed,
+    "swapped": lambda one: one.swapped,
+    "untouched": lambda one: one.untouched,
+    "residue": lambda one: one.residue,
+}
+_NOTES = {
+    "ballooned": "in the balloon of the guest's kernel",
+    "by_database": "a part of what is ballooned, never to be added to it",
+    "compressed": "bytes before compression",
+    "untouched": "never touched, or reported as free",
+    "residue": "what the parts leave over",
+}
+
+
+def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
+    """The analysis with the tables ``guest_memory`` and ``guest_drives`` where there were guests, and a warning where their memory is not
+    accounted for. One that has the tables already is left as it is."""
+    seen = [result for result in results if result.error is None and _guests(result)]
+    if not seen or TABLE in analysis.tables:
+        return analysis
+    tables = {name: rows for name, rows in ((TABLE, memory_rows(seen)), (DRIVES, drive_rows(seen))) if rows}
+    return analysis.model_copy(
+        update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(seen)]} if tables else {}
+    )
+
+
+def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
+    """Where each guest's memory was, MB, by point, phase and guest."""
+    rows: list[Row] = []
+    for point, trials in _points(results).items():
+        for number, phase in enumerate(trials[0].phases):
+            for guest in _guests(trials[0]):
+                found = [_effects(trial, number, guest) for trial in trials]
+                row: Row = {"point": point, "phase": phase.phase, "guest": guest}
+                for name, take in _PARTS.items():
+                    values = [take(one) / MB for one in found if one is not None]
+                    row[name] = _mean(values, "MB", _NOTES.get(name, ""), "its balloon was not seen")
+                target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
+                row["target"] = _mean([one / MB for one in target if one is not None], "MB", "what the host let it keep", "not seen")
+                rows.append(row)
+    return rows
+
+
+def drive_rows(results: Sequence[TrialResult]) -> list[Row]:
+    """E11's two views by point and phase: what each guest's block devices did as its kernel counts it, by the names that it has for them,
+    and what the hypervisor did for the same drives, by the names that they were given there."""
+    rows: list[Row] = []
+    for point, trials in _points(results).items():
+        for number, phase in enumerate(trials[0].phases):
+            for entity in sorted((one for one in phase.metrics if one.startswith(tuple(_VIEWS))), key=lambda one: one.partition(":")[2]):
+                kind, _, name_of = entity.partition(":")
+                row: Row = {"point": point, "phase": phase.phase, "drive": name_of, "seen_by": _VIEWS[f"{kind}:"]}
+                found = [_drive(trial, number, entity) for trial in trials]
+                for name, unit in _DRIVE_UNITS.items():
+                    values = [one[name] for one in found if one.get(name) is not None]
+                    row[name] = _mean([one for one in values if one is not None], unit, "", "there were none")
+                rows.append(row)
+    return rows
+
+
+_VIEWS = {"guest-drive:": "the hypervisor", "guest-disk:": "the guest"}
+_DRIVE_UNITS = {
+    "reads": "requests/s",
+    "writes": "requests/s",
+    "flushes": "requests/s",
+    "read_rate": "MB/s",
+    "write_rate": "MB/s",
+    "read_await": "ms",
+    "write_await": "ms",
+    "flush_await": "ms",
+}
+
+
+def _drive(trial: TrialResult, number: int, entity: str) -> dict[str, float | None]:
+    values = trial.phases[number].metrics.get(entity, {}) if number < len(trial.phases) else {}
+
+    def await_(time: float | None, requests: float | None) -> float | None:
+        return 1000 * time / requests if time is not None and requests else None
+
+    reads, writes, flushes = (values.get(name) for name in ("reads", "writes", "flushes"))
+    flushing = values.get("flush_time", 0.0)
+    writing = values.get("write_time")
+    rates = {name: values[f"{name}_bytes"] / MB if f"{name}_bytes" in values else None for name in ("read", "write")}
+    return {
+        "reads": reads,
+        "writes": writes,
+        "flushes": flushes,
+        "read_rate": rates["read"],
+        "write_rate": rates["write"],
+        "read_await": await_(values.get("read_time"), reads),
+        "write_await": await_(None if writing is None else max(writing - flushing, 0.0), writes),
+        "flush_await": await_(flushing, flushes),
+    }
+
+
+def _points(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
+    """Trials by point: the clean ones where a point has any, else all of it."""
+    points: dict[str, list[TrialResult]] = {}
+    for result in results:
+        points.setdefault(", ".join(f"{name} {value}" for name, value in result.trial.point.items()), []).append(result)
+    return {point: [one for one in trials if not one.tainted] or trials for point, trials in points.items()}
+
+
+def _guests(result: TrialResult) -> list[str]:
+    found = {
+        entity for phase in result.phases for entity, of in phase.metrics.items() if entity.startswith("guest:") and "guest.memory" in of
+    }
+    return sorted(entity.removeprefix("guest:") for entity in found)
+
+
+def _effects(trial: TrialResult, number: int, guest: str) -> Effects | None:
+    return memory_effects.of_means(trial.phases[number].metrics, guest) if number < len(trial.phases) else None
+
+
+def _metric(trial: TrialResult, number: int, entity: str, name: str) -> float | None:
+    return trial.phases[number].metrics.get(entity, {}).get(name) if number < len(trial.phases) else None
+
+
+def _mean(values: Sequence[float], unit: str, note: str, absent: str) -> Finding:
+    return as_finding(mean_interval(values), unit, note) if values else missing(unit, absent)
+
+
+def _warnings(results: Sequence[TrialResult]) -> list[str]:
+    worst: tuple[float, str, PhaseResult | None] = (0.0, "", None)
+    for result in results:
+        for phase in result.phases:
+            for guest in _guests(result):
+                one = memory_effects.of_means(phase.metrics, guest)
+                if one is not None and abs(one.gap) > worst[0]:
+                    worst = (abs(one.gap), guest, phase)
+    if worst[0] <= NOT_ALL or worst[2] is None:
+        return []
+    return [
+        f"Of guest {worst[1]}'s memory {worst[0]:.0%} are not accounted for in phase '{worst[2].phase}': its balloon moved, or memory that "
+        "it gave up is still held (guest memory on huge pages cannot be given back)"
+    ]

@@ -1,0 +1,167 @@
+"""Vega-Lite specifications of the sample explorer, as plain data: the browser draws them. Pure.
+
+Colours are not set here where the page's own stand for light and dark; the page's script gives them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pgherd.ui.samples import Choice, Series
+
+View = Literal["each", "total", "spread"]
+VIEWS: tuple[View, ...] = get_args(View)
+FEW = 40
+MOST_COLOURS = 8
+"""Series that a reader can tell apart by colour; more are drawn alike, with their median on top."""
+
+_ACCENT = "#0072B2"
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6bb1", "#7f7f7f")
+
+_BYTES = "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') + ' GB' : format(datum.value / 1048576, '.3~g') + ' MB'"
+
+
+@dataclass(frozen=True)
+class Band:
+    """A phase's window in seconds since the epoch, by its name."""
+
+    name: str
+    first: float
+    last: float
+
+
+def specification(choice: Choice, found: Series, bands: Sequence[Band], begin: float, view: View) -> dict[str, Any]:
+    """The plot of one metric over seconds since ``begin``: the trial's first phase."""
+    rows = _rows(found, begin, view)
+    axis: dict[str, Any] = {"title": f"{choice.name}, {choice.unit}" if choice.unit else choice.name, "grid": True, "tickCount": 6}
+    if choice.unit.startswith("bytes"):
+        axis |= {"labelExpr": _BYTES, "title": choice.name + (" per second" if choice.unit != "bytes" else "")}
+    x = {
+        "field": "x",
+        "type": "quantitative",
+        "title": "seconds since the first measured period began",
+        "axis": {"grid": False, "tickCount": 10},
+        "scale": {"domain": [found.first - begin, found.last - begin], "nice": False},
+    }
+    y = {"field": "y", "type": "quantitative", "axis": axis, "scale": {"zero": True}}
+    layers = [_bands(bands, found, begin), *_views(view, rows, x, y, choice.unit)]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",  # a name, never fetched
+        "width": "container",
+        "height": 340,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "datasets": {"series": rows},
+        "layer": [layer for layer in layers if layer],
+    }
+
+
+def _rows(found: Series, begin: float, view: View) -> list[dict[str, Any]]:
+    if view == "each" and len(found.rows) > MOST_COLOURS:  # of so many no shade is drawn
+        return [{"e": entity, "x": round(t - begin, 3), "y": _short(mean)} for entity, t, mean, _, _ in found.points]
+    if view == "each":
+        return [
+            {"e": entity, "x": round(t - begin, 3), "y": _short(mean), "low": _short(low), "high": _short(high)}
+            for entity, t, mean, low, high in found.points
+        ]
+    buckets: dict[int, list[tuple[float, float]]] = {}
+    for _, t, mean, _, _ in found.points:
+        buckets.setdefault(round((t - found.first) / found.width), []).append((t, mean))
+    entities = len(found.rows)
+    rows = []
+    for _, inside in sorted(buckets.items()):
+        x = round(sum(t for t, _ in inside) / len(inside) - begin, 3)
+        values = sorted(value for _, value in inside)
+        if view == "total":
+            if len(inside) == entities:  # a sum in which somebody is missing is none
+                rows.append({"x": x, "y": _short(sum(values))})
+        else:
+            quarters = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+            rows.append(
+                {
+                    "x": x,
+                    "y": _short(quarters[1]),
+                    "q1": _short(quarters[0]),
+                    "q3": _short(quarters[2]),
+                    "low": _short(values[0]),
+                    "high": _short(values[-1]),
+                }
+            )
+    return rows
+
+
+Channel = dict[str, Any]
+Layer = dict[str, Any]
+_DATA: Layer = {"name": "series"}
+
+
+def _views(view: View, rows: Sequence[dict[str, Any]], x: Channel, y: Channel, unit: str) -> list[Layer]:
+    tips = [{"field": "x", "title": "second", "format": ".1f"}, {"field": "y", "title": unit or "value", "format": ".4~g"}]
+    if view == "total":
+        area = {"type": "area", "color": _ACCENT, "opacity": 0.18, "line": {"color": _ACCENT, "strokeWidth": 1.8}}
+        return [_layer(area, x=x, y=y), _hover(x=x, y=y, tooltip=tips)]
+    if view == "spread":
+        more = [{"field": name, "title": said, "format": ".4~g"} for name, said in _SPREAD]
+        return [
+            _layer({"type": "area", "color": _ACCENT, "opacity": 0.14}, x=x, y={**y, "field": "low"}, y2={"field": "high"}),
+            _layer({"type": "area", "color": _ACCENT, "opacity": 0.28}, x=x, y={**y, "field": "q1"}, y2={"field": "q3"}),
+            _layer({"type": "line", "color": _ACCENT, "strokeWidth": 2}, x=x, y=y),
+            _hover(x=x, y=y, tooltip=[tips[0], *more]),
+        ]
+    tips = [{"field": "e", "title": "of"}, *tips]
+    entities = sorted({row["e"] for row in rows})
+    if len(entities) > MOST_COLOURS:
+        thin = {"type": "line", "color": _ACCENT, "strokeWidth": 0.9, "opacity": 0.35}
+        return [_layer(thin, x=x, y=y, detail={"field": "e", "type": "nominal"}), _hover(x=x, y=y, tooltip=tips)]
+    return _coloured(rows, entities, x, y, tips)
+
+
+def _coloured(rows: Sequence[dict[str, Any]], entities: Sequence[str], x: Channel, y: Channel, tips: Sequence[Channel]) -> list[Layer]:
+    """A line for each in a colour of its own, with a shade where readings were thinned out. The legend stands above, where a narrow page
+    has room for it."""
+    legend = {"orient": "top", "columns": 4, "symbolType": "stroke"} if len(entities) > 1 else None
+    scale = {"domain": list(entities), "range": list(_COLOURS[: len(entities)])}
+    colour: Channel = {"field": "e", "type": "nominal", "title": None, "scale": scale, "legend": legend}
+    line: Layer = {"type": "line", "strokeWidth": 1.6}
+    if len(rows) <= FEW * len(entities):
+        line["point"] = {"size": 26, "filled": True}  # so few readings that each can be seen
+    layers = [_layer(line, x=x, y=y, color=colour), _hover(x=x, y=y, color=colour, tooltip=list(tips))]
+    if any(row["low"] != row["high"] for row in rows):
+        shade = {"type": "area", "opacity": 0.15}
+        layers.insert(0, _layer(shade, x=x, y={**y, "field": "low"}, y2={"field": "high"}, color=colour))
+    return layers
+
+
+_SPREAD = (("y", "median"), ("q1", "lower quarter"), ("q3", "upper quarter"), ("low", "least"), ("high", "largest"))
+
+
+def _layer(mark: Layer, **encoding: Any) -> Layer:
+    return {"data": _DATA, "mark": mark, "encoding": encoding}
+
+
+def _hover(**encoding: Any) -> Layer:
+    """Points that are not seen, for a pointer to rest on."""
+    return _layer({"type": "point", "filled": True, "size": 60, "opacity": 0, "color": _ACCENT}, **encoding)
+
+
+def _bands(bands: Sequence[Band], found: Series, begin: float) -> dict[str, Any]:
+    """The measured periods as a shade behind, as far as they lie in the time shown."""
+    rows = [
+        {"from": max(band.first, found.first) - begin, "to": min(band.last, found.last) - begin, "name": band.name}
+        for band in bands
+        if band.last > found.first and band.first < found.last
+    ]
+    if not rows:
+        return {}
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "rect", "opacity": 0.08, "color": "#7a8794"},
+        "encoding": {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}},
+    }
+
+
+def _short(value: float) -> float:
+    """Seven digits are enough for a plot."""
+    return float(f"{value:.7g}")

@@ -1,0 +1,49 @@
+"""``pgherd cluster`` without hosts: what it says, and its exit codes. With hosts: tests/it/test_cluster_engine.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.cli.main import run
+
+pytest.importorskip("distributed")
+
+
+def _call(capsys, *words):
+    code = run(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_without_a_cluster(own_directories, capsys):
+    for verb in ("status", "stop"):
+        code, out, err = _call(capsys, "cluster", verb)
+        assert code == 2 and out == "" and "no cluster called 'default' has been started here" in err
+    code, out, _ = _call(capsys, "cluster", "status", "--json")
+    assert code == 2 and json.loads(out)["schema"] == "pgherd/error/1"
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        ((), "Missing option '--hosts'"),
+        (("--hosts", "a,a"), "names a twice"),
+        (("--hosts", "-x"), "no name of a host"),
+        (("--hosts", "a", "--name", "A B"), "is no name for a cluster"),
+        (("--hosts", "a", "--ssh-config", "/nonexistent"), "does not exist"),
+        (("--hosts", "a", "--port", "70000"), "70000"),
+    ],
+)
+def test_bad_input_is_one_message(own_directories, capsys, words, why):
+    code, _, err = _call(capsys, "cluster", "start", *words)
+    assert code == 2 and why in err and "Traceback" not in err
+
+
+def test_a_missing_extra_is_said_with_the_command(own_directories, capsys, monkeypatch):
+    from pgherd.cluster import extra
+
+    monkeypatch.setattr(extra, "LIBRARIES", ("no_such_library",))
+    code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
+    assert code == 3 and "pip install 'pgherd[cluster]'" in err

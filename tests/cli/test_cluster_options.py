@@ -1,0 +1,27 @@
+import click
+import pytest
+from click.testing import CliRunner
+
+from pgherd.cli.cluster_options import cluster_options
+from pgherd.cli.main import run
+from pgherd.cli.study_options import given_options
+
+
+def test_what_is_not_given_is_not_passed_on():
+    seen = []
+
+    @click.command()
+    @cluster_options
+    def verb(**given):
+        seen.append(given_options(given))
+
+    assert CliRunner().invoke(verb, []).exit_code == 0
+    assert CliRunner().invoke(verb, ["--cluster", "mine", "--placement", "pack", "--on-lost-host", "stop"]).exit_code == 0
+    assert CliRunner().invoke(verb, ["--on-lost-host", "cry"]).exit_code == 2
+    assert seen == [{}, {"cluster": "mine", "placement": "pack", "on_lost_host": "stop"}]
+
+
+@pytest.mark.parametrize(("verb", "offered"), [("density", True), ("consolidation", False), ("scaling", False), ("storage", False)])
+def test_only_studies_that_can_be_spread_offer_it(verb, offered, capsys):
+    assert run([verb, "--help"]) == 0
+    assert ("--cluster" in capsys.readouterr().out) is offered

@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+@pytest.fixture(autouse=True)
+def _from_anywhere(monkeypatch):
+    monkeypatch.chdir("/")
+
+
+def test_a_dry_run_shows_the_command_and_starts_nothing(tmp_path, capsys):
+    marker = tmp_path / "made"
+    assert run(["exec", "--dry-run", "--runs", str(tmp_path / "runs"), "--", "touch", str(marker)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "command on local" in said and f"touch {marker}" in said and "5 trials, each as long as its command takes, 10 min at most" in said
+    )
+    assert not marker.exists() and not (tmp_path / "runs").exists()
+
+
+def test_the_plan_as_a_document(capsys):
+    assert run(["exec", "--dry-run", "--json", "--seconds", "3s", "--repeats", "2", "--", "sleep", "60"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["study"] == "exec" and len(plan["trials"]) == 2 and plan["seconds"] == 6
+
+
+def test_options_after_the_first_word_are_the_command_s(tmp_path):
+    file = tmp_path / "s.yaml"
+    assert run(["exec", "--write-scenario", str(file), "--value", "n=(\\d+)", "sort", "--seconds", "--json", "-n"]) == 0
+    assert read_scenario(file).options == {"command": ["sort", "--seconds", "--json", "-n"], "value": ["n=(\\d+)"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "there is no command"),
+        (["--", "no-such-program-anywhere"], "there is no program 'no-such-program-anywhere'"),
+        (["--value", "x", "--", "sleep"], "--value x: write NAME=REGEX"),
+        (["--seconds", "1s", "--timeout", "2s", "--", "sleep"], "give one of them"),
+        (["--no-such-option", "--", "sleep"], "No such option"),
+    ],
+)
+def test_bad_input_is_one_message(words, message, tmp_path, capsys):
+    assert run(["exec", "--runs", str(tmp_path), *words]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())

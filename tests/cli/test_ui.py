@@ -1,0 +1,96 @@
+"""``pgherd ui`` as its user meets it: what it prints, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from pgherd.cli.main import run
+
+pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+
+
+@pytest.fixture
+def start(runs, tmp_path):
+    """Start the verb in a process of its own; ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pgherd", "ui", "--runs", str(runs), "--port", "0", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "XDG_CACHE_HOME": str(tmp_path / "cache"),
+                "XDG_STATE_HOME": str(tmp_path / "state"),
+                "COLUMNS": "200",
+            },
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def document_of(process: subprocess.Popen[str]) -> dict:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line == "}\n":
+            break
+    return json.loads(text)
+
+
+def test_one_document_with_the_address(start, runs):
+    process = start("--json")
+    document = document_of(process)
+    assert document["schema"] == "pgherd/ui/1" and document["token"] is None and document["runs"] == str(runs)
+    with urllib.request.urlopen(document["address"], timeout=20) as answer:
+        assert answer.status == 200 and b"<h1>Runs</h1>" in answer.read()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == "" and err.strip() == "pgherd: interrupted"
+
+
+def test_the_address_for_a_reader(start):
+    process = start("--token")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    assert "/sign-in?token=" in lines[0] and lines[0].startswith("The runs in ")
+    assert "not printed again" in lines[1] and lines[2] == "Ctrl-C ends it.\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == "" and err.strip() == "pgherd: interrupted"
+
+
+def test_an_address_that_is_not_here(runs, capsys):
+    assert run(["ui", "--runs", str(runs), "--listen", "192.0.2.7", "--port", "0"]) == 2
+    assert "no address of this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--port", "70000"], ["--port", "x"], ["--listen"], ["extra"]])
+def test_bad_usage(words, capsys):
+    assert run(["ui", *words]) == 2
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "python_multipart"])
+def test_without_the_extra_it_says_what_to_install(runs, capsys, monkeypatch, missing):
+    for name in [name for name in sys.modules if name.startswith("pgherd.ui") or name.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert run(["ui", "--runs", str(runs)]) == 3
+    err = capsys.readouterr().err
+    assert "pip install 'pgherd[ui]'" in err and missing in err

@@ -1,0 +1,98 @@
+"""The verb's words; tests/it/test_guest.py boots guests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.cli import vm
+from pgherd.cli.main import run
+from pgherd.model.errors import CapabilityError
+from pgherd.runtimes.vm import acceleration, console, images, running
+from pgherd.runtimes.vm.images import Kept
+from pgherd.runtimes.vm.running import Running
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+GUEST = Running("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/console", ("/k", "/i", "/r"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "--pg-version", "14"], "PostgreSQL 14 is not supported"),
+        (["build", "--pg-bin", "/nowhere"], "/nowhere does not hold postgres"),
+        (["build", "--accelerator", "hvf"], "'hvf' is not one of"),
+        (["boot", "--memory", "much"], "'much' is not a memory size"),
+        (["boot", "--for", "soon"], "'soon' is not a duration"),
+        (["boot", "--scale", "-1"], "-1 is not in the range"),
+        (["shell"], "no guest runs"),
+        (["shell", "db07"], "no guest with a console is called 'db07'"),
+        (["frob"], "No such command 'frob'"),
+    ],
+)
+def test_bad_words_are_refused_with_one_message(words, message, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_all", lambda node: [])
+    assert run(["vm", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("pgherd: ") == 1
+
+
+@pytest.mark.parametrize("words", [["build"], ["boot", "--for", "1s"]])
+def test_a_missing_hypervisor_is_exit_code_3(words, capsys, monkeypatch) -> None:
+    def missing() -> str:
+        raise CapabilityError("qemu-system-x86_64 is missing, which runs virtual machines; install the package qemu-system-x86")
+
+    monkeypatch.setattr(acceleration, "program", missing)
+    assert run(["vm", *words, "--json"]) == 3
+    said = capsys.readouterr()
+    assert json.loads(said.out)["exit_code"] == 3 and "install the package qemu-system-x86" in said.err
+
+
+def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_all", lambda node: [])
+    assert run(["vm", "list"]) == 0
+    assert capsys.readouterr().out == "The cache keeps nothing for guests; 'pgherd vm build' makes it.\nNo guest runs.\n"
+    assert run(["vm", "clean"]) == 0
+    assert capsys.readouterr().out == "The cache keeps nothing for guests.\n"
+
+
+def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(images, "list_all", lambda cache: [Kept("root image", "/c/root.ext4", 2**27, 1.0, "PostgreSQL 15.1 of /bin")])
+    assert run(["vm", "list"]) == 0
+    said = capsys.readouterr().out
+    assert "root image   128 MB  /c/root.ext4 (PostgreSQL 15.1 of /bin)" in said
+    assert (
+        "guest 101010-ab (process 77, tcg): 2 vCPU, 1 GB of memory, 300 MB resident, 0 B swapped, server on port 7001 of 127.0.0.1" in said
+    )
+    assert run(["vm", "list", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "pgherd/vm-list/1" and document["running"][0]["pid"] == 77 and document["kept"][0]["bytes"] == 2**27
+
+
+def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
+    kept = Kept("root image", "/r", 2**20, 1.0)
+    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
+    assert run(["vm", "clean"]) == 0
+    assert capsys.readouterr().out == "left root image /r (1 MB): it is in use\n"
+
+
+def test_one_command_in_the_only_guest(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(console, "command", lambda path, text: (5, f"{path} {text}\n"))
+    assert run(["vm", "shell", "-c", "uptime"]) == 5
+    assert capsys.readouterr().out == "/run/v/console uptime\n"
+    assert run(["vm", "shell", "101010-ab", "-c", "uptime", "--json"]) == 5
+    assert json.loads(capsys.readouterr().out)["output"] == "/run/v/console uptime\n"
+    monkeypatch.setattr(running, "find_all", lambda node: [GUEST, GUEST])
+    assert run(["vm", "shell", "-c", "uptime"]) == 2
+    assert "name the guest" in capsys.readouterr().err
+
+
+def test_help_names_all_of_it(capsys) -> None:
+    assert run(["vm", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in vm.command.commands) and "build" in vm.command.commands

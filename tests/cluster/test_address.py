@@ -1,0 +1,70 @@
+"""Which cluster is meant, and that nothing goes over a network in the clear."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgherd.cluster import address, certificates, record
+from pgherd.cluster.record import AgentRecord, ClusterRecord
+from pgherd.model.errors import UsageError
+
+
+@pytest.mark.parametrize("text", ["tcp://127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:8786", "tls://10.0.0.1:8786", "tls://head:9"])
+def test_these_addresses_will_do(text):
+    address.check(text)
+    assert address.find(text).address == text
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("tcp://10.0.0.1:8786", "neither encrypted nor on this machine"),
+        ("tcp://head.example:8786", "neither encrypted"),
+        ("tcp://0.0.0.0:8786", "neither encrypted"),
+        ("tls://10.0.0.1", "is not a Dask scheduler's address"),
+        ("tls://10.0.0.1:99999", "is not a Dask scheduler's address"),
+        ("http://10.0.0.1:8786", "is not a Dask scheduler's address"),
+        ("tls://:8786", "is not a Dask scheduler's address"),
+        ("somewhere", "no cluster called 'somewhere' has been started here, none is"),
+        ("../../etc", "no cluster called"),
+    ],
+)
+def test_these_do_not(own_directories, text, why):
+    with pytest.raises(UsageError, match=why):
+        address.find(text)
+
+
+def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_directories):
+    agent = AgentRecord(name="a", pid=1, start=2, directory="/x", python="python3")
+    record.make_directory("two")
+    record.save(ClusterRecord(name="two", id="1", address="tls://10.0.0.1:4", pid=1, start=2, hosts=(agent,)))
+    for cluster in ("two", "tls://10.0.0.1:4"):
+        found = address.find(cluster)
+        assert found == address.Place("tls://10.0.0.1:4", record.directory("two"), ("a",)) and found.encrypted
+    with pytest.raises(UsageError, match="no cluster called 'default' has been started here, here is two"):
+        address.find("default")
+
+
+def test_tls_wants_certificates(own_directories, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    with pytest.raises(UsageError, match=r"wants certificates.*PGHERD_CLUSTER_TLS"):
+        address.security(address.Place("tls://10.0.0.1:4"))
+    with pytest.raises(UsageError, match=r"there is no .*authority.pem and no .*member.pem"):
+        address.security(address.Place("tls://10.0.0.1:4", tmp_path))
+    made = certificates.authority("x")
+    (tmp_path / certificates.AUTHORITY).write_text(made.certificate)
+    (tmp_path / certificates.MEMBER).write_text("no certificate")
+    with pytest.raises(UsageError, match="cannot be used"):
+        address.security(address.Place("tls://10.0.0.1:4", tmp_path))
+    certificates.write_private(tmp_path / certificates.MEMBER, made.issue("driver"))
+    assert address.security(address.Place("tls://10.0.0.1:4", tmp_path)).require_encryption is True
+    monkeypatch.setenv(address.TLS_DIRECTORY, str(tmp_path))
+    assert address.find("tls://10.0.0.1:4") == address.Place("tls://10.0.0.1:4", tmp_path)
+    assert not address.security(address.Place("tcp://127.0.0.1:4")).require_encryption
+
+
+@pytest.mark.parametrize("name", ["", "-x", "A", "a b", "a/b", "..", "x" * 32])
+def test_names_that_are_none(name):
+    with pytest.raises(UsageError):
+        address.check_name(name)
+    assert address.check_name("db-lab-2") == "db-lab-2"

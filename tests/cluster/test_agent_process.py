@@ -1,0 +1,58 @@
+"""The agent's orders; the process itself is run by tests/it/test_cluster_engine.py and tests/cluster/test_start.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pgherd.cluster import agent_process, certificates, engine, record, start
+from pgherd.cluster.agent_process import Orders
+from pgherd.cluster.ssh import Ssh
+
+pytest.importorskip("distributed")
+
+
+def test_orders_are_read(tmp_path):
+    (tmp_path / "agent.json").write_text(json.dumps({"scheduler": "tls://10.0.0.1:4", "host": "a"}))
+    assert Orders.read(tmp_path) == Orders("tls://10.0.0.1:4", "a", None)
+
+
+def test_either_drops_the_rest_but_keeps_what_was_given():
+    async def scenario() -> None:
+        slow = asyncio.ensure_future(asyncio.sleep(30))
+        await agent_process._either(slow, asyncio.sleep(0))
+        assert not slow.cancelled() and not slow.done()
+        slow.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_joins_is_asked_to_end_and_leaves_no_scratch(own_directories, tmp_path, monkeypatch):
+    known = start._begin(start.Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    try:
+        for name in (certificates.AUTHORITY, certificates.MEMBER):
+            certificates.write_private(tmp_path / name, (record.directory("default") / name).read_text())
+        (tmp_path / "agent.json").write_text(json.dumps({"scheduler": known.address, "host": "a"}))
+        agent = record.AgentRecord(name="a", pid=1, start=1, directory=str(tmp_path / "nothing"), python="/bin/true")
+        record.save(known.model_copy(update={"hosts": (agent,)}))
+        monkeypatch.setattr(Ssh, "run", lambda self, host, orders, payload=b"", timeout=0.0: {"how": "gone already"})
+        program = [sys.executable, "-I", "-m", "pgherd.cluster.agent_process", str(tmp_path)]
+        process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
+        with engine.connect("default", hold=False) as seen:
+            deadline = time.monotonic() + 60
+            while not seen.joined() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert seen.joined() == {"a": "127.0.0.1"}
+        os.kill(process.pid, signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0 and "joined tls://127.0.0.1" in said and not (tmp_path / "scratch").exists()
+    finally:
+        process.kill()
+        start.stop("default", lambda sentence: None)

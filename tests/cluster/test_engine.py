@@ -1,0 +1,112 @@
+"""The engine over a real scheduler and two workers on loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from pgherd.cluster import engine, versions
+from pgherd.cluster.remote import HostLost
+from pgherd.model.errors import UsageError
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def joined(loopback):
+    with engine.connect(loopback) as made:
+        yield made
+
+
+def test_hosts_are_the_workers_that_are_there(joined):
+    assert joined.hosts() == ("left", "right") and joined.lost() == {}
+    assert joined.addresses() == {"left": "127.0.0.2", "right": "127.0.0.3"} == joined.joined()
+
+
+def test_actors_are_made_once_per_host_and_called_at_the_same_time(joined):
+    # An object of the standard library will do: it is importable on every host.
+    remotes = joined.actors(threading.Barrier, 2)
+    assert {name: remote.address for name, remote in remotes.items()} == joined.addresses()
+    waiting = threading.Thread(target=remotes["left"].call, args=("wait", 20.0), kwargs={"timeout": 30})
+    waiting.start()
+    remotes["left"].call("wait", 20.0, timeout=30)  # one alone would never return
+    waiting.join(10)
+    assert not waiting.is_alive()
+    counters = joined.actors(Counter, "abca")
+    assert counters["right"].call("most_common", 1, timeout=10) == [("a", 2)]
+    counters["right"].call("update", "bb", timeout=10)
+    assert [counters[name].call("__getitem__", "b", timeout=10) for name in ("left", "right")] == [1, 3]
+
+
+def test_errors_and_deadlines(joined):
+    counters = joined.actors(Counter)
+    with pytest.raises(AttributeError):
+        counters["left"].call("no_such_method", timeout=10)
+    with pytest.raises(ValueError, match="invalid literal"):
+        joined.actors(int, "no number")
+    barriers = joined.actors(threading.Barrier, 2)
+    with pytest.raises(TimeoutError, match="wait on host left takes over 0 s"):
+        barriers["left"].call("wait", 3.0, timeout=0.1)
+    assert joined.hosts() == ("left", "right"), "a slow method is no lost host"
+
+
+def test_clocks_of_one_machine_agree(joined):
+    for offset in joined.offsets().values():
+        assert abs(offset.seconds) <= offset.uncertainty + 1e-4 and offset.n in engine.TRIPS
+    deadline = time.monotonic() + 30
+    while not joined.beaten("left") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert joined.beaten("left")[0].n == 1
+
+
+def test_a_second_driver_is_refused_and_a_later_one_is_not(loopback, monkeypatch):
+    monkeypatch.setattr(engine, "BUSY", 0.2)
+    with engine.connect(loopback) as first:
+        counters = first.actors(Counter)
+        with pytest.raises(UsageError, match=r"the cluster is in use.*another driver"):
+            engine.connect(loopback)
+        assert counters["left"].call("total", timeout=10) == 0
+        seen = engine.connect(loopback, hold=False)
+        assert seen.ask("look")["left"]["objects"] == 1, "to look takes nothing away"
+        seen.close()
+    with engine.connect(loopback) as second:
+        assert second.hosts() == ("left", "right")
+
+
+def test_a_host_that_took_the_driver_for_lost_is_lost_to_it_and_found_again(joined, monkeypatch):
+    counters = joined.actors(Counter)
+    token, joined._token = joined._token, "somebody else"
+    with pytest.raises(HostLost, match="took this driver for lost"):
+        counters["left"].call("total", timeout=10)
+    joined._token = token
+    assert joined.hosts() == ("right",) and "took this driver" in joined.lost()["left"]
+    with pytest.raises(HostLost):
+        counters["left"].call("total", timeout=10)
+    deadline = time.monotonic() + 30
+    while joined.lost() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert joined.hosts() == ("left", "right")
+    with pytest.raises(HostLost, match="joined again; what ran there is gone"):
+        counters["left"].call("total", timeout=10)
+    assert joined.actors(Counter)["left"].call("total", timeout=10) == 0
+
+
+def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monkeypatch):
+    # The hosts run in this process, too: both tell what they are first, and then the driver itself.
+    own = versions.software()
+    told = iter([own, own, {**own, "pgherd": "0.0.1"}])
+    monkeypatch.setattr(versions, "software", lambda: next(told))
+    with pytest.raises(UsageError, match=r"must have the same: pgherd is 0\.0\.1 on this machine; .* on left, right"):
+        engine.connect(loopback)
+    monkeypatch.undo()
+    with engine.connect(loopback) as made:
+        assert made.hosts() == ("left", "right")
+
+
+def test_where_nobody_answers(monkeypatch):
+    monkeypatch.setattr(engine, "CONNECT", 1.0)
+    with pytest.raises(UsageError, match=r"no Dask scheduler that takes our certificate answers at tcp://127.0.0.1:9"):
+        engine.connect("tcp://127.0.0.1:9")

@@ -1,0 +1,91 @@
+"""Programs on a host, through a client that only pretends."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+import pytest
+
+from pgherd.cluster.ssh import Ssh, check_hosts
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+
+# The last word is the remote command: a host's own shell runs it, as sshd would have it.
+CLIENT = """#!/bin/sh
+printf '%s\\n' "$@" >>"$FAKE_LOG"
+case "$*" in *-G*) echo "user root"; echo "hostname 10.1.2.3"; exit;; esac
+[ -z "$FAKE_CODE" ] || { echo "ssh: $FAKE_SAYS" >&2; exit "$FAKE_CODE"; }
+for last; do :; done
+exec /bin/sh -c "$last"
+"""
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """A client in the PATH; the file with the words that it was called with, one a line."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/ssh"
+    program.write_text(CLIENT)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "bin/python3").symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FAKE_CODE", "")
+    return tmp_path / "log"
+
+
+def test_the_program_travels_and_answers(client, tmp_path):
+    (tmp_path / "log file").write_text("")
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/log").write_text("one\nit said; `this` $HOME 'and' \"that\"\n")
+    answer = Ssh("/some/config").run("db1", {"action": "log", "directory": str(tmp_path / "agent")})
+    assert answer == {"log": "one\nit said; `this` $HOME 'and' \"that\""}
+    words = client.read_text()
+    assert "-F\n/some/config\n" in words and "BatchMode=yes\n" in words and "\n--\ndb1\n" in words
+    assert str(tmp_path / "agent") not in words, "nothing of the orders is in the command line"
+
+
+@pytest.mark.parametrize(
+    "code, says, kind, why",
+    [
+        ("255", "connect to host db1 port 22: Connection refused", UsageError, r"db1 cannot be reached: .*Connection refused.*BatchMode"),
+        ("127", "not found", CapabilityError, "db1 has no Python"),
+        ("1", "a riddle", CapabilityError, "did not answer as expected: ssh: a riddle"),
+    ],
+)
+def test_what_goes_wrong_is_said(client, monkeypatch, code, says, kind, why):
+    monkeypatch.setenv("FAKE_CODE", code)
+    monkeypatch.setenv("FAKE_SAYS", says)
+    with pytest.raises(kind, match=why):
+        Ssh().run("db1", {"action": "log", "directory": "/x"})
+
+
+def test_what_the_host_refuses_is_its_own_message(client, tmp_path):
+    (tmp_path / "agent").write_text("a file where a directory should be")
+    orders = {"action": "stop", "directory": str(tmp_path / "agent"), "python": "/nonexistent/python"}
+    with pytest.raises(CapabilityError, match=r"host db1: FileNotFoundError: .*/nonexistent/python"):
+        Ssh().run("db1", orders)
+
+
+def test_a_host_that_does_not_answer_in_time(client, tmp_path):
+    (tmp_path / "bin/ssh").write_text("#!/bin/sh\nexec sleep 20\n")
+    with pytest.raises(TrialError, match="did not answer over ssh within 0 s"):
+        Ssh().run("db1", {"action": "log", "directory": "/x"}, timeout=0.2)
+
+
+def test_the_address_is_what_the_configuration_says(client):
+    assert Ssh().address("db1") == "10.1.2.3"
+
+
+@pytest.mark.parametrize("text", ["", "a,", "-oProxyCommand=x", "a b", "a,;rm", "a,$(x)"])
+def test_names_that_are_none(text):
+    with pytest.raises(UsageError, match="is no name of a host"):
+        check_hosts(text)
+
+
+def test_names_of_hosts():
+    assert check_hosts("a,root@10.0.0.2, db-3.example") == ("a", "root@10.0.0.2", "db-3.example")
+    with pytest.raises(UsageError, match="names a twice"):
+        check_hosts("a,b,a")

@@ -1,0 +1,81 @@
+"""Starting and stopping, without hosts: what is refused, and what is taken back. With hosts: tests/it/test_cluster_engine.py."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+pytest.importorskip("distributed")
+from pgherd.cluster import certificates, record, start
+from pgherd.cluster.record import AgentRecord, ClusterRecord
+from pgherd.cluster.ssh import Ssh
+from pgherd.cluster.start import Wanted
+from pgherd.host import processes
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """No SSH: the answers of hosts by name; an exception is raised."""
+    answers = {}
+
+    def run(self, host, orders, payload=b"", timeout=60.0):
+        answer = answers[host]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Ssh, "run", run)
+    monkeypatch.setattr(Ssh, "address", lambda self, host: "127.0.0.1")
+    return answers
+
+
+def test_a_host_that_fails_takes_everything_back(own_directories, fake):
+    fake["a"] = CapabilityError("host a: needs Python")
+    said = []
+    with pytest.raises(CapabilityError, match="needs Python"):
+        start.start(Wanted("default", ("a",)), said.append)
+    assert record.names() == [] and not record.directory("default").exists()
+    assert said[0].startswith("the scheduler listens at tls://127.0.0.1:") and said[-1] == "taking back what was started"
+
+
+def test_the_scheduler_runs_until_stop_and_keeps_its_keys_to_itself(own_directories):
+    known = start._begin(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    try:
+        assert start.scheduler_lives(known) and known.address.startswith("tls://127.0.0.1:") and record.load("default") == known
+        for name in (certificates.MEMBER, "authority.key"):
+            assert stat.S_IMODE((record.directory("default") / name).stat().st_mode) == 0o600
+        with pytest.raises(UsageError, match="runs on b, not on a; stop it first"):
+            agent = AgentRecord(name="b", pid=1, start=2, directory="/x", python="python3")
+            start._check_same(known.model_copy(update={"hosts": (agent,)}), Wanted("default", ("a",)))
+    finally:
+        assert start.stop("default", lambda sentence: None) == []
+    assert not start.scheduler_lives(known) and record.names() == []
+
+
+def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake):
+    agents = tuple(AgentRecord(name=name, pid=1, start=2, directory="/x", python="python3") for name in ("a", "b"))
+    own = processes.start_time(LocalNode(), os.getpid())
+    record.make_directory("default")
+    record.save(ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=os.getpid(), start=(own or 0) + 1, hosts=agents))
+    fake |= {"a": {"how": "ended"}, "b": UsageError("host b cannot be reached")}
+    said = []
+    assert start.stop("default", said.append) == ["b"]
+    assert sorted(said) == ["a: ended", "b: not stopped: host b cannot be reached"]
+    left = record.load("default")
+    assert left is not None and [agent.name for agent in left.hosts] == ["b"]
+    with pytest.raises(UsageError, match="its scheduler has ended; stop it first"):
+        start.start(Wanted("default", ("a", "b")), said.append)
+    fake["b"] = {"how": "gone already"}
+    assert start.stop("default", said.append) == [] and record.names() == []
+    with pytest.raises(UsageError, match="no cluster called 'default'"):
+        start.stop("default", said.append)
+
+
+def test_a_listen_address_that_is_not_ours(own_directories, fake):
+    with pytest.raises(CapabilityError, match=r"the scheduler does not start at 192\.0\.2\.1"):
+        start.start(Wanted("default", ("a",), listen="192.0.2.1"), lambda sentence: None)
+    assert record.names() == [] and not record.directory("default").exists()

@@ -1,0 +1,30 @@
+"""Dask slowed down."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from pgherd.cluster import tuning
+
+
+def test_periods_are_changed_and_can_be_given_back():
+    calls = {name: SimpleNamespace(callback_time=500.0) for name in ("heartbeat", "tick", "keep-alive")}
+    server = SimpleNamespace(periodic_callbacks=calls)
+    before = tuning.slow_down(server, tuning.PERIODS)
+    assert before == {"heartbeat": 0.5, "tick": 0.5}
+    assert calls["tick"].callback_time == tuning.PERIODS["tick"] * 1000 and calls["keep-alive"].callback_time == 500.0
+    tuning.slow_down(server, before)
+    assert calls["tick"].callback_time == 500.0
+
+
+def test_every_setting_is_one_that_dask_knows():
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    for name in tuning.CONFIGURATION:
+        assert dask.config.get(name, default=...) is not ..., name
+    tuning.configure()
+    assert dask.config.get("distributed.worker.profile.enabled") is False
+    assert logging.getLogger("distributed.client").getEffectiveLevel() == logging.CRITICAL

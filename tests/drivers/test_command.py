@@ -1,0 +1,106 @@
+import json
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.drivers import registry
+from pgherd.drivers.command import DRIVER, ENDED, Ending, command_of, patterns_of, read_ending, read_values
+from pgherd.drivers.driver import Endpoint, Window
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Load
+
+ENDPOINT = Endpoint("local", "", "", 0, "", "", "/out")
+WINDOW = Window(start=100.0, end=110.0, stop=110.0)
+
+
+def load(*words, **options):
+    return Load(driver="command", options={"argv": json.dumps(words or ["true"])} | options)
+
+
+def test_it_is_found_by_name_and_runs_outside_of_containers():
+    assert registry.driver("command") is DRIVER
+    assert load().place == "outside" and load().scripts == ()
+
+
+def test_words_reach_the_command_as_they_are():
+    words = ["dd", "of=/tmp/a b", "$HOME", "; rm -rf /", ""]
+    argv = DRIVER.argv(load(*words), ENDPOINT, 69.2)
+    ended = ["timeout", "--kill-after=10", "70"]
+    assert argv == ["env", *ended, "setpriv", "--pdeathsig", "TERM", *ended, *words]
+
+
+def test_directory_and_variables_stand_before_it():
+    argv = DRIVER.argv(load("make", **{"cwd": "/src dir", "env:CC": "clang -O2", "env:EMPTY": ""}), ENDPOINT, 1)
+    assert argv[:4] == ["env", "--chdir=/src dir", "CC=clang -O2", "EMPTY="] and argv[-1] == "make"
+
+
+@pytest.mark.parametrize("argv", ["", "[]", "{}", '["a", 1]', '[""]', "not json"])
+def test_no_command_is_said(argv):
+    with pytest.raises(UsageError, match="needs argv"):
+        command_of(Load(driver="command", options={"argv": argv}))
+
+
+def test_unknown_options_are_said():
+    with pytest.raises(UsageError, match="no option 'shell'"):
+        DRIVER.argv(load(shell="1"), ENDPOINT, 1)
+
+
+def test_one_that_ended_by_itself_has_a_duration():
+    files = {"stdout": "", "stderr": "", ENDED: Ending(0, 107.5).written().decode()}
+    assert DRIVER.span(files, 100.0, 120.0).last == 107.5
+    found = DRIVER.result(load(), files, 100.0, Window(100.0, 107.5, 107.5), "local")
+    assert found.values == {"duration_seconds": 7.5, "exit_code": 0.0}
+    assert found.transactions == 1 and found.throughput == pytest.approx(1 / 7.5) and (found.first, found.last) == (100.0, 107.5)
+
+
+def test_one_that_failed_has_come_to_no_end():
+    files = {ENDED: Ending(-signal.SIGSEGV, 101.0).written().decode()}
+    found = DRIVER.result(load(), files, 100.0, WINDOW, "local")
+    assert found.values["exit_code"] == -11 and found.transactions == 0
+
+
+def test_one_that_was_told_to_end_ran_until_then():
+    found = DRIVER.result(load(), {"stdout": "x"}, 95.0, WINDOW, "local")
+    assert (found.first, found.last, found.values, found.transactions) == (95.0, 110.0, {}, 0)
+
+
+def test_an_ending_that_is_none_is_an_error():
+    assert read_ending({}) is None
+    with pytest.raises(ValueError, match="does not say how"):
+        read_ending({ENDED: '{"code": 1}'})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "out", "err", "value"),
+    [
+        (r"rate=([\d.]+)", "rate=1.5\nrate=2.5\n", "", 2.5),
+        (r"\d+ ops", "", "12 ops", None),
+        (r"\d+(?= ops)", "", "12 ops", 12.0),
+        (r"^total ([\d,]+)$", "a total 1\ntotal 1,234,567\n", "", 1234567.0),
+        (r"x=(\d+)", "x=1", "x=2", 1.0),
+        (r"x=(\d+)", "nothing", "x=2", 2.0),
+        (r"x=(\d+)?", "x=", "", None),
+        (r"(-?\d+\.?\d*e[+-]\d+)", "lag -1.5e-03 s", "", -0.0015),
+        (r"x=(\d+)", "", "", None),
+    ],
+)
+def test_values_are_the_last_match(pattern, out, err, value):
+    assert read_values({"v": pattern}, {"stdout": out, "stderr": err}) == {"v": value}
+
+
+def test_values_found_are_in_the_result():
+    one = load(**{"value:rate": r"rate (\d+)", "value:gone": r"gone (\d+)"})
+    assert patterns_of(one) == {"rate": r"rate (\d+)", "gone": r"gone (\d+)"}
+    assert DRIVER.result(one, {"stdout": "rate 7"}, 95.0, WINDOW, "local").values == {"value:rate": 7.0}
+
+
+@given(st.integers(-255, 255), st.floats(0, 4e9))
+def test_endings_come_back(code, at):
+    assert read_ending({ENDED: Ending(code, at).written().decode()}) == Ending(code, at)
+
+
+@given(st.text(max_size=200))
+def test_no_output_breaks_it(text):
+    read_values({"v": r"([\d.,]+)"}, {"stdout": text, "stderr": text})

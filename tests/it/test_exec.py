@@ -1,0 +1,93 @@
+"""`pgherd exec` with real commands, watched from another process, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgherd.store.run_directory import RunDirectory
+
+SHORT = ("--no-report", "--json")
+
+
+def test_a_command_that_ends_by_itself(elsewhere):
+    ended = elsewhere(
+        "exec", "--repeats", "3", "--value", r"n=(\d+)", "--unit", "n=apples", *SHORT, "--", "sh", "-c", "echo n=42; exec sleep 0.7"
+    )  # fmt: skip
+    assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
+    document = json.loads(ended.out)
+    duration = document["findings"]["duration"]
+    assert duration["unit"] == "s" and duration["value"] == pytest.approx(0.7, abs=0.4) and duration["value"] >= 0.7
+    assert document["findings"]["n"]["value"] == 42 and document["findings"]["n"]["unit"] == "apples"
+    assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu"]["value"] < 0.5
+    assert all(file.read_text() == "n=42\n" for file in elsewhere.run.glob("trials/*/drivers/00-command/local/stdout"))
+    script = elsewhere("show", "last", "1", "--commands")
+    assert script.code == 0 and "sh -c 'echo n=42; exec sleep 0.7'" in script.out
+    shown = elsewhere("show", "last", "1")
+    assert "n 42" in shown.out and "exit code 0" in shown.out
+    elsewhere.nothing_left()
+
+
+def test_a_command_that_fails_taints_its_trial(elsewhere):
+    ended = elsewhere("exec", "--repeats", "1", *SHORT, "--", "sh", "-c", "echo no luck >&2; exit 3")
+    document = json.loads(ended.out)
+    assert ended.code == 1 and document["grade"] == "C"
+    verdicts = {verdict["check"]: verdict for verdict in document["trials"][0]["verdicts"]}
+    assert verdicts["exit-code"]["result"] == "fail" and verdicts["exit-code"]["observed"] == "exit code 3 on local"
+    assert next(elsewhere.run.glob("trials/0001/drivers/00-command/local/stderr")).read_text() == "no luck\n"
+
+
+def test_what_it_leaves_running_is_ended(elsewhere):
+    ended = elsewhere("exec", "--repeats", "1", *SHORT, "--", "sh", "-c", "sleep 69 & echo begun")
+    assert ended.code in (0, 1) and json.loads(ended.out)["findings"]["duration"]["value"] < 20, ended
+    elsewhere.nothing_left()
+
+
+def test_one_that_takes_too_long_is_ended_and_said(elsewhere):
+    ended = elsewhere("exec", "--repeats", "1", "--timeout", "0.5s", *SHORT, "--", "sleep", "67")
+    assert ended.code == 1 and "had not ended after 0.5 s" in ended.err
+    elsewhere.nothing_left()
+
+
+def test_one_that_runs_on_is_ended_with_what_it_has_started(elsewhere):
+    ended = elsewhere("exec", "--repeats", "1", "--seconds", "1s", *SHORT, "--", "sh", "-c", "sleep 68 & echo begun; wait")
+    document = json.loads(ended.out)
+    assert ended.code in (0, 1) and "ran for 1 s a trial" in document["answer"], ended
+    assert {verdict["check"]: verdict["result"] for verdict in document["trials"][0]["verdicts"]}["exit-code"] == "pass"
+    elsewhere.nothing_left()
+
+
+def test_one_that_should_run_on_and_ends_fails(elsewhere):
+    ended = elsewhere("exec", "--repeats", "1", "--seconds", "5s", *SHORT, "--", "sh", "-c", "echo gone >&2")
+    assert ended.code == 1 and "ended early with exit code 0: gone" in ended.err
+
+
+def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
+    mark = elsewhere.root / "short"
+    script = f"echo begun; [ -e {mark} ] && exec sleep 2; sleep 92 & sleep 91"
+    process = elsewhere.start("exec", "--repeats", "2", "--no-report", "--", "sh", "-c", script)
+    elsewhere.wait_until(lambda: list(elsewhere.runs.glob("*/trials/0001.partial/spool.jsonl")))
+
+    def seen():
+        shown = json.loads(elsewhere("watch", "--json").out)
+        return shown if shown["trial"] and shown["trial"]["phase"] and shown["host"]["cpu"] is not None else None
+
+    shown = elsewhere.wait_until(seen)
+    assert (shown["state"], shown["trial"]["number"], shown["trials_left"], shown["trials_done"]) == ("running", 1, 2, 0)
+    assert shown["trial"]["drivers"] == {"command": 1} and shown["trial"]["until"] == "drivers" and shown["seconds_left"] is None
+    assert shown["throughput"]["value"] is None and shown["host"]["memory"] > 0
+    process.kill()
+    elsewhere.end(process)
+    elsewhere.wait_until(lambda: not elsewhere.programs("sleep"))
+    told = elsewhere("watch", "last")
+    assert told.code == 1 and "does not run any more" in told.out and "pgherd resume" in told.out
+    assert elsewhere("clean").code == 0
+    elsewhere.nothing_left()
+    mark.touch()
+    resumed = elsewhere.start("resume", "last", "--no-report")
+    elsewhere.wait_until(lambda: RunDirectory(elsewhere.run).alive() or resumed.poll() is not None)
+    watched = elsewhere("watch", "last")
+    assert elsewhere.end(resumed).code in (0, 1)
+    assert watched.code in (0, 1) and "takes 2" in watched.out, watched
+    assert not list(elsewhere.run.glob("live.json*"))

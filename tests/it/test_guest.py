@@ -1,0 +1,205 @@
+"""Guests that really boot, emulated: a database in one, its console, its faults, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import paths
+from pgherd.host.journal import Journal
+from pgherd.model.errors import CapabilityError, PgherdError, TrialError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.postgres import installations
+from pgherd.runner.guest_visit import MOUNT, Visit, Wanted, visit
+from pgherd.runtimes.vm import kernel
+from pgherd.runtimes.vm.images import Images
+from pgherd.runtimes.vm.machine import Machine
+from pgherd.runtimes.vm.qemu import Guest
+
+pytestmark = pytest.mark.timeout(600)
+PATIENCE = 300.0
+MIB = 2**20
+PYTHON = [sys.executable, "-P", "-m", "pgherd"]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """State and cache of this module's own; the images are made once."""
+    root = tmp_path_factory.mktemp("guest")
+    for path in (root, *root.parents):
+        if str(path).startswith("/tmp/") and path.owner() == "root" and os.geteuid() == 0:
+            path.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(root / "state"))
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        _fetch_kernel(root / "cache/pgherd/vm/kernel")
+        yield root
+
+
+def _fetch_kernel(place: Path) -> None:
+    """A kernel beside the environment, fetched once for all tests and shown to this module's cache."""
+    beside = Path(sys.prefix, "cache")
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside) as scratch:
+            kernel.ensure(LocalNode(), str(beside), scratch, say=lambda text: None)
+    except (OSError, CapabilityError) as error:
+        pytest.skip(f"there is no kernel for guests: {error}")
+    place.parent.mkdir(parents=True)
+    (beside / "vm/kernel").mkdir(parents=True, exist_ok=True)  # an installed kernel needs no other
+    place.symlink_to(beside / "vm/kernel")
+
+
+@pytest.fixture(scope="module")
+def up(places: Path) -> Iterator[Visit]:
+    """One guest with a database, for all tests that do it no harm."""
+    node = LocalNode()
+    pytest.importorskip("qemu.qmp")
+    with contextlib.ExitStack() as stack:
+        try:
+            wanted = Wanted(scale=1, memory=384 * MIB, patience=PATIENCE, accelerator="tcg")
+            found = stack.enter_context(visit(node, installations.choose(node), wanted))
+        except PgherdError as error:
+            if error.exit_code == 3:
+                pytest.skip(str(error))
+            raise
+        yield found
+
+
+def test_the_database_of_the_golden_copy_answers(up: Visit) -> None:
+    assert up.instance is not None
+    assert up.instance.sql("SELECT count(*) FROM pgbench_accounts", database=up.database) == [(100000,)]
+    assert up.instance.sql("SHOW data_directory") == [(f"{MOUNT}/data",)]
+    assert set(up.seconds) >= {"packing the disk", "booting", "starting the server", "ready"}
+
+
+def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: Visit) -> None:
+    assert up.guest.read("/proc/sys/kernel/osrelease").decode().strip() == up.images.kernel.release
+    mounts = up.guest.read("/proc/mounts").decode()
+    assert f" {MOUNT} ext4 rw" in mounts and " / overlay rw" in mounts and " /sys/fs/cgroup cgroup2 " in mounts
+    assert "memory" in up.guest.read("/sys/fs/cgroup/cgroup.controllers").decode().split()
+    done = up.guest.run(Command(["sh", "-c", "id -u; cat /proc/sys/kernel/hostname"], user=up.images.root.account))
+    assert done.code == 0, done.err
+    assert done.out.split()[1] == up.machine.name
+
+
+def test_pgbench_runs_inside(up: Visit) -> None:
+    assert up.instance is not None
+    argv = [
+        up.instance.installation.tool("pgbench"),
+        "-n",
+        "-S",
+        "-t",
+        "20",
+        "-h",
+        up.instance.socket_dir,
+        "-U",
+        up.instance.user,
+        up.database,
+    ]
+    done = up.guest.run(Command(argv, user=up.images.root.account), timeout=PATIENCE)
+    assert done.code == 0 and "number of transactions actually processed: 20/20" in done.out, done.err
+
+
+def test_balloon_and_statistics_are_there(up: Visit) -> None:
+    """Pages that the guest has touched come back to the host when the balloon takes them."""
+    deadline = time.monotonic() + PATIENCE
+    while (stats := up.machine.execute("qom-get", path="/machine/peripheral/balloon0", property="guest-stats"))["last-update"] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert 0 < stats["stats"]["stat-total-memory"] < 384 * MIB
+    up.machine.execute("balloon", value=256 * MIB)
+    while up.machine.execute("query-balloon")["actual"] > 256 * MIB:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    up.machine.execute("balloon", value=384 * MIB)
+    with pytest.raises(TrialError, match="refuses no-such-command"):
+        up.machine.execute("no-such-command")
+
+
+def test_the_verbs_see_the_guest(up: Visit, places: Path) -> None:
+    def pgherd(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*PYTHON, *words], capture_output=True, text=True, cwd="/", timeout=PATIENCE)
+
+    listed = json.loads(pgherd("vm", "list", "--json").stdout)
+    ours = [guest for guest in listed["running"] if guest["name"] == up.machine.name]
+    assert len(ours) == 1 and ours[0]["pid"] == up.machine.pid and ours[0]["memory"] == 384 * MIB
+    assert {"root image", "first file system"} <= {kept["kind"] for kept in listed["kept"]}
+    inside = pgherd("vm", "shell", up.machine.name, "-c", "hostname; (exit 4)")
+    assert (inside.returncode, inside.stdout.split()) == (4, [up.machine.name]), inside.stderr
+    cleaned = json.loads(pgherd("vm", "clean", "--json").stdout)
+    assert up.images.root.path in {left["path"] for left in cleaned["left"]} and Path(up.images.root.path).exists()
+
+
+@pytest.fixture
+def bare(up: Visit, tmp_path: Path) -> Iterator[tuple[Images, Journal, str]]:
+    """What it takes to boot a further guest without disks: images, a journal, a short directory."""
+    node = LocalNode()
+    journal = Journal.open(node, tmp_path / "state", "guest")
+    private = f"{paths.socket_root(node, journal)}/v"
+    node.make_dir(private)
+    yield up.images, journal, private
+    assert not [said for said in journal.close() if said.startswith("not undone")]
+
+
+def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[Images, Journal, str], tmp_path: Path) -> None:
+    made, journal, private = bare
+    (tmp_path / "empty").write_bytes(b"\0" * MIB)
+    guest = Guest("broken", made.boot, made.initrd, str(tmp_path / "empty"), memory=192 * MIB)
+    machine = Machine(LocalNode(), guest, private, made.hypervisor, journal)
+    machine.start()
+    with pytest.raises(
+        TrialError, match=r"powered itself off while it came up; its console ends with:[\s\S]*the root image cannot be mounted"
+    ):
+        machine.wait_ready(PATIENCE)
+    machine.stop()
+
+
+def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[Images, Journal, str]) -> None:
+    made, journal, private = bare
+    guest = Guest("hangs", made.boot, made.initrd, made.root.path, memory=192 * MIB, words=("rdinit=/no/such/init", "panic=0"))
+    machine = Machine(LocalNode(), guest, private, made.hypervisor, journal)
+    machine.start()
+    pid = machine.pid
+    with pytest.raises(TrialError, match="guest hangs did not come up within 1 s"):
+        machine.wait_ready(1.0)
+    machine.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_after_a_kill_nothing_of_a_guest_is_left(up: Visit, places: Path, tmp_path: Path) -> None:
+    """pgherd itself is killed while its guest runs: QEMU goes with it, and 'pgherd clean' removes the rest."""
+    process = subprocess.Popen(
+        [*PYTHON, "vm", "boot", "--scale", "0", "--memory", "192MB", "--accelerator", "tcg", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith("}"):
+            break
+    document = json.loads(said)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{document['pid']}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{document['pid']}").exists()
+    done = subprocess.run([*PYTHON, "clean", "--runs", str(tmp_path / "runs"), "--json"], capture_output=True, text=True, cwd="/")
+    assert json.loads(done.stdout)["clean"], done.stdout
+    left = [path.name for path in (places / "cache/pgherd/work").iterdir() if document["guest"] in path.name]
+    assert left == []

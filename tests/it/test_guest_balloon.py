@@ -1,0 +1,178 @@
+"""The balloon manager on two real guests: what it takes from them must be seen in the host's memory, and all of it accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pgherd.analysis import memory_effects
+from pgherd.host import paths
+from pgherd.metrics.qemu_process import SAMPLER as QEMU
+from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.spool import Spool
+from pgherd.model.deployment import Container
+from pgherd.model.errors import CapabilityError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.node.local import LocalNode
+from pgherd.runtimes import balloon_manager
+from pgherd.runtimes.vm import acceleration, initramfs, kernel
+from pgherd.runtimes.vm.machine import Machine
+from pgherd.runtimes.vm.qemu import Guest
+
+pytest.importorskip("qemu.qmp", reason="the library qemu.qmp is not installed")
+
+MB = 2**20
+MEMORY = 256 * MB
+KEPT = {"busy": 120, "idle": 0}
+"""MB that each guest uses for itself after it has touched all that it could get."""
+MODULES = ("virtio_pci", "virtio_balloon", "virtio_console", "virtio_blk")
+PATIENCE = 120.0
+_INIT = """#!/bin/busybox sh
+export PATH=/bin
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+for module in $(cat /modules/order); do insmod /modules/$module.ko; done
+mount -t tmpfs -o size=100% memory /upper
+available() { busybox awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo; }
+touch_all() { busybox dd if=/dev/zero of=/upper/all bs=1M count=$(($(available) - 12)) 2>/dev/null; busybox rm /upper/all; }
+kept=0
+for word in $(cat /proc/cmdline); do case $word in test.kept=*) kept=${word#*=} ;; esac; done
+touch_all
+[ $kept = 0 ] || busybox dd if=/dev/zero of=/upper/kept bs=1M count=$kept 2>/dev/null
+echo "test: touched"
+first=$(available)
+while [ $(available) -gt $((first - 60)) ]; do sleep 0.2; done
+while [ $(available) -lt $((first - 20)) ]; do sleep 0.2; done
+touch_all
+echo "test: touched again"
+while :; do sleep 60; done
+"""
+
+
+@pytest.fixture(scope="module")
+def guests() -> Iterator[dict[str, Machine]]:
+    """Two guests of 256 MB without a disk of their own, which have touched all their memory; the idle one does so once more, after its
+    balloon has held half of it."""
+    node = LocalNode()
+    found = kernel.present(str(paths.cache_dir()), MODULES) or _unpacked()
+    if found is None:
+        pytest.skip("there is no kernel for guests in the cache or in /boot")
+    try:
+        qemu = acceleration.program()
+        version = acceleration.version(node)
+        first = initramfs.archive(found, MODULES, init=_INIT)
+    except CapabilityError as error:
+        pytest.skip(str(error))
+    hypervisor = acceleration.Hypervisor(qemu, version, sandbox=False, accelerator="tcg", why="these tests emulate")
+    with tempfile.TemporaryDirectory(prefix="pgherd-b-") as scratch, contextlib.ExitStack() as ending:
+        initrd, root = Path(scratch, "initrd"), Path(scratch, "root")
+        initrd.write_bytes(first)
+        root.write_bytes(bytes(MB))
+        machines = {}
+        for name, kept in KEPT.items():
+            directory = Path(scratch, name)
+            directory.mkdir()
+            described = Guest(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=False, words=(f"test.kept={kept}",))
+            machines[name] = Machine(node, described, str(directory), hypervisor)
+            machines[name].start()
+            ending.callback(machines[name].stop)
+        for machine in machines.values():
+            eventually(lambda machine=machine: "test: touched" in machine.console_tail(50), machine.console_tail)
+        yield machines
+
+
+def _unpacked() -> kernel.Kernel | None:
+    """A kernel that the other tests have unpacked beside the environment."""
+    import sys
+
+    home = Path(sys.prefix) / "cache/guest-kernel"
+    for image in home.glob("boot/vmlinuz-*"):
+        release = image.name.removeprefix("vmlinuz-")
+        return kernel.Kernel(str(image), release, str(home / "lib/modules" / release), "unpacked")
+    return None
+
+
+def eventually(true: Callable[[], object], said: Callable[[], object] = lambda: "") -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, said()
+        time.sleep(0.1)
+
+
+def held(machine: Machine) -> float:
+    """Private memory of the guest's QEMU, bytes."""
+    status = Path(f"/proc/{machine.pid}/status").read_text()
+    return float(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+def test_inflating_and_deflating_is_seen_in_the_hosts_memory(guests) -> None:
+    machine = guests["idle"]
+    before = held(machine)
+    assert before >= 0.9 * MEMORY, "all of it has been touched"
+    machine.execute("balloon", value=128 * MB)
+    eventually(lambda: machine.execute("query-balloon")["actual"] == 128 * MB)
+    eventually(lambda: abs(before - held(machine) - 128 * MB) <= 0.05 * 128 * MB, lambda: (before, held(machine)))
+    machine.execute("balloon", value=MEMORY)
+    eventually(lambda: machine.execute("query-balloon")["actual"] == MEMORY)
+    eventually(lambda: abs(before - held(machine)) <= 0.05 * 128 * MB, lambda: (before, held(machine)))
+    eventually(lambda: "touched again" in machine.console_tail(50), machine.console_tail)
+
+
+def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) -> None:
+    budget = 400 * MB
+    manager = balloon_manager.BalloonManager(GuestMemory(policy="guest-balloon", reserve=0), budget, period=0.25)
+    for name, machine in guests.items():
+        manager.add(balloon_manager.managed(Container(name=name, runtime="vm", memory=MEMORY), machine, overhead=0))
+    spool = tmp_path / "spool.jsonl"
+    node = LocalNode()
+    sources = QEMU.sources(View(guests=[GuestView(name, machine.pid, MEMORY) for name, machine in guests.items()]))
+    manager.start()
+    try:
+        eventually(lambda: sum(one.actual for one in manager.status().values()) <= budget, manager.status)
+        eventually(lambda: _settled(manager), manager.status)
+        manager.record(spool)
+        sampling = node.sample(sources, str(spool), 0.25)
+        time.sleep(2.0)
+        sampling.stop()
+        manager.record(None)
+        status = manager.status()
+    finally:
+        left = manager.stop(patience=PATIENCE)
+    assert all(machine.running for machine in guests.values()), [machine.last_words(40) for machine in guests.values()]
+    assert not manager.fault and left == []
+    assert status["idle"].actual < status["busy"].actual, "who uses its memory keeps it"
+    assert all(one.actual >= 96 * MB for one in status.values())
+    for machine in guests.values():
+        eventually(lambda machine=machine: machine.execute("query-balloon")["actual"] == MEMORY)
+    for name in guests:
+        found = [one for t, one in _effects(spool, name)]
+        assert len(found) >= 4
+        last = memory_effects.mean(found)
+        assert last is not None
+        assert last.ballooned > 50 * MB or name == "busy"
+        assert abs(last.gap) <= 0.05, last
+        assert last.resident + last.untouched == pytest.approx(MEMORY - last.ballooned, abs=0.05 * MEMORY)
+
+
+def _settled(manager: balloon_manager.BalloonManager) -> bool:
+    before = manager.status()
+    time.sleep(1.5)
+    after = manager.status()
+    return all(
+        abs(after[name].actual - before[name].actual) < 2 * MB and abs(one.actual - one.target) < 2 * MB for name, one in after.items()
+    )
+
+
+def _effects(spool: Path, name: str) -> list[tuple[float, memory_effects.Effects]]:
+    kinds = {"guest.memory": "configured", "guest.actual": "actual", "guest.free": "free", "qemu.anon": "held", "qemu.overhead": "overhead"}
+    series: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds.values()}
+    with spool.open() as lines:
+        for t, _, entity, values in Spool(lines):
+            for metric, kind in kinds.items():
+                if entity == f"guest:{name}" and metric in values:
+                    series[kind].append((t, values[metric]))
+    return memory_effects.over_time(series)

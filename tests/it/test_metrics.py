@@ -1,0 +1,159 @@
+"""A real Prometheus scrapes a run while it measures, and its queries return the run's own totals."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pgherd.drivers.pgbench_output import read_progress
+from pgherd.metrics.aggregate import window_sum
+from pgherd.store.samples import read_samples
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed (Debian: prometheus)")
+
+FINE = (0, 1)
+RUN = ("--points", "2", "--seconds", "5s", "--ramp", "1s", "--budget", "12s", "--seed", "1")
+GRAFANA = Path(__file__).parents[2] / "grafana"
+ELSEWHERE = re.compile(r"node_|pgherd_(guest|zram|platform|node_exporter)|balloon")
+"""What a small run on this host does not have."""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Prometheus:
+    """One of our own, on loopback, in a directory that goes."""
+
+    def __init__(self, directory: Path, target: int) -> None:
+        self.port, self.log = free_port(), directory / "log"
+        config = {
+            "scrape_configs": [{"job_name": "pgherd", "scrape_interval": "1s", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}]
+        }
+        (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [
+                    "prometheus",
+                    f"--config.file={directory / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def query(self, promql: str, at: float) -> list[dict]:
+        """What a query returns, as of an instant."""
+        words = urllib.parse.urlencode({"query": promql, "time": f"{at:.3f}"})
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{words}", timeout=20) as answer:
+                found: list[dict] = json.load(answer)["data"]["result"]
+                return found
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{promql}: {error.read().decode()}") from None
+
+    def series(self, name: str, start: float, end: float) -> dict[tuple[str, str], list[tuple[float, float]]]:
+        """(container, target) → the samples between two instants, as they were stored."""
+        found = self.query(f"{name}[{round(1000 * (end - start))}ms]", end)
+        return {
+            (one["metric"].get("container", ""), one["metric"].get("target", "")): [(t, float(value)) for t, value in one["values"]]
+            for one in found
+        }
+
+    def end(self) -> None:
+        self.process.kill()  # nothing of it is kept
+        self.process.wait(20)
+
+
+@pytest.fixture
+def scraped(pgherd, tmp_path):
+    """A finished run that was scraped each second, and the Prometheus that did it."""
+    port = free_port()
+    prometheus = Prometheus(tmp_path, port)
+    try:
+        pgherd.wait_until(prometheus.ready, pause=0.1)
+        ended = pgherd.density(*RUN, "--metrics", str(port))
+        assert ended.code in FINE, ended
+        assert f"Metrics are served at http://127.0.0.1:{port}/metrics" in ended.err
+        yield pgherd.run, pgherd.record(), pgherd.trials(), prometheus
+    finally:
+        prometheus.end()
+
+
+def test_queries_return_the_run_s_own_totals(scraped):
+    run, record, trials, prometheus = scraped
+    done = [trial for trial in trials if trial["phases"]]
+    assert done
+    at = max(trial["ended"] for trial in trials) + 30
+
+    # All transactions in the windows of all trials: the last trial's are there, since the run waited for one more scrape.
+    wanted = sum(target["transactions"] for trial in done for phase in trial["phases"] for target in phase["targets"])
+    (total,) = prometheus.query(f'sum(last_over_time(pgherd_run_transactions_total{{run="{record["run"]}"}}[5m]))', at)
+    assert float(total["value"][1]) == pytest.approx(wanted, rel=0.01)
+    (count,) = prometheus.query("sum(last_over_time(pgherd_trials_finished_total[5m]))", at)
+    assert int(count["value"][1]) == len(trials)
+
+    judged = []
+    for trial in done:
+        (phase,) = trial["phases"]
+        directory = run / "trials" / trial["id"]
+        # What servers counted: between the first and the last scrape in the window as much as the run's own samples say.
+        commits = {}
+        for t, entity, value in read_samples(directory, "database", "db.xact_commit"):
+            commits.setdefault(entity.split("/")[0].removeprefix("server:"), []).append((t, value))
+        seen = prometheus.series("pgherd_server_db_xact_commit_total", phase["start"], phase["end"])
+        told = prometheus.series("pgherd_driver_transactions_total", phase["start"], phase["end"])
+        if min(map(len, [*seen.values(), *told.values()]), default=0) < 3:
+            continue  # the machine is too busy for Prometheus to look once a second
+        judged.append(phase)
+        assert {container for container, _ in seen} == {target["target"].split("/")[1] for target in phase["targets"]} | set(commits)
+        for (container, _), samples in seen.items():
+            (first, low), (last, high) = samples[0], samples[-1]
+            times, levels = zip(*commits[container], strict=True)
+            _, _, own = window_sum(times, levels, first, last, integral=False)
+            assert high - low == pytest.approx(own, rel=0.01, abs=2)
+        # What the drivers told.
+        for target in phase["targets"]:
+            ((first, low), *_, (last, high)) = told[target["target"].split("/")[1], target["target"]]
+            stderr = next(directory / name for name in target["raw"] if name.endswith("/stderr"))
+            lines = [line for line in read_progress(stderr.read_text()) if first - 0.0005 < line.at < last + 0.0005]
+            own = sum(line.tps * (line.at - before.at) for before, line in pairwise(lines))
+            assert high - low == pytest.approx(own, rel=0.01)
+
+    # And every query of the dashboards is one that Prometheus answers, in the middle of a measured period.
+    if not judged:
+        pytest.skip("the machine is too busy: no measured period of five seconds was scraped three times")
+    middle = judged[-1]["end"] - 0.5
+    cgroup = record["surroundings"]["runtime"] == "cgroup"
+    for file in sorted(GRAFANA.glob("*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                query = target["expr"].replace("$run", record["run"]).replace("$host", ".*").replace("$container", ".*")
+                query = query.replace("$device", ".*").replace("$window", "10s").replace("$__range", "1h")
+                found = prometheus.query(query, at if "pgherd_result" in query or "device_info" in query else middle)
+                core = re.search(r"pgherd_(driver_(transactions|latency)|host_cpu|own|server_db|trial_point|result|trials)", query)
+                core = core and not ELSEWHERE.search(query) and "p99" not in query and "coordinate" not in query
+                if core or (cgroup and "pgherd_container_cpu_usage" in query):
+                    assert found, f"{file.name}, {panel['title']}: {query}"

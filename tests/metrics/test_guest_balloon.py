@@ -1,0 +1,52 @@
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.metrics.guest_balloon import SAMPLER
+from pgherd.metrics.sampler import View
+from pgherd.node.protocol import Source
+
+SOURCE = Source("guest_balloon", "guest:a", "file", "a")
+WRITTEN = {"memory": 1000, "minimum": 200, "actual": 700, "target": 650, "working_set": 300, "at": 12.5, "last_update": 11}
+STATS = {"stat-free-memory": 5, "stat-available-memory": 6, "stat-swap-in": 7, "stat-disk-caches": -1, "stat-htlb-pgalloc": 0}
+
+
+def test_reads_what_was_seen_and_set() -> None:
+    ((entity, values),) = SAMPLER.parse(json.dumps(WRITTEN | {"stats": STATS}), SOURCE)
+    assert entity == "guest:a"
+    assert values == {
+        "guest.memory": 1000,
+        "guest.minimum": 200,
+        "guest.actual": 700,
+        "guest.target": 650,
+        "guest.working_set": 300,
+        "guest.ballooned": 300,
+        "guest.free": 5,
+        "guest.available": 6,
+        "guest.swap_in": 7,
+        "guest.statistics_age": 1.5,
+    }
+
+
+def test_before_the_guest_has_told_anything() -> None:
+    ((_, values),) = SAMPLER.parse(json.dumps(WRITTEN | {"stats": {}, "last_update": 0}), SOURCE)
+    assert "guest.statistics_age" not in values and "guest.free" not in values and values["guest.ballooned"] == 300
+
+
+def test_no_node_reads_it() -> None:
+    assert SAMPLER.sources(View()) == []
+
+
+@pytest.mark.parametrize("raw", ["", "[]", "{}", "7", json.dumps(WRITTEN), json.dumps(WRITTEN | {"stats": 3}), '{"stats": {}}'])
+def test_refuses_other_text(raw) -> None:
+    with pytest.raises(ValueError):
+        list(SAMPLER.parse(raw, SOURCE))
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
+def test_any_json_is_a_reading_or_a_value_error(document) -> None:
+    with contextlib.suppress(ValueError):
+        list(SAMPLER.parse(json.dumps(document), SOURCE))

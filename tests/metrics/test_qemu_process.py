@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from pgherd.metrics.qemu_process import SAMPLER
+from pgherd.metrics.sampler import GuestView, View
+from pgherd.node.protocol import Source
+
+MB = 2**20
+CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
+
+
+def read(name: str, tag: str = "") -> dict[str, float]:
+    ((entity, values),) = SAMPLER.parse((CAPTURED / name).read_text(), Source("qemu_process", "guest:a", "file", "/x", tag=tag))
+    assert entity == "guest:a"
+    return values
+
+
+def test_two_files_of_each_guest_one_seldom() -> None:
+    status, smaps = SAMPLER.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
+    assert (status.where, status.every, status.entity) == ("/proc/7/status", 1, "guest:a")
+    assert (smaps.where, smaps.tag) == ("/proc/7/smaps", str(256 * MB)) and smaps.every > 10
+    assert SAMPLER.sources(View()) == []
+
+
+def test_reads_a_real_process() -> None:
+    status, smaps = read("status"), read("smaps", str(256 * MB))
+    assert set(status) == {"qemu.anon", "qemu.shared", "qemu.file", "qemu.swapped"}
+    held = status["qemu.anon"] + status["qemu.shared"]
+    # Both were read of a guest that did nothing, so that what the mappings say is what the process has.
+    assert smaps["guest.resident"] + smaps["qemu.overhead"] == pytest.approx(held, abs=2 * MB)
+    assert 0 < smaps["guest.resident"] <= 256 * MB and smaps["qemu.overhead"] > 5 * MB
+
+
+def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
+    lines = ["100000-10100000 rwxp 00000000 00:00 0 ", "Rss: 100 kB", "20000000-30000000 rw-p 00000000 00:00 0 ", "Rss: 300 kB"]
+    lines += ["40000000-80000000 rw-p 00000000 00:00 0 ", "Rss: 4 kB", "90000000-90001000 r--p 0 08:01 7   /usr/bin/qemu", "Rss: 50 kB"]
+    ((_, values),) = SAMPLER.parse("\n".join(lines), Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    assert values == {"guest.resident": 300 * 1024, "qemu.overhead": 104 * 1024}
+
+
+@pytest.mark.parametrize(
+    ("tag", "raw"), [("", "nothing"), ("", ""), ("1000", ""), ("1000", "a b c"), (str(2**40), "0-1000 rw-p 0\nRss: 4 kB")]
+)
+def test_refuses_other_text(tag, raw) -> None:
+    with pytest.raises(ValueError):
+        list(SAMPLER.parse(raw, Source("qemu_process", "guest:a", "file", "/x", tag=tag)))

@@ -1,0 +1,143 @@
+import pytest
+
+from pgherd.metrics import run_metrics
+from pgherd.metrics.run_metrics import Naming, Progress, Totals
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Verdict
+from pgherd.model.io_view import DeviceView, IoView
+from pgherd.model.load import Load, Script
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.model.trial import Trial
+
+
+def facts(name):
+    return HostFacts(hostname=name, kernel="6.1", cores=4, logical_cpus=4, memory=2**34)
+
+
+def record(**hosts):
+    return RunRecord(run="r1", study="density", options={}, started=1.0, pgherd="1.0", hosts=hosts or {"local": facts("db7")})
+
+
+def target(name="local/db01/pg/bench", transactions=100.0):
+    latency = Latency(mean=2.0, p50=1.0, p99=None)
+    return TargetResult(target=name, driver="pgbench", transactions=transactions, throughput=10.0, latency=latency, first=0, last=10)
+
+
+def result(number, *targets, error=None, tainted=False):
+    verdict = Verdict(check="steal", kind="noise", result="fail" if tainted else "pass", observed="", wanted="")
+    phases = [] if error else [PhaseResult(phase="steady", start=100.0, end=110.0, overlap=1, targets=list(targets))]
+    trial = Trial(point={}, deployment=Deployment(hosts=(Host(),)), phases=())
+    return TrialResult(id=f"{number:04d}", trial=trial, started=90, ended=111, phases=phases, verdicts=[verdict], error=error)
+
+
+def told(samples):
+    return {(one.family.sample, tuple(sorted((k, v) for k, v in one.labels.items() if v))): one.value for one in samples}
+
+
+def test_this_host_goes_by_its_own_name():
+    assert run_metrics.everywhere(record()) == {"run": "r1", "host": "db7"}
+    assert run_metrics.target_everywhere(record(), "local/db01/pg/bench")["host"] == "db7"
+    assert run_metrics.target_everywhere(record(), "data")["host"] == "db7"
+    two = record(a=facts("a.example"), b=facts("b.example"))
+    assert run_metrics.target_everywhere(two, "b/db01/pg/bench")["host"] == "b.example"
+    assert run_metrics.everywhere(two)["host"] == "", "of all of them"
+    same = record(a=facts("vm"), b=facts("vm"))
+    assert [run_metrics.host_name(same, host) for host in ("a", "b")] == ["a", "b"]
+    (first, second) = run_metrics.run_info(two)
+    assert (first.labels["host"], second.labels["host"], first.labels["study"]) == ("a.example", "b.example", "density")
+
+
+def test_every_label_stands_in_its_family():
+    totals = Totals(record())
+    totals.add(result(1, target()))
+    samples = [*run_metrics.run_info(record()), *totals.samples(), *run_metrics.result_samples(record(), result(1, target()), None)]
+    progress = Progress({**run_metrics.everywhere(record()), **run_metrics.target_labels("data")})
+    progress.tell(1.0, 5.0, 1.0, 0, 2.0, 0)
+    for sample in [*samples, *progress.samples()]:
+        assert set(sample.labels) == {"run", "host", *sample.family.labels}, sample
+
+
+def test_totals_add_up_and_count_each_kind_of_trial():
+    totals = Totals(record())
+    for one in (result(1, target()), result(2, target(transactions=50), tainted=True), result(3, error="died")):
+        totals.add(one)
+    found = told(totals.samples(5.0))
+    base = (("host", "db7"), ("run", "r1"))
+    trials = {
+        kind: found["pgherd_trials_finished_total", tuple(sorted((*base, ("result", kind))))] for kind in ("clean", "tainted", "failed")
+    }
+    assert trials == {"clean": 1, "tainted": 1, "failed": 1}
+    assert [value for (name, _), value in found.items() if name == "pgherd_run_transactions_total"] == [150]
+    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_verdicts_total"}
+    assert verdicts == {"pass": 2, "fail": 1}
+
+
+def test_results_are_in_base_units_and_leave_out_what_is_not_known():
+    found = told(run_metrics.result_samples(record(), result(4, target()), 111.0))
+    latencies = {dict(labels)["statistic"]: v for (name, labels), v in found.items() if name == "pgherd_result_latency_seconds"}
+    assert latencies == {"mean": 0.002, "p50": 0.001}
+    assert [v for (name, _), v in found.items() if name == "pgherd_result_window_seconds"] == [10]
+
+
+def test_phases_of_one_name_are_told_apart():
+    phase = result(1, target()).phases[0]
+    twice = result(1).model_copy(update={"phases": [phase, phase]})
+    labels = [
+        tuple(sorted(one.labels.items()))
+        for one in run_metrics.result_samples(record(), twice, None)
+        if one.family is run_metrics.RESULT_WINDOW
+    ]
+    assert len(set(labels)) == len(labels) == 2
+
+
+def test_progress_counts_rate_times_time_and_goes_on_over_drivers():
+    progress = Progress({"run": "r1"})
+    assert list(progress.samples()) == []
+    progress.begin()
+    progress.tell(10.0, 100.0, 2.0, 0, None, 0)
+    progress.tell(11.5, 200.0, 4.0, 1, None, 0)
+    progress.begin()  # another phase's
+    progress.tell(60.0, 10.0, 3.0, 0, None, 0)
+    found = {sample.family.sample: (sample.value, sample.t) for sample in progress.samples()}
+    assert found["pgherd_driver_transactions_total"] == (pytest.approx(100 + 300 + 10), 60.0)
+    assert found["pgherd_driver_failed_transactions_total"] == (1, 60.0)
+    assert found["pgherd_driver_latency_seconds"] == (0.003, 60.0)
+    assert "pgherd_driver_lag_seconds" not in found
+
+
+def test_devices_of_several_hosts_are_told_apart():
+    devices = [
+        DeviceView(number="a/8:0", name="a/sda", roles={"wal": ["db01/pg"], "data": ["db01/pg"]}),
+        DeviceView(number="b/8:0", name="b/sda"),
+    ]
+    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], io=IoView(devices=devices))
+    both = result(1).model_copy(update={"phases": [phase, phase]})
+    found = [one.labels for one in run_metrics.result_samples(record(a=facts("a.example"), b=facts("b.example")), both, None)]
+    assert [(one["host"], one["device"], one["number"], one["roles"]) for one in found] == [
+        ("a.example", "sda", "8:0", "data, wal"),
+        ("b.example", "sda", "8:0", ""),
+    ]
+
+
+def test_loads_in_words():
+    pgbench = Load(clients=8, scripts=(Script(source="builtin:select-only"),))
+    fio = Load(driver="fio", options={"rw": "randread"})
+    assert run_metrics.load_words([pgbench, pgbench]) == "2 × pgbench select-only, 8 clients"
+    assert run_metrics.load_words([pgbench.model_copy(update={"rate": 50, "clients": 1})]) == "1 × pgbench select-only, 1 client, 50/s"
+    assert run_metrics.load_words([fio]) == "1 × fio rw=randread"
+    assert run_metrics.load_words([]) == "idle"
+
+
+def test_points_in_words():
+    assert run_metrics.point_words({"vcpus": 0.5, "databases": 4, "arm": "a"}) == "arm=a,databases=4,vcpus=0.5"
+
+
+def test_containers_are_on_the_host_on_which_they_were_deployed():
+    naming = Naming(record(a=facts("a.example"), b=facts("b.example")))
+    naming.deployed(Deployment(hosts=(Host(name="a"), Host(name="b", containers=(Container(name="db01"),)))))
+    for entity, metric in (("server:db01/pg", "db.deadlocks"), ("disk:b/sda", "reads"), ("host:b", "forks")):
+        _, labels = naming.series(entity, metric)
+        assert labels["host"] == "b.example", entity
+    assert naming.series("moon", "forks") is None

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from pgherd.node.connections import Connections
+
+
+class Cursor:
+    description = ("a column",)
+
+    def fetchall(self):
+        return [(1,)]
+
+
+class Connection:
+    """A connection that is lost after so many statements."""
+
+    def __init__(self, lives: int) -> None:
+        self.lives, self.closed = lives, False
+
+    def execute(self, statement, parameters):
+        if self.lives == 0:
+            raise psycopg.OperationalError("the connection was lost")
+        self.lives -= 1
+        if statement == b"wrong":
+            raise psycopg.errors.SyntaxError("no such statement")
+        return Cursor()
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The connections that were made, by conninfo; each bears two statements."""
+    found: list[tuple[str, Connection]] = []
+
+    def connect(conninfo, **options):
+        assert options["autocommit"]
+        found.append((conninfo, Connection(2)))
+        return found[-1][1]
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    return found
+
+
+def test_a_connection_is_kept_and_made_anew_once_it_is_lost(made):
+    connections = Connections()
+    for _ in range(5):
+        assert connections.sql("host=a", "select 1") == [(1,)]
+    assert [conninfo for conninfo, _ in made] == ["host=a"] * 3
+    assert [connection.closed for _, connection in made] == [True, True, False]
+
+
+def test_a_wrong_statement_is_told_and_loses_no_connection(made):
+    connections = Connections()
+    with pytest.raises(psycopg.errors.SyntaxError):
+        connections.sql("host=a", "wrong")
+    connections.sql("host=a", "select 1")
+    assert len(made) == 1
+
+
+def test_each_server_has_its_own_and_they_are_closed_by_name(made):
+    connections = Connections()
+    connections.sql("host=a", "select 1")
+    connections.sql("host=b", "select 1")
+    connections.close("host=a")
+    connections.close("host=a")
+    connections.close("host=never")
+    assert [(conninfo, connection.closed) for conninfo, connection in made] == [("host=a", True), ("host=b", False)]

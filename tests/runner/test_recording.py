@@ -1,0 +1,94 @@
+import pytest
+
+from pgherd.model.load import Load
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
+from pgherd.runner.recording import Recording, live_trial, recorded
+from pgherd.runner.watcher import Watcher
+from pgherd.store import live
+from pgherd.store.live import LiveContainer, LivePhase, read_live
+
+
+class Heard(Watcher):
+    def __init__(self):
+        self.calls = []
+
+    def setup(self, what):
+        self.calls.append(("setup", what))
+
+    def planned(self, trials, seconds):
+        self.calls.append(("planned", trials, seconds))
+
+    def trial(self, trial, number):
+        self.calls.append(("trial", number))
+
+    def phase(self, name, ramp, seconds):
+        self.calls.append(("phase", name))
+
+    def finished(self, result):
+        self.calls.append(("finished", result.id))
+
+    def note(self, text):
+        self.calls.append(("note", text))
+
+
+def trial(phases=2, until="clock"):
+    container = {"name": "c01", "vcpus": 0.5, "cpu_mode": "quota", "memory": 2**30, "runtime": "cgroup"}
+    free = {"name": "c02", "vcpus": 2, "cpu_mode": "none"}
+    hosts = [{"name": "local", "containers": [container, free]}]
+    one = {"ramp": 1, "seconds": 9, "loads": {"local": Load(driver="command")}, "until": until}
+    return Trial.model_validate(
+        {"point": {"databases": 8}, "deployment": {"hosts": hosts}, "phases": [{**one, "name": f"p{n}"} for n in range(phases)]}
+    )
+
+
+def test_each_hook_is_written_and_passed_on(tmp_path):
+    heard = Heard()
+    with recorded(tmp_path, heard) as told:
+        assert read_live(tmp_path).trial is None
+        told.output = tmp_path / "out"
+        told.setup("copying")
+        assert read_live(tmp_path).step == "copying"
+        told.planned(3, 60.0)
+        now = read_live(tmp_path)
+        assert now.trials_left == 3 and now.seconds_left == pytest.approx(3 * 20.7)
+        told.trial(trial(), 7)
+        now = read_live(tmp_path)
+        assert (now.trial.number, now.trial.output, now.step, now.phase) == (7, str(tmp_path / "out/0007"), None, None)
+        assert now.trials_left == 2 and now.seconds_left == pytest.approx(2 * 20.7)
+        told.setup("starting 8 servers")
+        assert read_live(tmp_path).step == "starting 8 servers" and read_live(tmp_path).trial is not None
+        told.phase("p0", 1, 9)
+        first = read_live(tmp_path)
+        assert (first.phase, first.step) == (0, None) and first.phase_begun == pytest.approx(first.written, abs=1)
+        told.phase("p1", 1, 9)
+        assert read_live(tmp_path).phase == 1 and read_live(tmp_path).phase_begun >= first.phase_begun
+        told.note("a word")
+        told.finished(TrialResult(id="0007", trial=trial(), started=0, ended=22))
+        now = read_live(tmp_path)
+        assert now.trial is None and now.phase is None and now.trials_left == 2
+        assert now.overhead == pytest.approx(2.0) and now.seconds_left == pytest.approx(2 * 22.0)
+    assert [call[0] for call in heard.calls] == ["setup", "planned", "trial", "setup", "phase", "phase", "note", "finished"]
+
+
+def test_however_it_ends_nothing_is_left(tmp_path):
+    with pytest.raises(RuntimeError), recorded(tmp_path, Watcher()):
+        assert (tmp_path / live.FILE).exists()
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_fails_nothing(tmp_path):
+    heard = Heard()
+    told = Recording(tmp_path / "gone", heard)
+    told.setup("copying")
+    told.end()
+    assert heard.calls == [("setup", "copying")]
+
+
+def test_what_is_told_of_a_trial():
+    told = live_trial(trial(phases=1, until="drivers"), 3, 50.0, None)
+    assert told.containers == {"c01": LiveContainer(vcpus=0.5, memory=2**30), "c02": LiveContainer()}
+    phase = LivePhase(name="p0", ramp=1, seconds=9, until="drivers", loads={"local": "command"}, words="1 × command")
+    assert told.phases == (phase,)
+    assert (told.number, told.point, told.begun, told.output) == (3, {"databases": 8}, 50.0, None)

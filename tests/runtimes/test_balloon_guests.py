@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pgherd.metrics.spool import Spool
+from pgherd.model.deployment import Container
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.node.local import LocalNode
+from pgherd.runtimes.balloon_guests import GuestBalloons
+
+MB = 2**20
+BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
+
+
+class Machine:
+    """A QEMU whose guest follows at once; it uses a tenth of its memory."""
+
+    def __init__(self, memory: int) -> None:
+        self.running, self.memory, self.actual = True, memory, memory
+
+    def execute(self, command, /, **arguments):
+        if command == "query-balloon":
+            return {"actual": self.actual}
+        if command == "balloon":
+            self.actual = arguments["value"]
+        if command == "qom-get":
+            available = max(self.actual - self.memory // 10, 0)
+            return {"stats": {"stat-available-memory": available, "stat-free-memory": available}, "last-update": int(time.time())}
+        return []
+
+
+def container(name: str, memory: int = 1000, least: int | None = None) -> Container:
+    return Container(name=name, runtime="vm", memory=memory * MB, memory_minimum=None if least is None else least * MB)
+
+
+def eventually(true) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def balloons():
+    made = GuestBalloons(LocalNode(), dict)
+    yield made
+    made.close()
+
+
+def test_guests_share_what_there_is_and_get_it_back(balloons, tmp_path: Path) -> None:
+    balloons.share(BALLOONS, 1500 * MB)
+    balloons.record(tmp_path / "spool")
+    machines = {name: Machine(1000 * MB) for name in ("a", "b")}
+    for name, machine in machines.items():
+        balloons.promise(container(name))
+        balloons.entered(container(name), machine)
+    eventually(lambda: sum(one.actual for one in machines.values()) < 1700 * MB)
+    balloons.record(None)
+    balloons.close()
+    assert all(one.actual == 1000 * MB for one in machines.values())
+    with (tmp_path / "spool").open() as lines:
+        assert {entity for _, _, entity, _ in Spool(lines)} == {"guest:a", "guest:b"}
+
+
+def test_a_guest_that_left_is_left_alone(balloons) -> None:
+    balloons.share(BALLOONS, 1500 * MB)
+    machines = {name: Machine(1000 * MB) for name in ("a", "b")}
+    for name, machine in machines.items():
+        balloons.entered(container(name), machine)
+    balloons.left("b")
+    eventually(lambda: machines["a"].actual == 1000 * MB)
+
+
+def test_what_is_promised_is_looked_at_before_any_guest_is_there(balloons) -> None:
+    balloons.share(BALLOONS, 1500 * MB)
+    balloons.promise(container("a", least=800))
+    with pytest.raises(UsageError, match="2 guests are guaranteed"):
+        balloons.promise(container("b", least=800))
+    balloons.withdraw("a")
+    balloons.promise(container("b", least=800))
+    balloons.promise(container("b", least=900))
+
+
+def test_only_a_policy_that_moves_needs_room_for_minima(balloons) -> None:
+    balloons.share(GuestMemory(policy="free-page-reporting"), 100 * MB)
+    balloons.promise(container("a", least=800))
+    assert balloons.reporting
+    balloons.share(None, 100 * MB)
+    assert not balloons.reporting
+
+
+def test_a_lower_budget_is_checked(balloons) -> None:
+    balloons.share(BALLOONS, 1500 * MB)
+    balloons.entered(container("a", least=800), Machine(1000 * MB))
+    with pytest.raises(UsageError, match="are guaranteed"):
+        balloons.change_budget(500 * MB)
+    balloons.change_budget(1000 * MB)
+
+
+@pytest.mark.parametrize(
+    ("controller", "usage", "stat"),
+    [("memory", "memory.usage_in_bytes", "total_inactive_file"), ("v2", "memory.current", "inactive_file")],
+)
+def test_what_the_host_has_left_is_what_the_group_could_still_take(tmp_path, controller, usage, stat) -> None:
+    (tmp_path / usage).write_text(f"{700 * MB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 5\n{stat} {50 * MB}\n")
+    found = GuestBalloons(LocalNode(), lambda: {controller: str(tmp_path)})
+    found.share(BALLOONS, 1000 * MB)
+    assert found._free() == 350 * MB
+    without = GuestBalloons(LocalNode(), dict)
+    without.share(BALLOONS, 1000 * MB)
+    assert without._free() is None

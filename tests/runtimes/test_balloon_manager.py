@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from pgherd.metrics.spool import Spool
+from pgherd.model.deployment import Container
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.runtimes import balloon_manager
+from pgherd.runtimes.balloon_law import Guest
+from pgherd.runtimes.balloon_manager import BalloonManager, Managed
+
+MB = 2**20
+BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
+
+
+class FakeBalloon:
+    """A guest that does at once what it is asked; its used memory is given. ``hang`` holds an answer back, ``broken`` is raised."""
+
+    def __init__(self, memory: int, used: int) -> None:
+        self.memory, self.used, self.size = memory, used, memory
+        self.targets: list[int] = []
+        self.hang: threading.Event | None = None
+        self.broken: Exception | None = None
+        self.living = True
+        self.swapped = 0
+        self.asked = 0
+
+    def set_target(self, size: int) -> None:
+        self.targets.append(size)
+        self.size = size
+
+    def actual(self) -> int:
+        self.asked += 1
+        if self.hang is not None:
+            self.hang.wait(30)
+        if self.broken is not None:
+            raise self.broken
+        return self.size
+
+    def statistics(self) -> dict:
+        available = max(self.size - self.used, 0)
+        if self.used > self.size:
+            self.swapped += 50 * MB
+        stats = {"stat-free-memory": available, "stat-available-memory": available, "stat-swap-in": self.swapped}
+        return {"stats": stats, "last-update": int(time.time()) + self.asked}
+
+    def drives(self) -> list:
+        return [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
+
+
+def managed(name: str, balloon: FakeBalloon, **given) -> Managed:
+    guest = Guest(name, balloon.memory, given.pop("minimum", balloon.memory // 4), **given)
+    return Managed(guest, balloon, lambda: balloon.living)
+
+
+def pair(manager: BalloonManager, first=900, second=100) -> tuple[FakeBalloon, FakeBalloon]:
+    busy, idle = FakeBalloon(1000 * MB, first * MB), FakeBalloon(1000 * MB, second * MB)
+    manager.add(managed("busy", busy))
+    manager.add(managed("idle", idle))
+    return busy, idle
+
+
+def rounds(manager: BalloonManager, number: int) -> None:
+    for _ in range(number):
+        manager.once(1.0)
+
+
+def test_memory_goes_to_who_uses_it() -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    busy, idle = pair(manager)
+    rounds(manager, 40)
+    assert busy.size > 950 * MB and idle.size < 460 * MB and busy.size + idle.size <= 1400 * MB
+    status = manager.status()
+    assert status["busy"].actual == busy.size and status["idle"].target == idle.size and not status["busy"].failed
+
+
+def test_other_policies_look_and_touch_nothing(tmp_path) -> None:
+    for policy in ("static", "free-page-reporting"):
+        manager = BalloonManager(GuestMemory(policy=policy), 100 * MB)
+        busy, idle = pair(manager)
+        manager.record(tmp_path / policy)
+        rounds(manager, 3)
+        assert manager.stop() == []
+        assert busy.targets == idle.targets == []
+        assert (tmp_path / policy).stat().st_size > 0
+
+
+def test_minima_beyond_the_budget_are_refused_before() -> None:
+    manager = BalloonManager(BALLOONS, 1000 * MB)
+    manager.add(managed("a", FakeBalloon(1000 * MB, 1), minimum=600 * MB))
+    with pytest.raises(UsageError, match="2 guests are guaranteed 1.17 GB"):
+        manager.add(managed("b", FakeBalloon(1000 * MB, 1), minimum=600 * MB))
+    assert list(manager.status()) == ["a"]
+    with pytest.raises(UsageError, match="1 guests are guaranteed"):
+        manager.change_budget(500 * MB)
+    manager.change_budget(700 * MB)
+
+
+def test_a_dead_guest_leaves_its_memory_to_the_others() -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    busy, idle = pair(manager)
+    rounds(manager, 20)
+    idle.living, idle.broken = False, ConnectionResetError("gone")
+    rounds(manager, 20)
+    assert list(manager.status()) == ["busy"] and busy.size == 1000 * MB
+
+
+def test_a_guest_that_fails_to_answer_keeps_what_it_has() -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    busy, idle = pair(manager)
+    rounds(manager, 20)
+    size = idle.size
+    idle.broken = RuntimeError("no such device")
+    rounds(manager, 20)
+    assert manager.status()["idle"].failed == "RuntimeError: no such device"
+    assert busy.size + max(size, idle.size) <= 1400 * MB
+    idle.broken = None
+    rounds(manager, 1)
+    assert not manager.status()["idle"].failed
+
+
+def test_a_late_guest_holds_up_nobody() -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB, period=0.05)
+    busy, idle = pair(manager)
+    idle.hang = threading.Event()
+    manager.start()
+    try:
+        for _ in range(400):
+            if busy.asked > 5:
+                break
+            time.sleep(0.05)
+        assert busy.asked > 5 and idle.asked <= 2, "it is not asked again before it has answered"
+        assert manager.status()["idle"].late
+    finally:
+        idle.hang.set()
+        manager.stop()
+    assert not manager.fault
+
+
+def test_the_loop_ends_and_gives_everything_back(tmp_path) -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB, period=0.02)
+    busy, idle = pair(manager)
+    manager.record(tmp_path / "spool")
+    manager.start()
+    for _ in range(500):
+        if idle.size < 900 * MB:
+            break
+        time.sleep(0.02)
+    assert idle.size < 900 * MB
+    assert manager.stop() == []
+    assert busy.size == idle.size == 1000 * MB
+    asked = busy.asked
+    time.sleep(0.1)
+    assert busy.asked == asked, "nothing runs any more"
+    with (tmp_path / "spool").open() as lines:
+        spool = Spool(lines)
+        entities = {entity for _, _, entity, _ in spool}
+    assert entities == {"guest:busy", "guest:idle", "guest-drive:busy/data", "guest-drive:idle/data"} and not spool.failures
+
+
+def test_who_does_not_take_its_memory_back_is_named() -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB, period=0.02)
+    busy, idle = pair(manager)
+    rounds(manager, 20)
+    idle.broken = OSError("gone")
+    assert manager.stop(patience=0.1) == ["idle"]
+    assert busy.size == 1000 * MB
+
+
+def test_actual_beside_target_is_recorded(tmp_path) -> None:
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    pair(manager)
+    manager.record(tmp_path / "a")
+    rounds(manager, 2)
+    manager.record(tmp_path / "b")
+    rounds(manager, 1)
+    manager.record(None)
+    rounds(manager, 1)
+
+    def read(name):
+        with (tmp_path / name).open() as lines:
+            return [values for _, sampler, entity, values in Spool(lines) if (sampler, entity) == ("guest_balloon", "guest:idle")]
+
+    first, second = read("a"), read("b")
+    assert (len(first), len(second)) == (2, 1)
+    assert first[0]["guest.actual"] == 1000 * MB and first[1]["guest.actual"] == first[1]["guest.target"] < 1000 * MB
+
+
+def test_a_full_disk_is_told_at_the_end_of_the_recording() -> None:
+    from pathlib import Path
+
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    pair(manager)
+    manager.record(Path("/dev/full"))
+    rounds(manager, 1)
+    with pytest.raises(OSError, match="No space"):
+        manager.record(None)
+
+
+def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
+    class Machine:
+        running = True
+
+        def execute(self, command, /, **arguments):
+            return {"actual": 7}
+
+    machine = Machine()
+    found = balloon_manager.managed(
+        Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine
+    )
+    assert found.guest == Guest("db1", 1024 * MB, 300 * MB, 2.0, balloon_manager.OVERHEAD)
+    assert found.alive() and found.balloon.actual() == 7
+    machine.running = False
+    assert not found.alive()
+    assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB)).minimum == 256 * MB
+    with pytest.raises(UsageError, match="guest db1 has no memory of its own"):
+        balloon_manager.law_guest(Container(name="db1", runtime="vm"))

@@ -1,0 +1,20 @@
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GUEST_MEMORY_POLICIES
+from pgherd.runtimes.balloon_policy import SWITCHED, moves, refuse_what_cannot_be_given_back, reports
+
+
+def test_each_policy_switches_one_thing_on() -> None:
+    assert set(SWITCHED) == set(GUEST_MEMORY_POLICIES)
+    assert [moves(policy) for policy in GUEST_MEMORY_POLICIES] == [False, True, False]
+    assert [reports(policy) for policy in GUEST_MEMORY_POLICIES] == [False, False, True]
+
+
+def test_memory_that_cannot_be_given_back_is_refused() -> None:
+    refuse_what_cannot_be_given_back("static", huge_pages=True, locked=True)
+    refuse_what_cannot_be_given_back("guest-balloon", huge_pages=False, locked=False)
+    with pytest.raises(UsageError, match="huge pages cannot be given back, so that policy 'guest-balloon'"):
+        refuse_what_cannot_be_given_back("guest-balloon", huge_pages=True, locked=False)
+    with pytest.raises(UsageError, match="locked cannot"):
+        refuse_what_cannot_be_given_back("free-page-reporting", huge_pages=False, locked=True)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command, Completed
+from pgherd.runtimes.vm import acceleration, initramfs
+from pgherd.runtimes.vm.kernel import Kernel
+
+KERNEL = Kernel("/boot/vmlinuz-1", "1", "/nowhere", "installed")
+
+
+class Qemu(LocalNode):
+    """A node on which QEMU says what it is told to."""
+
+    def __init__(
+        self, *, console: str = "pgherd: booted\n", code: int = 0, err: str = "", hangs: bool = False, sandbox: bool = True
+    ) -> None:
+        super().__init__()
+        self.console, self.code, self.err, self.hangs, self.sandbox = console, code, err, hangs, sandbox
+        self.boots = 0
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        words = list(command.argv)
+        if "--version" in words:
+            return Completed(0, "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\n", "")
+        if "none" in words and "-machine" in words and words[words.index("-machine") + 1] == "none":
+            return Completed(0 if self.sandbox else 1, "", "")
+        self.boots += 1
+        if self.hangs:
+            raise TimeoutError("it did not end")
+        serial = next(word for word in words if word.startswith("file:"))
+        Path(serial.removeprefix("file:")).write_text(self.console)
+        return Completed(self.code, "", self.err)
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A device that can be opened, and programs that are there."""
+    file = tmp_path / "kvm"
+    file.touch()
+    monkeypatch.setattr(acceleration, "DEVICE", str(file))
+    monkeypatch.setattr(acceleration.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(initramfs, "archive", lambda *_, **__: b"archive")
+    return file
+
+
+def find(node: Qemu, tmp_path: Path, **more):
+    return acceleration.find(node, KERNEL, str(tmp_path / "cache"), str(tmp_path), **more)
+
+
+def test_a_kernel_that_boots_by_kvm_makes_it_the_accelerator(tmp_path: Path) -> None:
+    found = find(Qemu(), tmp_path)
+    assert (found.accelerator, found.why, found.sandbox, found.version) == ("kvm", "", True, "7.2.22")
+    assert not found.functional_only and found.sentence() == "QEMU 7.2.22 with KVM"
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (Qemu(hangs=True), "did not boot by it within 15 s"),
+        (Qemu(console="", code=1, err="qemu: failed to initialize kvm: Device or resource busy\n"), "failed to initialize kvm"),
+        (Qemu(console="Kernel panic - not syncing\n"), "Kernel panic - not syncing"),
+        (Qemu(console="", code=-6), "QEMU ended with exit code -6"),
+    ],
+)
+def test_a_device_by_which_nothing_boots_is_not_used(tmp_path: Path, node: Qemu, why: str) -> None:
+    found = find(node, tmp_path)
+    assert found.accelerator == "tcg" and why in found.why and found.functional_only
+    assert "functional only" in found.sentence() and why in found.sentence()
+
+
+def test_the_result_is_kept_for_this_kernel_and_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Qemu(hangs=True)
+    first = find(node, tmp_path)
+    assert find(node, tmp_path) == first and node.boots == 1
+    assert acceleration.remembered(node, KERNEL, str(tmp_path / "cache")) == first
+    find(node, tmp_path, again=True)
+    assert node.boots == 2
+    other = Kernel("/boot/vmlinuz-2", "2", "/nowhere", "installed")
+    acceleration.find(node, other, str(tmp_path / "cache"), str(tmp_path))
+    assert node.boots == 3
+
+
+def test_without_the_device_nothing_is_tried(tmp_path: Path, device: Path) -> None:
+    device.unlink()
+    node = Qemu()
+    found = find(node, tmp_path)
+    assert found.accelerator == "tcg" and "switch virtualisation on" in found.why and node.boots == 0
+    assert not (tmp_path / "cache").exists()  # it may be there tomorrow
+
+
+def test_an_accelerator_can_be_asked_for(tmp_path: Path) -> None:
+    assert find(Qemu(), tmp_path, accelerator="tcg").accelerator == "tcg"
+    with pytest.raises(CapabilityError, match="KVM does not run guests here: .*--accelerator tcg"):
+        find(Qemu(hangs=True), tmp_path, accelerator="kvm", again=True)
+
+
+def test_a_qemu_without_seccomp_gets_no_sandbox(tmp_path: Path) -> None:
+    assert not find(Qemu(sandbox=False), tmp_path).sandbox
+
+
+def test_without_qemu_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(acceleration.shutil, "which", lambda name: None)
+    with pytest.raises(CapabilityError, match="install the package qemu-system-x86"):
+        find(Qemu(), tmp_path)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.runtimes.vm import qemu
+from pgherd.runtimes.vm.qemu import Disk, Guest, Places
+
+PLACES = Places("/run/v/qmp", "/run/v/agent", "/run/v/console", "/run/v/console.log")
+GUEST = Guest(
+    "db01",
+    "/k",
+    "/i",
+    "/root.ext4",
+    (Disk("data", "/a,b/data.raw", "/srv/data", direct=True), Disk("wal", "/wal.raw", "/srv/wal")),
+    port=7001,
+)
+
+
+def words(guest: Guest, **more: bool) -> list[str]:
+    return qemu.arguments("qemu", guest, PLACES, **more)
+
+
+def test_a_guest_of_q35() -> None:
+    argv = words(GUEST)
+    assert qemu.option(argv, "-name") == "guest=pgherd-db01,debug-threads=on"
+    assert qemu.option(argv, "-machine") == "q35,memory-backend=ram"
+    assert qemu.option(argv, "-m") == "512M" and qemu.option(argv, "-object") == "memory-backend-ram,id=ram,size=536870912,merge=off"
+    assert "if=none,id=root,format=raw,file=/root.ext4,readonly=on" in argv
+    assert "if=none,id=data,format=raw,file=/a,,b/data.raw,discard=unmap,cache=none,aio=threads" in argv
+    assert "if=none,id=wal,format=raw,file=/wal.raw,discard=unmap" in argv
+    assert "virtio-blk-pci,drive=data,serial=data" in argv
+    assert "virtserialport,bus=serial0.0,chardev=agent,name=pgherd.agent" in argv
+    assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432" in argv
+    assert "virtio-balloon-pci,id=balloon0,deflate-on-oom=on,free-page-reporting=on" in argv
+    assert qemu.option(argv, "-sandbox").startswith("on,")
+    assert "-sandbox" not in words(GUEST, sandbox=False)
+
+
+def test_a_microvm_has_devices_without_a_bus() -> None:
+    argv = words(replace(GUEST, machine="microvm", reporting=False, deflate_on_oom=False))
+    assert qemu.option(argv, "-machine").startswith("microvm,") and not any("-pci" in word for word in argv)
+    assert "virtio-balloon-device,id=balloon0,deflate-on-oom=off,free-page-reporting=off" in argv
+
+
+def test_the_accelerator_decides_the_processor_and_what_the_kernel_is_told() -> None:
+    emulated, real = words(GUEST), words(replace(GUEST, accelerator="kvm"))
+    assert qemu.option(real, "-cpu") == "host" and qemu.option(emulated, "-cpu") == "max"
+    assert "mitigations=off" in qemu.kernel_words(GUEST)
+    assert "mitigations" not in qemu.kernel_words(replace(GUEST, accelerator="kvm"))  # what is measured keeps them
+
+
+@pytest.mark.parametrize(
+    ("backing", "said"),
+    [
+        ("plain", "memory-backend-ram,id=ram,size=536870912,merge=on"),
+        ("shared", "memory-backend-memfd,id=ram,size=536870912,merge=on,share=on"),
+        ("huge", "memory-backend-memfd,id=ram,size=536870912,merge=on,share=on,hugetlb=on,hugetlbsize=2097152,prealloc=on"),
+    ],
+)
+def test_kinds_of_memory(backing, said: str) -> None:
+    assert said in words(replace(GUEST, backing=backing, merge=True))
+
+
+def test_the_kernel_is_told_where_disks_belong() -> None:
+    told = qemu.kernel_words(replace(GUEST, shell=True, words=("more=1",))).split()
+    assert {
+        "pgherd.name=db01",
+        "pgherd.root=root",
+        "pgherd.disk=data:/srv/data",
+        "pgherd.disk=wal:/srv/wal",
+        "pgherd.shell=ttyS0",
+        "more=1",
+    } <= set(told)
+    assert not any(word.startswith("pgherd.shell") for word in qemu.kernel_words(GUEST).split())
+
+
+def test_a_console_with_a_shell_is_a_socket_with_a_log() -> None:
+    argv = words(replace(GUEST, shell=True))
+    assert "socket,id=console,path=/run/v/console,server=on,wait=off,logfile=/run/v/console.log" in argv
+    assert qemu.option(words(GUEST), "-serial") == "file:/run/v/console.log"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "a b"}, "'a b' cannot be a guest's name"),
+        ({"name": "a,b"}, "cannot be a guest's name"),
+        ({"memory": 64 * 2**20}, "has 64 MB of memory; it needs 160 MB to come up"),
+        ({"vcpus": 0}, "has 0 vCPUs"),
+        ({"backing": "huge", "memory": 513 * 2**20}, "huge pages, which is not a multiple of 2 MB"),
+        ({"disks": (Disk("a" * 21, "/x"),)}, "cannot be a disk's serial"),
+        ({"disks": (Disk("root", "/x"),)}, "cannot be a disk's serial"),
+        ({"disks": (Disk("a", "/x"), Disk("a", "/y"))}, "two disks with the same serial"),
+        ({"disks": (Disk("a", "/x", "/with blank"),)}, "cannot be mounted at '/with blank'"),
+        ({"disks": (Disk("a", "/x", "relative"),)}, "cannot be mounted at 'relative'"),
+        ({"machine": "microvm", "disks": tuple(Disk(f"d{n}", "/x") for n in range(4))}, "needs 9 devices, and a microvm has room for 8"),
+        ({"words": ("x" * 2000,)}, "2047 are the most"),
+    ],
+)
+def test_what_no_guest_can_be_like_is_refused(change: dict, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        words(replace(GUEST, **change))
+
+
+@pytest.mark.parametrize("machine", ["q35", "microvm"])
+def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
+    """It starts with all devices, stopped, and is told to quit."""
+    program = shutil.which(qemu.PROGRAM)
+    if program is None:
+        pytest.skip(f"{qemu.PROGRAM} is not installed")
+    for name in ("data.raw", "wal.raw", "root.ext4"):
+        (tmp_path / name).write_bytes(b"\0" * 2**20)
+    disks = (Disk("data", str(tmp_path / "data.raw"), "/d"), Disk("wal", str(tmp_path / "wal.raw"), "/w"))
+    guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=None, shell=True)
+    argv = qemu.arguments(program, guest, Places(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
+    for name in ("-kernel", "-initrd", "-append"):
+        at = argv.index(name)
+        del argv[at : at + 2]
+    done = subprocess.run([*argv, "-S", "-monitor", "stdio"], input=b"info block\nquit\n", capture_output=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"data (" in done.stdout or b"data:" in done.stdout or b"data" in done.stdout

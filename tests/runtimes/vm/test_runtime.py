@@ -1,0 +1,196 @@
+"""The runtime of guests, over an inner runtime and machines that are only pretended; tests/it/test_vm.py boots real ones."""
+
+from typing import ClassVar
+
+import pytest
+
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Container, Host
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.node.local import LocalNode
+from pgherd.runtimes.choice import Runtimes, choose
+from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.vm import runtime as module
+from pgherd.runtimes.vm.images import Images
+from pgherd.runtimes.vm.runtime import DEFAULT_MEMORY, VmRuntime
+
+NODE = LocalNode()
+
+
+class Inner:
+    """Rooms with a group each."""
+
+    def __init__(self):
+        self.made, self.removed = [], []
+
+    def create(self, container):
+        self.made.append(container)
+        return Room(container.name, join=(f"/groups/{container.name}/cgroup.procs",), cpus=(1,))
+
+    def destroy(self, name):
+        self.removed.append(name)
+
+    def change_budget(self, memory):
+        self.memory = memory
+
+    def empty(self):
+        self.emptied = True
+
+    def budget_groups(self):
+        return {"memory": "/groups"}
+
+
+class Pretended:
+    """A machine; ``events`` is what was done to which."""
+
+    events: ClassVar[list] = []
+
+    def __init__(self, node, guest, directory, hypervisor, journal):
+        self.guest, self.directory, self.running = guest, directory, False
+        self.agent_socket = f"{directory}/agent"
+
+    def start(self, join, cpus):
+        self.running = True
+        self.events.append(("start", self.guest.name, join, cpus))
+
+    def wait_ready(self, timeout):
+        self.events.append(("ready", self.guest.name))
+
+    def execute(self, name, /, **arguments):
+        return {"actual": self.guest.memory, "stats": {}, "last-update": 0}
+
+    def stop(self):
+        self.running = False
+        self.events.append(("stop", self.guest.name))
+
+
+class Connected:
+    """A guest's node."""
+
+    @classmethod
+    def connect(cls, name, socket, timeout, alive):
+        found = cls()
+        found.name, found.alive = name, alive
+        return found
+
+    def align_clock(self):
+        """Its clock is ours."""
+
+    def close(self):
+        Pretended.events.append(("disconnect", self.name))
+
+
+@pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Machine", Pretended)
+    monkeypatch.setattr(module, "GuestNode", Connected)
+    monkeypatch.setattr(Pretended, "events", [])
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    found = VmRuntime(NODE, journal, gather(NODE), "x")
+    found.inner = Inner()
+    found.within(found.inner)
+    yield found
+    journal.close()
+
+
+@pytest.fixture
+def images():
+    """What guests boot from; nothing of it is looked at."""
+
+    class Hypervisor:
+        accelerator = "tcg"
+
+    class Root:
+        path = "/root.img"
+
+    return Images(kernel=None, boot="/vmlinux", initrd="/initrd", root=Root(), hypervisor=Hypervisor())
+
+
+def test_a_guests_room_has_no_memory_limit_of_its_own(runtime):
+    room = runtime.create(Container(name="a", runtime="vm", memory=2**30, vcpus=1))
+    assert room.container == "a" and runtime.inner.made[0].memory is None
+
+
+@pytest.mark.parametrize(("vcpus", "cores"), [(None, 1), (0.5, 1), (2.0, 2), (2.5, 3)])
+def test_a_guest_is_what_its_container_asks(runtime, images, vcpus, cores):
+    container = Container(name="a", runtime="vm", memory=2**30, vcpus=vcpus)
+    machine = runtime.boot(container, runtime.create(container), images, (), "/run/x")
+    assert (machine.guest.vcpus, machine.guest.memory, machine.guest.accelerator) == (cores, 2**30, "tcg")
+    assert Pretended.events == [("start", "a", ("/groups/a/cgroup.procs",), (1,))]
+
+
+def test_a_container_that_does_not_say_gets_some_memory(runtime, images):
+    container = Container(name="a", runtime="vm")
+    assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.memory == DEFAULT_MEMORY
+
+
+def test_a_guest_is_ended_before_it_is_booted_anew_and_when_its_container_goes(runtime, images):
+    container = Container(name="a", runtime="vm")
+    room = runtime.create(container)
+    runtime.boot(container, room, images, (), "/run/x")
+    node = runtime.connect("a")
+    assert node.alive()
+    runtime.boot(container, room, images, (), "/run/x")
+    assert [event[0] for event in Pretended.events] == ["start", "ready", "disconnect", "stop", "start"]
+    runtime.destroy("a")
+    assert Pretended.events[-1] == ("stop", "a") and runtime.inner.removed == ["a"] and not runtime.machines()
+    runtime.destroy("a")
+
+
+def test_closing_ends_all_guests_and_leaves_rooms_to_the_inner_runtime(runtime, images):
+    for name in ("a", "b"):
+        container = Container(name=name, runtime="vm")
+        runtime.boot(container, runtime.create(container), images, (), "/run/x")
+    assert set(runtime.machines()) == {"a", "b"}
+    runtime.close()
+    assert [event for event in Pretended.events if event[0] == "stop"] == [("stop", "a"), ("stop", "b")]
+    assert not runtime.inner.removed
+
+
+def test_the_budget_is_the_inner_runtimes(runtime):
+    runtime.open(Host(cores=1))
+    runtime.change_budget(5)
+    runtime.empty()
+    assert runtime.inner.memory == 5 and runtime.inner.emptied and runtime.budget_groups() == {"memory": "/groups"}
+
+
+def test_what_is_missing_is_named(runtime, monkeypatch):
+    def missing():
+        raise CapabilityError("qemu-system-x86_64 is missing; install it")
+
+    monkeypatch.setattr(module.acceleration, "program", missing)
+    found = runtime.capabilities()
+    assert not found.available and "install it" in found.note
+
+
+def test_it_is_chosen_by_name_only_and_stands_in_the_best_of_the_others(tmp_path):
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    try:
+        assert choose(NODE, journal, gather(NODE), None, "x")[0].name != "vm"
+        runtimes = Runtimes(NODE, journal, gather(NODE), Host(cores=1), "vmtest")
+        if not VmRuntime(NODE, journal, gather(NODE), "x").capabilities().available:
+            pytest.skip("no virtual machines here")
+        try:
+            vm = runtimes.get("vm")
+            assert vm.name == "vm" and len(runtimes._open) == 2
+        finally:
+            runtimes.close()
+    finally:
+        journal.close()
+
+
+def test_guests_report_free_pages_only_where_that_is_the_policy(runtime, images):
+    container = Container(name="a", runtime="vm", memory=2**30)
+    assert not runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.reporting
+    runtime.share(GuestMemory(policy="free-page-reporting"), 2**30)
+    assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.reporting
+
+
+def test_more_than_there_is_cannot_be_promised(runtime):
+    runtime.share(GuestMemory(policy="guest-balloon"), 2**30)
+    runtime.create(Container(name="a", runtime="vm", memory=2**30, memory_minimum=6 * 2**27))
+    with pytest.raises(UsageError, match="2 guests are guaranteed"):
+        runtime.create(Container(name="b", runtime="vm", memory=2**30, memory_minimum=6 * 2**27))
+    assert [one.name for one in runtime.inner.made] == ["a"]

@@ -1,0 +1,32 @@
+"""The order of what every study's conclusion goes through; each part has tests of its own."""
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment, Host
+from pgherd.model.finding import Analysis
+from pgherd.model.load import Phase
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.conclude import conclude
+
+
+class Study:
+    """Says what it is given to say."""
+
+    def analyse(self, options, results):
+        return Analysis(answer="measured", grade="A", tables={"own": [{"x": 1}]})
+
+
+def result(**metrics):
+    trial = Trial(point={"databases": 1}, deployment=Deployment(hosts=(Host(),)), phases=(Phase(name="p"),))
+    phase = PhaseResult(phase="p", start=0, end=1, overlap=1, targets=[], metrics=metrics)
+    return TrialResult(id="0001", trial=trial, started=0, ended=1, phases=[phase])
+
+
+def test_a_plain_run_is_concluded_by_its_study_alone():
+    found = conclude(Study(), Model(), [result(host={"cpu.user": 1.0})])
+    assert found.answer == "measured" and set(found.tables) == {"own"}
+
+
+def test_an_emulated_one_is_functional_only():
+    found = conclude(Study(), Model(), [result(**{"guest:a": {"emulated": 1.0}})])
+    assert found.answer.startswith("Functional only") and "own" not in found.tables

@@ -1,0 +1,84 @@
+import pytest
+
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.finding import Analysis
+from pgherd.model.load import Phase
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.guest_memory import with_guest_memory
+
+MB = 2.0**20
+EMPTY = Analysis(answer="x", grade="A")
+
+
+def metrics(ballooned=300.0, resident=400.0, database=250.0):
+    guest = {"guest.memory": 1000 * MB, "guest.actual": (1000 - ballooned) * MB, "guest.target": 650 * MB, "guest.free": 300 * MB}
+    return {
+        "guest:a": guest | {"qemu.anon": (resident + 60) * MB, "qemu.overhead": 60 * MB},
+        "server:a/pg": {"balloon.bytes": database * MB},
+        "guest-drive:a/data": {"reads": 0.0, "read_bytes": 0.0, "read_time": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.3}
+        | {"flushes": 10.0, "flush_time": 0.1},
+        "guest-disk:a/vdb": {"reads": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.4, "flushes": 10.0, "flush_time": 0.1},
+    }
+
+
+def trial(number=1, found=None, point=None, error=None):
+    host = Host(containers=(Container(name="a", runtime="vm"),))
+    asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
+    phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
+    return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
+
+
+def test_a_guest_is_a_row_of_every_phase() -> None:
+    found = with_guest_memory(EMPTY, [trial(1), trial(2, metrics(310.0, 390.0)), trial(3, metrics(290.0, 410.0))])
+    (row,) = found.tables["guest_memory"]
+    assert (row["point"], row["phase"], row["guest"]) == ("scheme 3", "high", "a")
+    values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
+    assert values == pytest.approx(
+        {
+            "configured": 1000,
+            "resident": 400,
+            "ballooned": 300,
+            "by_database": 250,
+            "compressed": 0,
+            "swapped": 0,
+            "untouched": 300,
+            "residue": 0,
+            "target": 650,
+        }
+    )
+    ballooned = row["ballooned"]
+    assert ballooned.n == 3 and ballooned.low < 300 < ballooned.high
+    assert "never to be added" in row["by_database"].note
+    assert found.warnings == []
+
+
+def test_a_drive_is_a_row_too_in_both_views() -> None:
+    row, inside = with_guest_memory(EMPTY, [trial()]).tables["guest_drives"]
+    assert (row["drive"], row["seen_by"]) == ("a/data", "the hypervisor")
+    assert (inside["drive"], inside["seen_by"], inside["write_await"].value) == ("a/vdb", "the guest", pytest.approx(3))
+    values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
+    assert values["write_await"] == pytest.approx(2) and values["flush_await"] == pytest.approx(10) and values["write_rate"] == 8
+    assert values["read_await"] is None and values["reads"] == 0
+
+
+def test_memory_that_is_not_accounted_for_is_said() -> None:
+    found = with_guest_memory(EMPTY, [trial(1, metrics(400.0, 1000.0))])
+    assert ["40% are not accounted for in phase 'high'" in one for one in found.warnings] == [True]
+
+
+def test_points_stand_apart_and_failed_trials_away() -> None:
+    found = with_guest_memory(EMPTY, [trial(1), trial(2, point={"scheme": 4}), trial(3, error="died")])
+    assert [row["point"] for row in found.tables["guest_memory"]] == ["scheme 3", "scheme 4"]
+
+
+def test_runs_without_guests_are_left_as_they_are() -> None:
+    assert with_guest_memory(EMPTY, []) == EMPTY
+    assert with_guest_memory(EMPTY, [trial(1, {"container:a": {"memory.usage": 1.0}})]) == EMPTY
+    once = with_guest_memory(EMPTY, [trial()])
+    assert with_guest_memory(once, [trial()]) == once
+
+
+def test_a_guest_whose_balloon_was_not_seen() -> None:
+    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory": 1000 * MB}})]).tables["guest_memory"]
+    assert row["ballooned"].value is None and row["ballooned"].note == "its balloon was not seen"

@@ -1,0 +1,73 @@
+import pytest
+
+from pgherd.model.deployment import Host
+from pgherd.model.finding import Analysis, Verdict
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.hosts import with_hosts
+
+HOSTS = [Host(name="a", cores=2), Host(name="b", cores=2)]
+
+
+def result(number, by_host, tainted=None):
+    """``by_host``: host → throughput of each loaded database."""
+    containers = {host: [{"name": f"{host}{i}", "servers": [{"bin": "/pg", "version": "18.6"}]} for i in range(2)] for host in ("a", "b")}
+    trial = Trial.model_validate(
+        {
+            "point": {"databases": sum(map(len, by_host.values()))},
+            "repeat": number,
+            "deployment": {"hosts": [{"name": host, "containers": own} for host, own in containers.items()]},
+            "phases": [{"loads": {}}],
+        }
+    )
+    targets = [
+        TargetResult(target=f"{host}/{host}{i}/pg/bench", driver="pgbench", transactions=1, throughput=value, first=0, last=1)
+        for host, values in by_host.items()
+        for i, value in enumerate(values)
+    ]
+    busy = {"cpu.user": 1.5, "cpu.online": 2.0, "cpu.idle": 0.5}
+    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=targets, metrics={"host:a": busy, "host:b": busy})
+    return TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase], verdicts=[tainted] if tainted else [])
+
+
+def analysed(*results):
+    return with_hosts(Analysis(answer="x", grade="A", warnings=["before"]), results, HOSTS)
+
+
+def test_hosts_are_compared_within_each_trial():
+    found = analysed(
+        result(0, {"a": [100, 100], "b": [90, 90]}), result(1, {"a": [210], "b": [190]}), result(2, {"a": [50, 70], "b": [54, 54]})
+    )
+    imbalance, slowest = found.findings["host_imbalance"], found.findings["host_slowest"]
+    assert imbalance.value == pytest.approx((0.1 + 1 - 190 / 210 + 0.1) / 3) and imbalance.n == 3
+    assert slowest.value == pytest.approx((90 / 95 + 190 / 200 + 54 / 57) / 3) and slowest.note.startswith("host b") and slowest.high < 1
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["containers"] == 2 and rows["a"]["cores_given"] == 2
+    assert rows["a"]["per_database"].value == pytest.approx((100 + 210 + 60) / 3)
+    assert rows["b"]["cpu_used"].value == pytest.approx(1.5)
+    assert found.warnings == ["before"] and found.answer == "x"
+
+
+def test_a_difference_that_is_not_shown_is_not_claimed():
+    found = analysed(result(0, {"a": [100], "b": [90]}), result(1, {"a": [90], "b": [100]}), result(2, {"a": [95], "b": [96]}))
+    assert "not shown to be slower" in found.findings["host_slowest"].note
+
+
+def test_trials_that_left_a_host_idle_say_nothing():
+    found = analysed(result(0, {"a": [100]}), result(1, {"b": [10]}))
+    assert found.findings["host_imbalance"].value is None and "loaded every host" in found.findings["host_imbalance"].note
+    assert found.findings["host_slowest"].value is None and found.tables["hosts"][0]["relative"].value is None
+
+
+def test_trials_without_a_host_are_told():
+    gone = Verdict(check="all-hosts", kind="noise", result="fail", observed="1 of 2; missing b", wanted="every host", why="lost")
+    found = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
+    assert found.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
+    assert found.findings["host_imbalance"].n == 1
+
+
+def test_a_study_of_hosts_has_its_own_table_of_them():
+    one = result(0, {"a": [100], "b": [99]})
+    bare = one.trial.deployment.model_copy(update={"hosts": tuple(HOSTS)})
+    found = analysed(one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": bare})}))
+    assert found.tables == {} and found.findings == {} and found.warnings == ["before"]

@@ -1,0 +1,133 @@
+"""The dashboards and alert rules: made anew they are what is committed, and name nothing that is not served."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.metrics.openmetrics import families
+from pgherd.metrics.run_metrics import FAMILIES
+
+HOME = Path(__file__).parent.parent
+GRAFANA = HOME / "grafana"
+SERVED = {family.sample: family for family in (*families(), *FAMILIES)}
+NODE_EXPORTER = (HOME / "tests/fixtures/metrics/node_exporter.txt").read_text()
+PROMQL = re.compile(r"\b(?:pgherd|node)_[a-z0-9_]+\b")
+LABELS = re.compile(r"\b(pgherd_[a-z0-9_]+)\{([^}]*)\}")
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+
+
+@pytest.fixture(scope="module")
+def make():
+    """grafana/make.py and its neighbours, as modules."""
+    sys.path.insert(0, str(GRAFANA))
+    try:
+        import make
+
+        yield make
+    finally:
+        sys.path.remove(str(GRAFANA))
+        for file in GRAFANA.glob("*.py"):
+            sys.modules.pop(file.stem, None)
+
+
+BOARDS = sorted(GRAFANA.glob("*.json"))
+
+
+def expressions(value):
+    """Every query in a dashboard, those of variables and annotations included."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("expr", "definition") and isinstance(inner, str):
+                yield inner
+            else:
+                yield from expressions(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from expressions(inner)
+
+
+def test_made_anew_the_dashboards_are_what_is_committed(make):
+    made = {f"{board.name}.json": make.text(board) for board in make.ALL}
+    assert made == {file.name: file.read_text() for file in BOARDS}, "run: python grafana/make.py"
+
+
+def test_the_table_of_names_is_of_this_version(make):
+    assert make.page(make.PAGE.read_text()) == make.PAGE.read_text(), "run: python grafana/make.py"
+
+
+@pytest.mark.parametrize("file", [*BOARDS, GRAFANA / "alerts.yml"], ids=lambda file: file.name)
+def test_every_metric_is_one_that_is_served(file):
+    text = file.read_text()
+    queries = (
+        list(expressions(json.loads(text))) if file.suffix == ".json" else re.findall(r"expr:(.*?)(?=\n +(?:labels|for):)", text, re.DOTALL)
+    )
+    names = {name for query in queries for name in PROMQL.findall(query)}
+    assert names
+    unknown = {name for name in names if name.startswith("pgherd_")} - set(SERVED)
+    assert not unknown
+    for name in names - set(SERVED):
+        assert re.search(rf"^{name}(\{{| )", NODE_EXPORTER, re.MULTILINE), f"node_exporter has no {name}"
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.name)
+def test_every_label_is_one_that_the_metric_has(file):
+    for query in expressions(json.loads(file.read_text())):
+        for name, inside in LABELS.findall(query):
+            wanted = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
+            assert wanted <= {"run", "host", *SERVED[name].labels}, query
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.name)
+def test_rates_are_of_counters_and_last_values_of_what_is_none(file):
+    for query in expressions(json.loads(file.read_text())):
+        for function, name in re.findall(r"\b(rate|increase|last_over_time|max_over_time)\((pgherd_\w+)", query):
+            if function in ("rate", "increase"):
+                assert SERVED[name].kind == "counter", query
+            assert f"{name}{{" in query
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.name)
+def test_panels_have_their_own_places_and_look_back_by_seconds_only(file):
+    board = json.loads(file.read_text())
+    taken = set()
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert not taken & cells and place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+        for target in panel.get("targets", ()):
+            bare = re.sub(r"\{[^}]*\}", "", target["expr"])
+            assert re.search(r"\[\$(window|__range)\]", bare), "Prometheus would look back by five minutes"
+
+
+def test_each_dashboard_has_a_uid_of_its_own_and_the_same_variables():
+    boards = [json.loads(file.read_text()) for file in BOARDS]
+    assert len({board["uid"] for board in boards}) == len(boards) == 4
+    for board in boards:
+        names = [variable["name"] for variable in board["templating"]["list"]]
+        assert {"datasource", "run", "host", "window"} <= set(names)
+        used = set(re.findall(r"\$(\w+)", " ".join(expressions(board))))
+        assert used <= {*names, "__range"}
+
+
+@promtool
+def test_promtool_accepts_the_rules():
+    done = subprocess.run(["promtool", "check", "rules", "alerts.yml"], cwd=GRAFANA, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@promtool
+def test_every_alert_fires_and_is_silent_where_it_should_be():
+    done = subprocess.run(["promtool", "test", "rules", "alerts_test.yml"], cwd=GRAFANA, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = set(re.findall(r"alert: (\w+)", (GRAFANA / "alerts.yml").read_text()))
+    tested = re.findall(r"alertname: (\w+)", (GRAFANA / "alerts_test.yml").read_text())
+    assert rules and all(tested.count(rule) == 2 for rule in rules)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from pgherd.ui import index
+from pgherd.ui.index import RunIndex
+
+FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
+
+
+@pytest.fixture
+def runs_index(runs, tmp_path):
+    return RunIndex(runs, tmp_path / "kept.json")
+
+
+def test_newest_first_with_what_the_list_shows(runs_index):
+    newest, oldest = runs_index.runs()
+    assert (newest.run, oldest.run) == (SECOND, FIRST)
+    assert newest.study == "density" and newest.state == "finished" and newest.grade == "B" and newest.host == "db-host-1"
+    assert newest.answer and newest.trials > 10 and not newest.live and not newest.resumable
+
+
+def test_nothing_is_read_twice(runs_index, monkeypatch):
+    runs_index.runs()
+    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    assert len(runs_index.runs()) == 2
+
+
+def test_the_next_start_reads_nothing_either(runs_index, runs, tmp_path, monkeypatch):
+    before = runs_index.runs()
+    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    assert RunIndex(runs, tmp_path / "kept.json").runs() == before
+
+
+def test_a_changed_run_is_read_again_and_a_removed_one_is_gone(runs_index, runs):
+    runs_index.runs()
+    file = runs / FIRST / "run.json"
+    document = json.loads(file.read_text())
+    document["analysis"]["answer"] = "Something else."
+    file.write_text(json.dumps(document))
+    shutil.rmtree(runs / SECOND)
+    (only,) = runs_index.runs()
+    assert only.answer == "Something else."
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"schema": "pgherd/ui-index/1", "runs": [{"stamp": [], "summary": {}}]}', "\x00"])
+def test_a_damaged_index_is_made_anew(runs, tmp_path, kept):
+    (tmp_path / "kept.json").write_text(kept)
+    assert len(RunIndex(runs, tmp_path / "kept.json").runs()) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"state": 1}', '{"study": "x", "state": "finished", "started": "soon"}', "[" * 100_000])
+def test_an_unreadable_run_is_listed_as_such(runs_index, runs, text):
+    (runs / FIRST / "run.json").write_text(text)
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.state == "unreadable" and "cannot be read" in found.answer
+
+
+def test_killed_is_told_from_running(runs_index, runs):
+    import fcntl
+
+    file = runs / FIRST / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "running", "analysis": None, "ended": None}))
+    assert next(run for run in runs_index.runs() if run.run == FIRST).state == "killed"
+    with open(runs / FIRST / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert next(run for run in runs_index.runs() if run.run == FIRST).live
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../runs", "/etc", f"{FIRST}/trials", f"{FIRST}/../{SECOND}", "x" * 5000, "a\0b", "<b>"])
+def test_a_name_is_no_path(runs_index, name):
+    assert runs_index.directory(name) is None
+
+
+def test_a_run_is_found_by_its_name_only(runs_index, runs):
+    assert runs_index.directory(FIRST).path == runs / FIRST
+    os.rename(runs / FIRST, runs / "<b>run")
+    assert runs_index.directory("<b>run") is None and [run.run for run in runs_index.runs()] == [SECOND]
+
+
+def test_no_directory_holds_no_run(tmp_path):
+    made = RunIndex(tmp_path / "none", tmp_path / "kept.json")
+    assert made.runs() == [] and made.directory(FIRST) is None

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pgherd.model.errors import CapabilityError, PgherdError, UsageError
+from pgherd.store.live import LiveState, write_live
+from pgherd.store.run_directory import RunDirectory
+from pgherd.ui import jobs
+from pgherd.ui.jobs import Jobs, Plan, stop
+
+FIRST = "20260131-120000-density-0001"
+
+_HOLDER = """
+import fcntl, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+try:
+    print("held", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(42)
+"""
+
+
+@pytest.fixture
+def made(runs, tmp_path):
+    return Jobs(runs, tmp_path / "said")
+
+
+@pytest.fixture
+def holder(runs):
+    """A process that executes the first run, as far as its lock tells."""
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(runs / FIRST / "lock")], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def stubbed(monkeypatch, script: str) -> None:
+    monkeypatch.setattr(jobs, "_command", lambda words: [sys.executable, "-c", script, *words])
+
+
+def test_a_plan_is_the_command_line_s_own(made, monkeypatch):
+    stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'confirm': ['pages']}))")
+    plan = made.plan("density", {"points": "1,2"})
+    assert plan.document["words"][:2] == ["density", "--points=1,2"] and plan.document["words"][2:5] == ["--dry-run", "--json", "--runs"]
+    assert (plan.command, plan.seconds, plan.confirm, plan.too_long) == ("pgherd density --points=1,2", 6.0, ["pages"], False)
+    assert made.planned(plan.id) is plan
+
+
+@pytest.mark.parametrize("code, error", [(2, UsageError), (3, CapabilityError)])
+def test_what_the_command_line_refuses_is_refused_in_its_words(made, monkeypatch, code, error):
+    stubbed(monkeypatch, f'print(\'{{"error": "no such thing", "exit_code": {code}}}\')')
+    with pytest.raises(error, match="no such thing"):
+        made.plan("density", {})
+
+
+@pytest.mark.parametrize("script", ["", "print('[')", "import sys; sys.exit(1)"])
+def test_what_says_nothing_is_a_message(made, monkeypatch, script):
+    stubbed(monkeypatch, script)
+    with pytest.raises(CapabilityError, match="cannot be made"):
+        made.plan("density", {})
+
+
+def test_plans_are_forgotten(made, monkeypatch):
+    stubbed(monkeypatch, "print('{}')")
+    monkeypatch.setattr(made, "_document", lambda *words: {})
+    plans = [made.plan("sizes", {}) for _ in range(40)]
+    with pytest.raises(UsageError, match="not known any more"):
+        made.planned(plans[0].id)
+    assert made.planned(plans[-1].id)
+    monkeypatch.setattr(time, "monotonic", lambda: plans[-1].made + 1e6)
+    with pytest.raises(UsageError):
+        made.planned(plans[-1].id)
+
+
+def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(made, monkeypatch):
+    stubbed(monkeypatch, "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '', sys.argv[1:])")
+    job = made.start(Plan("x", "sizes", ("--scales=1",), {}, 0.0), agreed=False)
+    job.process.wait(20)
+    assert made.job(job.id).code == 0 and job.said().startswith("True True ['sizes', '--scales=1', '--runs'")
+    assert made.jobs() == [job] and made.job("other") is None
+    assert job.log.stat().st_mode & 0o077 == 0
+
+
+def test_agreement_is_passed_on_only_where_it_was_asked_for(made, monkeypatch):
+    stubbed(monkeypatch, "pass")
+    monkeypatch.setattr(made, "_spawn", lambda what, words: words)
+    asking = Plan("x", "density", (), {"confirm": ["pages"]}, 0.0)
+    with pytest.raises(UsageError, match="changes the host: pages"):
+        made.start(asking, agreed=False)
+    assert "--yes" in made.start(asking, agreed=True) and "--yes" not in made.start(Plan("x", "density", (), {}, 0.0), agreed=True)
+
+
+def test_long_studies_are_not_started(made):
+    with pytest.raises(UsageError, match="pgherd density"):
+        made.start(Plan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
+
+
+def test_the_run_is_found_by_its_reservation(made, monkeypatch, runs):
+    stubbed(monkeypatch, "import time; time.sleep(20)")
+    job = made.start(Plan("x", "density", (), {}, 0.0), agreed=False)
+    try:
+        assert made.job(job.id).run is None
+        state = jobs.paths.state_dir() / "reservations"
+        state.mkdir(parents=True)
+        with open(state / f"{FIRST}-{job.process.pid}-x.json", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            json.dump({"run": FIRST, "pid": job.process.pid, "cores": 1.0, "memory": 1}, file)
+            file.flush()
+            assert made.job(job.id).run is None  # it has not yet said that it runs
+            record = runs / FIRST / "run.json"
+            record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "running"}))
+            assert made.job(job.id).run == FIRST
+    finally:
+        job.process.kill()
+        job.process.wait()
+
+
+def test_what_cannot_be_resumed(made, runs, holder):
+    with pytest.raises(UsageError, match="executed already"):
+        made.resume(RunDirectory(runs / FIRST))
+    with pytest.raises(UsageError, match="finished"):
+        made.resume(RunDirectory(runs / "20260131-130000-density-0002"))
+
+
+def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(made, monkeypatch, runs):
+    stubbed(monkeypatch, "pass")
+    record = runs / FIRST / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "interrupted"}))
+    job = made.resume(RunDirectory(runs / FIRST))
+    job.process.wait(20)
+    assert made.job(job.id).run == FIRST
+
+
+def test_stopping_interrupts_the_process_that_executes_the_run(runs, holder):
+    write_live(runs / FIRST, LiveState(pid=holder.pid, written=0.0))
+    assert stop(RunDirectory(runs / FIRST)) == holder.pid
+    assert holder.wait(20) == 42
+
+
+def test_no_other_process_is_ever_stopped(runs, holder):
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        write_live(runs / FIRST, LiveState(pid=bystander.pid, written=0.0))
+        with pytest.raises(PgherdError, match="does not execute it"):
+            stop(RunDirectory(runs / FIRST))
+        assert bystander.poll() is None and holder.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_nothing_to_stop(runs, holder):
+    with pytest.raises(UsageError, match="not being executed"):
+        stop(RunDirectory(runs / FIRST))  # no live state
+    with pytest.raises(UsageError, match="not being executed"):
+        stop(RunDirectory(runs / "20260131-130000-density-0002"))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    write_live(runs / FIRST, LiveState(pid=gone.pid, written=0.0))
+    with pytest.raises(UsageError, match="just ended"):
+        stop(RunDirectory(runs / FIRST))
+
+
+def test_the_environment_says_nothing_of_its_own(monkeypatch):
+    monkeypatch.setenv("PGHERD_RUNS", "/elsewhere")
+    assert "PGHERD_RUNS" not in jobs._environment() and os.environ["PGHERD_RUNS"]

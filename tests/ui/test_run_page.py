@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+
+import pytest
+
+from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, write_live
+
+FIRST = "20260131-120000-density-0001"
+
+
+def change(runs, **fields) -> None:
+    file = runs / FIRST / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_a_finished_run(client, runs):
+    (runs / FIRST / "report.html").write_text("<p>report</p>")
+    (runs / FIRST / "tables").mkdir()
+    (runs / FIRST / "tables" / "density.csv").write_text("a\n")
+    text = client.get(f"/runs/{FIRST}").text
+    assert "Grade B" in text and "Full report" in text and "Explore the samples" in text and "tables/density.csv" in text
+    assert "steal" in text and "not finished" in text and "hx-get" not in text and "Stop" not in text
+
+
+def test_an_interrupted_run_can_be_gone_on_with(client, runs):
+    surroundings = {"runtime": "process", "cores": 1.0, "memory": 2**30}
+    change(runs, state="interrupted", analysis=None, error="interrupted by the user", surroundings=surroundings)
+    text = client.get(f"/runs/{FIRST}").text
+    assert "No answer: this run is interrupted" in text and f"/runs/{FIRST}/resume" in text
+
+
+@pytest.fixture
+def running(runs):
+    """The first run as one that is being executed: its lock held, a trial in its measured period, samples growing."""
+    change(runs, state="running", analysis=None, ended=None)
+    directory = runs / FIRST
+    partial = directory / "trials" / "0099.partial"
+    partial.mkdir()
+    now = time.time()
+    sources = [
+        ["cpu", "host", "file", "/proc/stat", ""],
+        ["cgroup_cpu", "container:c01", "file", "x", "v1 usage"],
+        ["cgroup_memory", "container:c01", "file", "y", "usage"],
+    ]
+    lines = [{"sources": sources, "first": 0}]
+    for second in range(4):
+        at = now - 4 + second
+        lines.append({"t": at, "i": 0, "raw": f"cpu  {150 * second} 0 0 {50 * second} 0 0 0 0 0 0\ncpu0 0\ncpu1 0\n"})
+        lines.append({"t": at, "i": 1, "raw": str(500_000_000 * second)})
+        lines.append({"t": at, "i": 2, "raw": str(2**28)})
+    (partial / "spool.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trial = LiveTrial(
+        number=99,
+        point={"databases": 1},
+        repeat=2,
+        reason="planned",
+        begun=now - 5,
+        phases=(LivePhase(name="steady", ramp=1, seconds=30, loads={"local/c01/pg/bench": "pgbench"}),),
+        containers={"c01": LiveContainer(vcpus=1.0, memory=2**29)},
+    )
+    state = LiveState(pid=os.getpid(), written=now, trials_left=3, seconds_left=40.0, trial=trial, phase=0, phase_begun=now - 5)
+    write_live(directory, state)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
+
+
+def test_a_running_run_is_watched(client, running):
+    text = client.get(f"/runs/{FIRST}").text
+    assert "Density is running" in text and f'hx-get="/runs/{FIRST}/live"' in text and 'hx-trigger="every 1s"' in text
+    assert "Trial 99: databases 1, repeat 2: measuring, 4 of 30 s" in text and "Stop …" in text
+
+
+def test_the_part_that_changes(client, running):
+    text = client.get(f"/runs/{FIRST}/live").text
+    assert "<html" not in text and "left" in text and "0.50 of 1 cores" in text and "256 MB of 512 MB" in text
+    assert "1.50 cores" in text and '<path class="line"' in text and "Verdicts as they fall" in text and "tainted" in text
+
+
+def test_when_it_has_ended_the_page_is_loaded_anew(client, running, runs):
+    change(runs, state="finished")
+    assert client.get(f"/runs/{FIRST}/live").headers["hx-refresh"] == "true"
+
+
+def test_a_report_that_is_being_made_is_waited_for(client, runs):
+    now = time.time()
+    change(runs, ended=now)
+    assert "Its report is being made" in client.get(f"/runs/{FIRST}").text
+    assert client.get(f"/runs/{FIRST}/live").text == "Its report is being made …"
+    (runs / FIRST / "report.html").write_text("")
+    os.utime(runs / FIRST / "report.html", (now - 10, now - 10))
+    assert client.get(f"/runs/{FIRST}/live").headers["hx-refresh"] == "true"
+    (runs / FIRST / "report.html").unlink()
+    change(runs, ended=now - 100)  # it will not come any more
+    assert "being made" not in client.get(f"/runs/{FIRST}").text
+
+
+FILES = ["run.json", "report.html", "report.json", "figures/a.svg", "figures/a.png", "tables/a.csv", "trials/0001/trial.json"]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_are_served_in_a_sandbox(client, runs, path):
+    file = runs / FIRST / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(file.read_text() if file.exists() else "<script>alert(1)</script>")
+    answer = client.get(f"/runs/{FIRST}/files/{path}")
+    assert answer.status_code == 200 and answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "lock",
+        "../x",
+        "%2e%2e/x",
+        "figures/..%2frun.json",
+        "/etc/passwd",
+        "trials/0001.partial/trial.json",
+        "inputs/a",
+        "figures/a.svg%00",
+        "report.html/",
+        "trials/0001/drivers/x",
+        "figures/sub/a.svg",
+    ],
+)
+def test_other_files_are_not(client, runs, path):
+    (runs / FIRST / "inputs").mkdir()
+    (runs / FIRST / "inputs" / "a").write_text("secret")
+    (runs / "x").write_text("secret")
+    answer = client.get(f"/runs/{FIRST}/files/{path}")
+    assert answer.status_code == 404 and "secret" not in answer.text
+
+
+def test_links_lead_nowhere(client, runs, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (runs / FIRST / "report.html").symlink_to(tmp_path / "secret")
+    (runs / FIRST / "figures").symlink_to(tmp_path)
+    (tmp_path / "a.svg").write_text("secret")
+    for path in ("report.html", "figures/a.svg"):
+        assert client.get(f"/runs/{FIRST}/files/{path}").status_code == 404
+    assert "a.svg" not in client.get(f"/runs/{FIRST}").text
+
+
+def test_figures_carry_their_sentence(client, runs):
+    (runs / FIRST / "figures").mkdir()
+    text = '<text font-size="15.5px" font-weight="600">Linear up to 12</text><text font-weight="600">databases &lt;b&gt;</text>'
+    svg = f"<svg><g>{text}</g></svg>"
+    (runs / FIRST / "figures" / "efficiency.svg").write_text(svg)
+    assert 'alt="Linear up to 12 databases' in client.get(f"/runs/{FIRST}").text

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from pgherd.ui.security import COOKIE, HEADERS, LARGEST_BODY, LONGEST_PATH, LONGEST_QUERY, Door, Guard, loopback
+
+HOST = "127.0.0.1:8765"
+
+
+async def _echo(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+def client(door: Door | None = None, owner: int | None = None) -> TestClient:
+    inner = Starlette(routes=[Route("/{rest:path}", _echo, methods=["GET", "POST", "PUT", "DELETE"])])
+    return TestClient(
+        Guard(inner, door or Door.of("127.0.0.1", None), lambda scope: owner), base_url=f"http://{HOST}", follow_redirects=False
+    )
+
+
+def test_own_pages_may():
+    assert client().get("/").status_code == 200
+    assert client().post("/", headers={"Origin": f"http://{HOST}", "Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert client().post("/", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert client().post("/", headers={"Origin": f"https://{HOST}"}).status_code == 200  # a proxy before it speaks TLS
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "null"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "file://"},
+        {"Origin": f"http://{HOST}", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": f"http://{HOST}", "Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://[", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_another_site_s_page_changes_nothing(headers, method):
+    assert client().request(method, "/", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("mode, code", [("navigate", 200), ("cors", 403), ("no-cors", 403), ("", 403)])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_may_link_but_not_read(site, mode, code):
+    assert client().get("/", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}).status_code == code
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8765", "LOCALHOST", "localhost.", "[::1]:8765", "127.0.0.1:22"])
+def test_names_of_this_server(host):
+    assert client().get("/", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "192.0.2.7", "user@127.0.0.1", "", "[::1", "localhost@evil.example"]
+)
+def test_names_of_others(host):
+    assert client().get("/", headers={"Host": host}).status_code == 421
+
+
+def test_beyond_loopback_any_address_will_do_as_no_name_can():
+    door = Door.of("192.0.2.7", "secret")
+    assert door.knows_host("192.0.2.7:8765") and door.knows_host("[2001:db8::1]") and not door.knows_host("evil.example")
+
+
+@pytest.mark.parametrize("owner, code", [(None, 200), (0, 200), (987_654, 403)])
+def test_other_accounts_of_this_machine_are_not_answered(owner, code):
+    assert client(owner=owner).get("/").status_code == code
+
+
+def test_with_a_token_accounts_do_not_matter():
+    door = Door.of("127.0.0.1", "secret")
+    held = client(door, 987_654)
+    held.cookies.set(COOKIE, door.session)
+    assert held.get("/").status_code == 200
+
+
+def test_sizes_are_bounded():
+    assert client().get("/" + "x" * LONGEST_PATH).status_code == 414
+    assert client().get("/?" + "x" * (LONGEST_QUERY + 1)).status_code == 414
+    own = {"Origin": f"http://{HOST}"}
+    assert client().post("/", content=b"x" * LARGEST_BODY, headers=own).text == str(LARGEST_BODY)
+    assert client().post("/", content=b"x" * (LARGEST_BODY + 1), headers=own).status_code == 413
+
+
+def test_a_body_without_a_length_is_bounded_too():
+    def chunks():
+        for _ in range(3):
+            yield b"x" * (LARGEST_BODY // 2)
+
+    assert client().post("/", content=chunks(), headers={"Origin": f"http://{HOST}"}).status_code == 413
+
+
+def test_without_the_token_nothing_is_seen():
+    held = client(Door.of("127.0.0.1", "secret"))
+    answer = held.get("/runs/x")
+    assert answer.status_code == 303 and answer.headers["location"] == "/sign-in"
+    assert held.get("/", headers={"HX-Request": "true"}).status_code == 401
+    assert held.post("/", headers={"Origin": f"http://{HOST}"}).status_code == 401
+    assert held.get("/sign-in").status_code == held.get("/static/x").status_code == 200
+    held.cookies.set(COOKIE, "wrong")
+    assert held.get("/").status_code == 303
+
+
+def test_tokens():
+    door = Door.of("127.0.0.1", "secret")
+    assert door.opens_for("secret") and not door.opens_for("") and not door.opens_for("Secret") and not door.opens_for("geheim ü")
+    assert not Door.of("127.0.0.1", None).opens_for("")
+    assert door.genuine(door.form_token) and not door.genuine("") and not door.genuine(None)
+    assert door.session != Door.of("127.0.0.1", "secret").session
+
+
+@pytest.mark.parametrize("path", ["/", "/x" * 900])
+def test_every_answer_carries_the_headers(path):
+    answer = client().get(path)
+    assert all(answer.headers[name] == value for name, value in HEADERS.items())
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize(
+    "addresses, own", [(["127.0.0.1"], True), (["::1"], True), (["127.0.0.1", "192.0.2.7"], False), (["0.0.0.0"], False)]
+)
+def test_loopback(addresses, own):
+    assert loopback(addresses) is own
