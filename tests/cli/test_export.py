@@ -45,7 +45,7 @@ def test_a_dash_is_stdout(runs, name, capsys):
         (["nothing"], "no run 'nothing'"),
         (["last", "--openmetrics", "-", "--json"], "both want stdout"),
         (["last", "--openmetrics", "/nowhere/at/all.om"], "/nowhere/at/all.om cannot be written: No such file or directory"),
-        (["last", "--openmetrics", "/"], "/ is a directory"),
+        (["last", "--openmetrics", "/"], "/ is no regular file"),
     ],
 )
 def test_what_cannot_be_exported_is_one_message(runs, name, capsys, arguments, message):

@@ -42,7 +42,9 @@ def test_an_old_python_is_told(monkeypatch):
 def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    orders = {"action": "start", "same": "/nonexistent/python", "version": "0", "key": "k", "digest": "d", "requirements": []}
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    orders = {"action": "start", "cluster": "id", "host": "a", "same": "/nonexistent/python", "version": "0", "key": "k", "digest": "d"}
+    orders["requirements"] = []
     assert act(orders) == {"need": "package"}
     assert act({**orders, "same": sys.executable}) == {"need": "package"}, "another version is not the same"
 

@@ -23,6 +23,9 @@ class Fleet:
     def apply(self, trial):
         return self, "1 kept"
 
+    def guests(self):
+        return {}
+
     def readings(self):
         return {"server:a/pg": {"pages.size": 4096.0}, "host": {"more": 1.0}}
 

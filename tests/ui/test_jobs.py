@@ -133,6 +133,27 @@ def test_what_cannot_be_resumed(made, runs, holder):
         made.resume(RunDirectory(runs / "20260131-130000-density-0002"))
 
 
+def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch, runs):
+    """A run directory may come from anybody, and its record says which programs are run."""
+    record = runs / FIRST / "run.json"
+    document = json.loads(record.read_text()) | {"state": "interrupted"}
+    record.write_text(json.dumps(document | {"study": "exec"}))
+    with pytest.raises(UsageError, match="not gone on with from here"):
+        made.resume(RunDirectory(runs / FIRST))
+    record.write_text(json.dumps(document))
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(UsageError, match="not gone on with from here"):
+        made.resume(RunDirectory(runs / FIRST))
+
+
+def test_a_budget_beyond_laptop_size_is_too_long(made, monkeypatch):
+    stubbed(monkeypatch, "import json; print(json.dumps({'seconds': 6, 'options': {'budget_seconds': 36000}}))")
+    plan = made.plan("density", {"points": "1"})
+    assert plan.too_long and plan.longest == 36000
+    with pytest.raises(UsageError, match="may take 36000 s"):
+        made.start(plan, agreed=True)
+
+
 def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(made, monkeypatch, runs):
     stubbed(monkeypatch, "pass")
     record = runs / FIRST / "run.json"

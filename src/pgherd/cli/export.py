@@ -38,9 +38,9 @@ def command(run: str, openmetrics: str | None, runs: Path, as_json: bool) -> int
         write(directory.path, record, results, sys.stdout)
         return 0
     target = Path(openmetrics) if openmetrics is not None else directory.path / "openmetrics.txt"
-    if target.is_dir():
-        raise UsageError(f"{target} is a directory; --openmetrics takes a file")
-    temporary = target.with_name(f"{target.name}.tmp")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is no regular file; --openmetrics takes a file, or - for standard output")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         out = open(temporary, "w", encoding="utf-8")  # noqa: SIM115 - only that it cannot be opened is the user's to mend
     except OSError as error:

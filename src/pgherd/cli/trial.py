@@ -12,6 +12,7 @@ from pgherd.model.counted import MIXED, counted_by
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
+from pgherd.studies.emulated import WHY, emulated
 
 _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 
@@ -73,6 +74,9 @@ def _phase(console: Console, phase: PhaseResult) -> None:
     found = {counted_by(target.driver) for target in phase.targets}
     what = found.pop() if len(found) == 1 else MIXED
     ran = f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period)"
+    if emulated([phase]):
+        console.print(f"{ran}; {WHY}.", markup=False)
+        return
     if what == counted_by("command"):
         console.print(f"{ran}.", markup=False)
         for target in phase.targets:

@@ -39,16 +39,16 @@ def act(orders: dict[str, Any]) -> dict[str, Any]:
 
 
 def _start(orders: dict[str, Any]) -> dict[str, Any]:
+    directory = _state() / "cluster-agents" / f"{orders['cluster']}-{orders['host'].replace('/', '_')}"
+    running = _running(directory)
+    if running is not None:  # before anything else: its environment must not change under it
+        return {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python"), "was": True}
     python = _environment(orders)
     if python is None:
         return {"need": "package"}
-    directory = _state() / "cluster-agents" / f"{orders['cluster']}-{orders['host'].replace('/', '_')}"
-    running = _running(directory)
-    if running is not None:
-        return {"pid": running[0], "start": running[1], "directory": str(directory), "python": python, "was": True}
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
-    for name, text in orders["files"].items():
+    for name, text in {**orders["files"], "python": python}.items():
         _write_private(directory / name, text)
     with open(directory / "log", "ab") as log:
         process = subprocess.Popen(
@@ -63,7 +63,9 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
     _write_private(directory / "pid", f"{process.pid} {start}\n")
     time.sleep(_SETTLING)
     if process.poll() is not None:
-        raise Failed(f"its agent ended at once: {_tail(directory)}")
+        said = _tail(directory)
+        shutil.rmtree(directory, ignore_errors=True)  # with its key
+        raise Failed(f"its agent ended at once: {said}")
     return {"pid": process.pid, "start": start, "directory": str(directory), "python": python}
 
 

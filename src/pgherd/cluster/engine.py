@@ -176,7 +176,11 @@ class DaskEngine:
         """Take all hosts, waiting for those that are still with the last driver. Raises UsageError when another driver holds one, or
         when what must be equal on all hosts is not."""
         deadline = time.monotonic() + BUSY
-        answers = await asyncio.gather(*(self._attach(member, deadline) for member in self._members.values()))
+        try:
+            answers = await asyncio.gather(*(self._attach(member, deadline) for member in self._members.values()))
+        except BaseException:
+            await self._let_go()
+            raise
         busy = [f"{member.host}: {answer}" for member, answer in zip(self._members.values(), answers, strict=True) if answer]
         if busy:
             await self._let_go()
@@ -187,7 +191,6 @@ class DaskEngine:
             await self._let_go()
             said = "; ".join(f"{difference.what} is {difference.said}" for difference in differences)
             raise UsageError(f"the hosts and this machine must have the same: {said}; install the same pgherd[cluster] everywhere")
-        self._watchers = [asyncio.create_task(self._watch(member)) for member in self._members.values()]
 
     async def exchange(self, member: Member, generation: int, method: str, arguments: tuple[Any, ...], timeout: float) -> station.Answer:
         """One message to a host's station and its answer; raises HostLost, or TimeoutError after ``timeout`` seconds."""
@@ -238,6 +241,7 @@ class DaskEngine:
                 busy: str | None = answer.get("busy")
                 if busy is None:
                     member.post, member.seen, member.why, member.software = post, time.monotonic(), None, answer["software"]
+                    self._begin_watching(member)  # at once: another host may take longer than this one's patience
                     return None
                 if time.monotonic() > deadline:
                     return busy
@@ -248,7 +252,11 @@ class DaskEngine:
             ) from error
         except Exception as error:
             self._lose(member, f"it does not answer ({_said(error)})")
+            self._begin_watching(member)
             return None
+
+    def _begin_watching(self, member: Member) -> None:
+        self._watchers.append(asyncio.create_task(self._watch(member)))
 
     async def _watch(self, member: Member) -> None:
         """One host's beats; for a lost one, attempts to find it again."""
@@ -374,7 +382,10 @@ def _client(place: addresses.Place) -> Any:
 def _opened(answer: station.Answer) -> Any:
     kind, data = answer
     if kind == "error":
-        raise station.loads(data)
+        error = station.loads(data)
+        if isinstance(error, TimeoutError):  # something there took too long: the host itself has answered
+            raise TrialError(str(error))
+        raise error
     return station.loads(data) if data else None
 
 

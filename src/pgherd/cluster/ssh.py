@@ -22,7 +22,8 @@ CONNECT = 10
 """Seconds for the connection."""
 
 _REMOTE = (
-    f"for python in {shlex.quote(sys.executable)} python3.13 python3.12 python3.11 python3.14 python3; do "
+    f"for python in {shlex.quote(sys.executable)} python{sys.version_info[0]}.{sys.version_info[1]} "
+    "python3.13 python3.12 python3.11 python3.14 python3; do "
     'if command -v "$python" >/dev/null 2>&1; then '
     'exec "$python" -I -c \'import json, sys; orders = json.loads(sys.stdin.buffer.readline()); '
     'exec(compile(orders.pop("program"), "bootstrap", "exec"), {"__name__": "bootstrap", "orders": orders})\'; '
@@ -70,7 +71,12 @@ class Ssh:
 
     def address(self, host: str) -> str:
         """The host's own name or address, as the client's configuration has it."""
-        shown = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
+        try:
+            shown = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
+        except FileNotFoundError:
+            raise CapabilityError("there is no ssh client here; install openssh-client") from None
+        except subprocess.TimeoutExpired:
+            raise TrialError(f"ssh did not say within {CONNECT} s how host {host} is reached") from None
         for line in shown.stdout.splitlines():
             if line.startswith("hostname "):
                 return line.split(None, 1)[1]

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,6 +210,7 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
     }
     package = _Once(packing.archive)
     began = {agent.name: agent for agent in known.hosts}
+    noting = threading.Lock()
 
     def one(host: str) -> AgentRecord:
         agent = json.dumps({"scheduler": known.address, "host": host})
@@ -220,20 +221,26 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
             answer = wanted.ssh.run(host, {**orders, "host": host, "files": files}, package(), timeout=_INSTALL)
         if not answer.get("was"):
             say(f"{host}: its agent has started (pid {answer['pid']})")
-        return AgentRecord(name=host, pid=answer["pid"], start=answer["start"], directory=answer["directory"], python=answer["python"])
+        started = AgentRecord(name=host, pid=answer["pid"], start=answer["start"], directory=answer["directory"], python=answer["python"])
+        with noting:  # at once, not when its turn comes: 'stop' must find it whatever happens to the others
+            began[host] = started
+            record.save(_with_agents(known, wanted, began))
+        return started
 
     failures: list[Exception] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for host, future in [(host, pool.submit(one, host)) for host in wanted.hosts]:
+        for future in [pool.submit(one, host) for host in wanted.hosts]:
             try:
-                began[host] = future.result()
+                future.result()
             except (PgherdError, OSError) as error:
                 failures.append(error)
-            known = known.model_copy(update={"hosts": tuple(began[name] for name in wanted.hosts if name in began)})
-            record.save(known)
     if failures:
         raise failures[0]
-    return known
+    return _with_agents(known, wanted, began)
+
+
+def _with_agents(known: ClusterRecord, wanted: Wanted, began: Mapping[str, AgentRecord]) -> ClusterRecord:
+    return known.model_copy(update={"hosts": tuple(began[name] for name in wanted.hosts if name in began)})
 
 
 def _wait_until_joined(known: ClusterRecord) -> None:

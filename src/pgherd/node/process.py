@@ -8,6 +8,7 @@ import resource
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,20 +79,22 @@ class LocalProcess:
                 os.close(number)
         self.pid = self._popen.pid
         self._usage: resource.struct_rusage | None = None
+        self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         """Exit code (negative: killed by that signal), or None while it runs."""
-        if self._popen.returncode is None:
-            try:
-                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                self._popen.returncode = 255
-                return 255
-            if pid:
-                self._popen.returncode = os.waitstatus_to_exitcode(status)
-                self._usage = usage
-        code: int | None = self._popen.returncode
-        return code
+        with self._lock:  # only one of those who ask at once is told by the kernel
+            if self._popen.returncode is None:
+                try:
+                    pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+                except ChildProcessError:
+                    self._popen.returncode = 255
+                    return 255
+                if pid:
+                    self._popen.returncode = os.waitstatus_to_exitcode(status)
+                    self._usage = usage
+            code: int | None = self._popen.returncode
+            return code
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; raises TimeoutError after ``timeout`` seconds."""
@@ -106,7 +109,8 @@ class LocalProcess:
     def signal(self, number: int) -> None:
         """Send a signal unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # another thread has just reaped it
+                os.kill(self.pid, number)
 
     @property
     def cpu_seconds(self) -> float | None:

@@ -94,6 +94,7 @@ class Instance:
 
         if self.access is not None:
             way = {"host": self.access.host, "port": str(self.access.port), "passfile": self.access.password_file}
+            way["connect_timeout"] = "10"  # whoever forwards the port accepts, though the guest may not answer
             return make_conninfo(**way, user=self.user, dbname=database, application_name="pgherd")
         return make_conninfo(host=self.socket_dir, port=str(self.port), user=self.user, dbname=database, application_name="pgherd")
 
@@ -162,9 +163,11 @@ class Instance:
         statement = f"{self.data_dir}.password.sql"  # of the verifier; on the standard input it is in no command line
         self.node.write(statement, tcp_access.set_password(self.user, self.access.password).encode())
         way = ["-h", self.socket_dir, "-p", str(self.port), "-U", self.user, "-d", "postgres"]
-        done = self.node.run(
-            Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *way], user=self.account, stdin=statement)
-        )
+        psql = Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *way], user=self.account, stdin=statement)
+        try:
+            done = self.node.run(psql)
+        except TimeoutError as error:
+            raise TrialError(f"server {self.name} does not take the password for TCP: {error}") from None
         self.node.write(statement, b"")
         if done.code != 0:
             raise TrialError(f"server {self.name} does not take the password for TCP: {done.err.strip() or done.out.strip()}")

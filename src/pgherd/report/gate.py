@@ -17,6 +17,7 @@ from pgherd.report.gate_metrics import Compared, Run, Wanted
 from pgherd.report.page import Table
 from pgherd.report.wording import clean
 from pgherd.studies.compare.metrics import Metric
+from pgherd.studies.emulated import FUNCTIONAL, WHY
 from pgherd.studies.findings import as_finding
 
 ALL = "all points"
@@ -133,6 +134,9 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
 
 def _check(baseline: Run, run: Run) -> None:
     """Raise UsageError where there is nothing to compare."""
+    for side in (baseline, run):
+        if side.record.analysis is not None and FUNCTIONAL in side.record.analysis.tables:
+            raise UsageError(f"run {side.name} has no numbers to compare: {WHY}")
     for side in (baseline, run):
         if side.record.state != "finished" or side.record.analysis is None:
             raise UsageError(f"run {side.name} is not finished (it is {side.record.state}); 'pgherd resume {side.name}' goes on with it")

@@ -24,6 +24,7 @@ from pgherd.report.present import Present, PresentDevice, PresentResult, Present
 from pgherd.report.wording import trial_throughput
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
+from pgherd.studies.emulated import emulated
 
 _LEAST_SPAN = 0.8
 """Seconds that two readings of a counter must lie apart to make a rate: readings beside the ticks follow each other closely."""
@@ -327,7 +328,7 @@ def present_result(result: TrialResult) -> PresentResult:
         point=result.trial.point,
         repeat=result.trial.repeat,
         seconds=result.ended - result.started,
-        throughput=trial_throughput(result) if what not in (MIXED, counted_by("command")) else None,
+        throughput=trial_throughput(result) if what not in (MIXED, counted_by("command")) and not emulated(result.phases) else None,
         unit=what.unit,
         tainted=result.tainted,
         error=result.error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,10 @@ class LocalBench:
             found, jump = play(fleet.node, trial, self._stage, directory, scratch, watcher, fleet.watched)
         finally:
             fleet.node.remove_tree(str(scratch))
+            for room in self._stage.guests().values():  # drivers' output in a guest is memory of the guest
+                with contextlib.suppress(OSError):
+                    assert room.node is not None
+                    room.node.remove_tree(str(scratch))
         found, kills = completed(fleet, trial, found)
         judged = emulated.judged(verdicts.judge(trial, found, fleet.facts, thresholds, jump), found)
         return Played(found, judged + memory_verdicts.judge(trial, found, kills, thresholds), kills)

@@ -42,6 +42,7 @@ from pgherd.runner.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.volumes import Volumes
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room, Runtime
+from pgherd.runtimes.vm.channel import GuestError
 from pgherd.workloads.script import stage
 
 _TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
@@ -94,12 +95,12 @@ class Fleet:
         """
         import psycopg
 
-        self._notice_deaths()
         self._kills.begin()
-        state = "restarted" if trial.state == "warm" and self._budget.differs(trial) else trial.state
-        transition = plan(self._up, trial.deployment, state, self._how)
-        self._trial = trial
         try:
+            self._notice_deaths()
+            state = "restarted" if trial.state == "warm" and self._budget.differs(trial) else trial.state
+            transition = plan(self._up, trial.deployment, state, self._how)
+            self._trial = trial
             others = self._targets.apply(trial)
             self._carry_out(trial, transition)
             self._checkpoint(trial, transition)
@@ -377,7 +378,8 @@ class Fleet:
 
     def _stop(self, keys: Iterable[ServerKey], mode: StopMode) -> None:
         keys = [key for key in keys if key in self._instances]
-        stop_all([self._instances[key] for key in keys], mode)
+        with contextlib.suppress(GuestError):  # one that does not answer is ended with all that is in it
+            stop_all([self._instances[key] for key in keys], mode)
         for key in keys:
             self._pages.forget(key)
             for number in self._undos.pop(key, []):

@@ -77,6 +77,7 @@ class GuestSampling:
                 found.append(GuestSpool(one.room.container, one.spool.read_text().splitlines(keepends=True), one.room.clock))
             self._record(None)
         except OSError as error:
+            self.abandon()
             raise TrialError(f"a guest cannot be sampled: {error}") from None
         guest_spool.append(self._directory / "spool.jsonl", found)
         for one in self._guests:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pgherd.model.deployment import Container, Server
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command
 from pgherd.postgres import tcp_access
+from pgherd.postgres.disk import check_space
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
@@ -144,6 +146,7 @@ class Guests:
         node.remove_tree(str(home))
         node.make_dir(str(home), mode=0o700)
         image = str(home / "data.raw")
+        check_space(node, str(home), os.stat(packed).st_blocks * 512 + FREE, f"the disk of guest {container.name}")
         done = node.run(Command(["cp", "--reflink=auto", "--sparse=always", "--", packed, image]), timeout=_COPY_SECONDS)
         if done.code != 0:
             node.remove_tree(str(home))

@@ -37,7 +37,7 @@ class Launch:
 @dataclass
 class Running:
     """A driver that was started, and ended if ``ended`` is set: instants of the clock of ``node``, seconds since the epoch. ``clock``
-    converts them, where that is not the host's."""
+    converts them, where that is not the host's. ``told`` is when it was told to end: guests are told one after the other."""
 
     target: str
     load: Load
@@ -48,6 +48,7 @@ class Running:
     started: float
     ended: float = 0.0
     clock: Clock | None = None
+    told: float = 0.0
 
     @classmethod
     def start(cls, launch: Launch) -> Running:
@@ -60,14 +61,14 @@ class Running:
         """Between which instants of the host's clock it made load; ``stop`` is when it was told to end. Raises as the driver's."""
         if self.clock is None:
             return self.driver.span(files, self.started, stop)
-        span = self.driver.span(files, self.started, self.clock.guest(stop))
+        span = self.driver.span(files, self.started, self.told or self.clock.guest(stop))
         return Span(self.clock.host(span.first), self.clock.host(span.last))
 
     def result(self, files: Mapping[str, str], window: Window) -> TargetResult:
         """What it counted in a window of the host's clock. Raises as the driver's."""
         if self.clock is None:
             return self.driver.result(self.load, files, self.started, window, self.target)
-        theirs = Window(*(self.clock.guest(at) for at in (window.start, window.end, window.stop)))
+        theirs = Window(self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop))
         found = self.driver.result(self.load, files, self.started, theirs, self.target)
         return found.model_copy(update={"first": self.clock.host(found.first), "last": self.clock.host(found.last)})
 

@@ -101,7 +101,8 @@ def drive(
         _reap(before, stage)
     except BaseException as error:
         for one in played:
-            _kill(one.running)
+            with contextlib.suppress(OSError):  # a guest that does not answer takes its drivers along when it is ended
+                _kill(one.running)
         guests.abandon()
         counting.stop()
         watching.abandon()
@@ -144,6 +145,7 @@ def _wait(node: Node, until: float, running: list[Running], stage: Stage) -> Non
 def _end(running: list[Running]) -> None:
     for one in running:
         one.process.signal(one.driver.stop_signal)
+        one.told = one.node.now()
 
 
 def _reap(running: list[Running], stage: Stage) -> None:
@@ -154,7 +156,8 @@ def _reap(running: list[Running], stage: Stage) -> None:
         try:
             code = one.process.wait(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
-            _kill(running)
+            with contextlib.suppress(OSError):
+                _kill(running)
             raise TrialError(f"{one.load.driver} on {one.target} did not end within {_END_SECONDS:.0f} s of being told to") from None
         one.ended = one.node.now()
         if code not in one.driver.exit_codes:

@@ -13,7 +13,7 @@ from pgherd.model import placing
 from pgherd.model.base import Model
 from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.units import format_bytes
@@ -47,6 +47,8 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
             placing.check(asked.placement, hosts)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if getattr(asked, "runtime", None) == "vm":
+            raise CapabilityError("virtual machines on several hosts cannot be had yet; use --runtime cgroup, or leave --cluster out")
         first = names[0]
         request, back = _with_files(asked, crew, first)
         request = request.model_copy(update={"over": hosts})

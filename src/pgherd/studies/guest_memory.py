@@ -13,6 +13,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies.emulated import FUNCTIONAL
 from pgherd.studies.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
@@ -46,7 +47,8 @@ def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Ana
     seen = [result for result in results if result.error is None and _guests(result)]
     if not seen or TABLE in analysis.tables:
         return analysis
-    tables = {name: rows for name, rows in ((TABLE, memory_rows(seen)), (DRIVES, drive_rows(seen))) if rows}
+    drives = [] if FUNCTIONAL in analysis.tables else drive_rows(seen)
+    tables = {name: rows for name, rows in ((TABLE, memory_rows(seen)), (DRIVES, drives)) if rows}
     return analysis.model_copy(
         update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(seen)]} if tables else {}
     )

@@ -26,7 +26,7 @@ from pgherd.host import paths, reservation
 from pgherd.model.errors import CapabilityError, PgherdError, RunDirectoryError, UsageError
 from pgherd.store.live import read_live
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.offers import LONGEST_SECONDS, arguments
+from pgherd.ui.offers import LONGEST_SECONDS, OFFERS, arguments
 
 _PATIENCE = 120.0
 _MOST_PLANS = 32
@@ -63,8 +63,14 @@ class Plan:
 
     @property
     def too_long(self) -> bool:
-        """Whether it is beyond laptop size."""
-        return self.seconds > LONGEST_SECONDS
+        """Whether it is beyond laptop size: what is planned, or what its budget lets it add."""
+        return self.longest > LONGEST_SECONDS
+
+    @property
+    def longest(self) -> float:
+        """Seconds under load that it may come to: its budget may be used up by further repeats."""
+        options = self.document.get("options") or {}
+        return max(self.seconds, float(options.get("budget_seconds") or 0.0))
 
 
 @dataclass
@@ -141,7 +147,7 @@ class Jobs:
             raise UsageError(f"this changes the host: {'; '.join(plan.confirm)}. Agree to it first")
         if plan.too_long:
             raise UsageError(
-                f"it takes {plan.seconds:.0f} s under load, and more than {LONGEST_SECONDS:.0f} s are started by: {plan.command}"
+                f"it may take {plan.longest:.0f} s under load, and more than {LONGEST_SECONDS:.0f} s are started by: {plan.command}"
             )
         with self._lock:
             self._plans.pop(plan.id, None)  # a second click starts no second run
@@ -157,8 +163,13 @@ class Jobs:
         """
         if directory.alive():
             raise UsageError(f"run {directory.name} is being executed already")
-        if directory.record().state == "finished":
+        record = directory.record()
+        if record.state == "finished":
             raise UsageError(f"run {directory.name} is finished: there is nothing to go on with")
+        owner = (directory.path / "run.json").stat().st_uid
+        if owner != os.geteuid() or record.study not in OFFERS:
+            # What it would run stands in its record, which may name any program.
+            raise UsageError(f"run {directory.name} is not gone on with from here; look at it, then: pgherd resume {directory.name}")
         job = self._spawn(f"pgherd resume {directory.name}", ["resume", str(directory.path.resolve())])
         job.resumes = directory.name
         return job
@@ -253,6 +264,8 @@ def stop(directory: RunDirectory) -> int:
         if not _holds(told.pid, directory.path / "lock"):
             raise PgherdError(f"process {told.pid}, which run {directory.name} names, does not execute it: nothing was stopped")
         signal.pidfd_send_signal(handle, signal.SIGINT)
+    except (FileNotFoundError, ProcessLookupError):
+        raise UsageError(f"run {directory.name} has just ended") from None
     except PermissionError:
         raise PgherdError(f"run {directory.name} is executed by another account (pid {told.pid}): it is not ours to stop") from None
     finally:

@@ -58,6 +58,7 @@ def serve(runs: Path, announce: Callable[[Served], None], *, listen: str = LOOPB
             http="h11",
             ws="none",
             lifespan="off",
+            proxy_headers=False,  # who asks is who is connected, not whom a header names
             log_level="warning",
             access_log=False,  # an address may hold the token
             server_header=False,

@@ -32,8 +32,8 @@ def test_a_guest_of_q35() -> None:
     assert qemu.option(argv, "-machine") == "q35,memory-backend=ram"
     assert qemu.option(argv, "-m") == "512M" and qemu.option(argv, "-object") == "memory-backend-ram,id=ram,size=536870912,merge=off"
     assert "if=none,id=root,format=raw,file=/root.ext4,readonly=on" in argv
-    assert "if=none,id=data,format=raw,file=/a,,b/data.raw,discard=unmap,cache=none,aio=threads" in argv
-    assert "if=none,id=wal,format=raw,file=/wal.raw,discard=unmap" in argv
+    assert "if=none,id=data,format=raw,file=/a,,b/data.raw,discard=unmap,werror=report,rerror=report,cache=none,aio=threads" in argv
+    assert "if=none,id=wal,format=raw,file=/wal.raw,discard=unmap,werror=report,rerror=report" in argv
     assert "virtio-blk-pci,drive=data,serial=data" in argv
     assert "virtserialport,bus=serial0.0,chardev=agent,name=pgherd.agent" in argv
     assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432" in argv

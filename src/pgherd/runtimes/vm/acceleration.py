@@ -83,9 +83,10 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
     known = None if again else _known(file, key)
     if known is None:
         sandbox = _sandboxed(node, scratch)
-        why = _no_device() or _boot(node, kernel, scratch, sandbox)
+        closed = _no_device()
+        why = closed or _boot(node, kernel, scratch, sandbox)
         known = Hypervisor(program(), found, sandbox, "tcg" if why else "kvm", why)
-        if os.path.exists(DEVICE):
+        if not closed:  # rights may be given, a module loaded: that is looked at again
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
             temporary.write_text(json.dumps({"key": key, "found": asdict(known)}))

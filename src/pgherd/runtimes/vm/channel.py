@@ -7,6 +7,7 @@ and waits for its own answer. Every call has a deadline: a guest can be so busy,
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import socket
@@ -16,12 +17,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pgherd.model.errors import TrialError
 from pgherd.runtimes.vm import agent
 
 _PAUSE = 0.05
 _EVENT = 0
 PATIENCE = 30.0
 """Seconds for which an answer is waited for; an emulated guest that works hard takes its time."""
+
+
+_OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
+
+
+class GuestError(TrialError, OSError):
+    """A guest has died, does not answer, or has run out of disk or memory: its trial fails, and the run goes on."""
 
 
 class Channel:
@@ -95,17 +104,18 @@ class Channel:
         """Ask and wait for the answer.
 
         Raises:
-            OSError: the operation failed in the guest (with its errno and path), or the guest has died or does not answer.
+            OSError: the operation failed in the guest (with its errno and path).
+            GuestError: the guest has died, does not answer, or has run out of something.
             TimeoutError: the operation itself came to the end of its time.
         """
         return self.end(self.begin(operation, *arguments), timeout)
 
     def begin(self, operation: bytes, *arguments: Any) -> Answer:
-        """Ask; ``end`` waits for the answer. Raises OSError when the guest has died."""
+        """Ask; ``end`` waits for the answer. Raises GuestError when the guest has died."""
         answer = Answer(operation.decode(), arguments)
         with self._lock:
             if self.lost is not None:
-                raise OSError(self.lost)
+                raise GuestError(self.lost)
             self._number = self._number % 0xFFFFFFFF + 1
             answer.number = self._number
             self._waiting[answer.number] = answer
@@ -115,24 +125,26 @@ class Channel:
                 self._connection.sendall(data)
         except BlockingIOError:
             self._forget(answer)
-            raise OSError(f"guest {self.name} takes no more questions; it has not read for {PATIENCE:.0f} s") from None
+            raise GuestError(f"guest {self.name} takes no more questions; it has not read for {PATIENCE:.0f} s") from None
         except OSError as error:
             self._forget(answer)
-            raise OSError(self.lost or f"guest {self.name} has died: {error.strerror}") from None
+            raise GuestError(self.lost or f"guest {self.name} has died: {error.strerror}") from None
         return answer
 
     def end(self, answer: Answer, timeout: float) -> Any:
         """Wait for an answer; raises as ``call``."""
         if not answer.done.wait(timeout):
             self._forget(answer)
-            raise OSError(f"guest {self.name} did not answer '{answer.question()}' within {timeout:.0f} s")
+            raise GuestError(f"guest {self.name} did not answer '{answer.question()}' within {timeout:.0f} s")
         if answer.value is None:
-            raise OSError(self.lost or f"guest {self.name} is no longer connected")
+            raise GuestError(self.lost or f"guest {self.name} is no longer connected")
         match answer.value:
             case [b"ok", found]:
                 return found
             case [b"os", int(number), bytes(text), bytes(path)] if number:
                 words = text.decode(errors="replace")
+                if number in _OUT_OF:
+                    raise GuestError(f"guest {self.name} cannot '{answer.question()}': {words}")
                 raise OSError(number, words, os.fsdecode(path)) if path else OSError(number, words)
             case [b"late", bytes(text)]:
                 raise TimeoutError(text.decode(errors="replace"))

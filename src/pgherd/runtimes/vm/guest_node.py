@@ -19,7 +19,7 @@ from pgherd.node.connections import Connections
 from pgherd.node.protocol import Command, Completed, Source
 from pgherd.runtimes.vm import guest_spool
 from pgherd.runtimes.vm.agent import PIECE
-from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel
+from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
 from pgherd.runtimes.vm.guest_clock import GuestClock, Offset, measure
 
 _STILL_WRITTEN = 5.0
@@ -147,7 +147,7 @@ class GuestNode:
         """Write a file or a kernel knob in one write call."""
         written = self.ask("write", os.fsencode(path), data)
         if written != len(data):
-            raise OSError(f"only {written} of {len(data)} bytes could be written to {path} in guest {self.name}; is the disk full?")
+            raise GuestError(f"only {written} of {len(data)} bytes could be written to {path} in guest {self.name}; is the disk full?")
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
         """Make a directory and its parents; ``mode`` and owner apply to the last one."""

@@ -127,17 +127,18 @@ class Machine:
         Raises:
             TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
         """
-        if self._monitor is None:
+        monitor = self._monitor
+        if monitor is None:
             monitor = Monitor(self.places.monitor, self.name)
             monitor.connect(timeout)
             self._monitor = monitor
         try:
-            return self._monitor.execute(name, arguments or None, timeout)
+            return monitor.execute(name, arguments or None, timeout)
         except TrialError as error:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
-            if self._monitor.lost:  # the next command connects anew
-                self._monitor.close()
+            if monitor.lost:  # the next command connects anew
+                monitor.close()
                 self._monitor = None
             raise error
 

@@ -173,7 +173,8 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
     argv += ["-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"]
     argv += ["-device", f"virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"]
     for disk in (Disk("root", guest.root, readonly=True), *guest.disks):
-        options = "readonly=on" if disk.readonly else "discard=unmap"
+        # An error is the guest's to see: by itself QEMU stops a guest whose image cannot grow, without a word.
+        options = "readonly=on" if disk.readonly else "discard=unmap,werror=report,rerror=report"
         options += ",cache=none,aio=threads" if disk.direct else ""
         argv += ["-drive", f"if=none,id={disk.serial},format=raw,file={_escaped(disk.path)},{options}"]
         argv += device("blk", f"drive={disk.serial}", f"serial={disk.serial}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,11 +34,13 @@ def find_all(node: Node) -> list[Running]:
     for pid in node.listdir("/proc"):
         if pid.isdigit():
             try:
+                if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                    continue  # anybody may call a program so, and name a socket of his own
                 words = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
                 if PROGRAM in words[0] and option(words, "-name").startswith(f"guest={NAME_PREFIX}"):
                     found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
-            except OSError:
-                continue  # it has ended meanwhile, or is somebody else's
+            except (OSError, ValueError):
+                continue  # it has ended meanwhile, is somebody else's, or only looks like one
     return sorted(found, key=lambda guest: guest.name)
 
 

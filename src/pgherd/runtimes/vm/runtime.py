@@ -74,7 +74,11 @@ class VmRuntime:
     def create(self, container: Container) -> Room:
         """Make the room of a guest; raises as the inner runtime, and UsageError where guests are guaranteed more memory than there is."""
         self.balloons.promise(container)
-        return self._within.create(container.model_copy(update={"memory": None}))
+        try:
+            return self._within.create(container.model_copy(update={"memory": None}))
+        except BaseException:
+            self.balloons.withdraw(container.name)
+            raise
 
     def boot(self, container: Container, room: Room, images: Images, disks: Sequence[Disk], directory: str) -> Machine:
         """Start the container's guest and return at once; ``connect`` waits for it. One that runs is ended first.
@@ -133,12 +137,18 @@ class VmRuntime:
         self._within.destroy(container)
 
     def close(self) -> None:
-        """End all guests; their rooms go with the inner runtime."""
+        """End all guests; their rooms go with the inner runtime. Raises OSError for what is left (it stays in the journal)."""
         for container in list(self._machines):
             self.balloons.left(container)  # they end: nobody needs to give them anything back
         self.balloons.close()
+        failed: list[str] = []
         for container in list(self._machines):
-            self.end(container)
+            try:
+                self.end(container)
+            except OSError as error:  # the others are to end all the same; the journal has this one
+                failed.append(f"guest {container}: {error}")
+        if failed:
+            raise OSError("; ".join(failed))
 
     def change_budget(self, memory: int) -> None:
         """As the inner runtime."""
