@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis import memory_effects
-from pgherd.host import paths
 from pgherd.metrics.qemu_process import SAMPLER as QEMU
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.metrics.spool import Spool
@@ -58,9 +58,16 @@ def guests() -> Iterator[dict[str, Machine]]:
     """Two guests of 256 MB without a disk of their own, which have touched all their memory; the idle one does so once more, after its
     balloon has held half of it."""
     node = LocalNode()
-    found = kernel.present(str(paths.cache_dir()), MODULES) or _unpacked()
+    beside = Path(sys.prefix) / "cache"  # the other tests' kernel lies there too: it is fetched once
+    try:
+        beside.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside) as scratch:
+            kernel.ensure(node, str(beside), scratch, say=lambda text: None)
+    except (OSError, CapabilityError) as error:
+        pytest.skip(f"there is no kernel for guests: {error}")
+    found = kernel.present(str(beside), MODULES)
     if found is None:
-        pytest.skip("there is no kernel for guests in the cache or in /boot")
+        pytest.skip(f"no kernel here has {', '.join(MODULES)}")
     try:
         qemu = acceleration.program()
         version = acceleration.version(node)
@@ -83,17 +90,6 @@ def guests() -> Iterator[dict[str, Machine]]:
         for machine in machines.values():
             eventually(lambda machine=machine: "test: touched" in machine.console_tail(50), machine.console_tail)
         yield machines
-
-
-def _unpacked() -> kernel.Kernel | None:
-    """A kernel that the other tests have unpacked beside the environment."""
-    import sys
-
-    home = Path(sys.prefix) / "cache/guest-kernel"
-    for image in home.glob("boot/vmlinuz-*"):
-        release = image.name.removeprefix("vmlinuz-")
-        return kernel.Kernel(str(image), release, str(home / "lib/modules" / release), "unpacked")
-    return None
 
 
 def eventually(true: Callable[[], object], said: Callable[[], object] = lambda: "") -> None:

@@ -25,6 +25,7 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
+from pgherd.runner.bench import LocalBench
 from pgherd.runner.fleet import Fleet
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
@@ -73,7 +74,7 @@ def able(program: ModuleType, place: Path) -> None:
 
 
 def play(directory: RunDirectory, fleet: Fleet, trial: Trial) -> TrialResult:
-    return loop._trial(directory, directory.next_trial(), trial, fleet, Thresholds(), Watcher(), None)  # type: ignore[arg-type]
+    return loop._trial(directory, directory.next_trial(), trial, LocalBench(fleet), Thresholds(), Watcher())
 
 
 def verdicts(result: TrialResult) -> dict[str, str]:
