@@ -25,6 +25,7 @@ from pgherd.node.protocol import Command, Node
 from pgherd.runner import io_view
 from pgherd.runner.driven import Driven, PlayedPhase
 from pgherd.runner.launching import Running, driver_sources, launches
+from pgherd.runner.phases import await_begin
 from pgherd.runner.stage import Stage
 from pgherd.runner.watcher import Watcher
 
@@ -70,7 +71,7 @@ def drive(
     try:
         ready = launches(node, phase, stage, scratch / "00")
         if begin is not None:
-            _await(node, begin)
+            await_begin(node, begin, stage, "commands")
         for new in ready:
             running.append(Running.start(new))
         sampling.add(driver_sources(running, stage, node))
@@ -114,15 +115,6 @@ def wait(node: Node, until: float, running: list[Running], stage: Stage) -> None
                 _end_session(one)
                 one.node.write(str(one.output / ENDED), Ending(code, one.ended).written())
         stage.check()
-
-
-def _await(node: Node, begin: float) -> None:
-    late = node.now() - begin
-    if late > 0:
-        raise TrialError(f"the commands were to begin {late:.2f} s before everything was ready for them here; agree on a later instant")
-    while (left := begin - node.now()) > 0:
-        time.sleep(left if left < 2 * _WATCH_SECONDS else _WATCH_SECONDS)
-        interruption.insist()
 
 
 def _end(running: list[Running]) -> None:

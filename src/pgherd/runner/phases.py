@@ -76,7 +76,7 @@ def drive(
         ready = [launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
         border = begin
         if border is not None:
-            _await(node, border, stage)
+            await_begin(node, border, stage)
         for phase, launching in zip(trial.phases, ready, strict=True):
             running: list[Running] = []
             played.append(PlayedPhase(phase, 0.0, 0.0, running))
@@ -118,11 +118,11 @@ def drive(
     return Driven(directory, played, watching, counted, jump)
 
 
-def _await(node: Node, begin: float, stage: Stage) -> None:
-    """Wait for the agreed instant; the last stretch is slept in one piece."""
+def await_begin(node: Node, begin: float, stage: Stage, what: str = "phases") -> None:
+    """Wait for the agreed instant; the last stretch is slept in one piece. Raises TrialError where it is over: ``what`` is late."""
     late = node.now() - begin
     if late > 0:
-        raise TrialError(f"the phases were to begin {late:.2f} s before everything was ready for them here; agree on a later instant")
+        raise TrialError(f"the {what} were to begin {late:.2f} s before everything was ready for them here; agree on a later instant")
     while (left := begin - node.now()) > 0:
         time.sleep(left if left < 2 * _WATCH_SECONDS else _WATCH_SECONDS)
         interruption.insist()
