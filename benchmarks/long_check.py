@@ -1,16 +1,20 @@
 """What a long check came to, as a dated result: of each fault how many of its twenty tries passed, and of all other tests how many.
 
 `./check --long` calls it with the report that pytest wrote (JUnit's XML). A test that met a random moment is run twenty times, each
-with a seed of its own; what failed is named, with its first words.
+with a seed of its own; what failed is named, with its first words. `./check --long PATH…` is a part of it: its files replace what the
+last result says of them, and every row keeps the day and the commit at which it ran.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import time
 import xml.etree.ElementTree as xml
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import outcome
@@ -29,17 +33,45 @@ class Ran:
     words: str = ""
 
 
+@dataclass(frozen=True)
+class Row:
+    """What became of a fault (its name) or of a file's other tests (no name), with the day, the commit and the seed of the check."""
+
+    file: str
+    fault: str
+    passed: int
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    seconds: int = 0
+    date: str = ""
+    commit: str = ""
+    seed: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Tests that ran; those skipped did not."""
+        return self.passed + len(self.failed)
+
+
 def main() -> None:
     """Read the report, print, write."""
     parser = outcome.parser(__doc__, 20, "unused")
     parser.add_argument("report", type=Path, help="pytest's JUnit XML of a long check")
+    parser.add_argument("--part", action="store_true", help="of some files only: the others' rows of the last result stay")
     options = parser.parse_args()
-    ran = read(options.report.read_text())
     seed = int(os.environ.get("PGHERD_TEST_SEED", "0"))
-    made = figures(ran)
-    raw = [vars(one) for one in ran if one.result != "passed"]
-    settings = {"commit": commit(), "tests": len(ran), "seconds": round(sum(one.seconds for one in ran))}
-    outcome.conclude(outcome.Outcome("long_check", options.quick, seed, settings, made, raw), options)
+    made = rows(read(options.report.read_text()), time.strftime("%Y-%m-%d", time.gmtime()), commit(), seed)
+    file = options.out or outcome.RESULTS / "long_check.json"
+    if options.part and file.is_file():
+        made = merged([Row(**row) for row in json.loads(file.read_text())["raw"]], made)
+    settings = {
+        "commits": sorted({row.commit for row in made}),
+        "dates": sorted({row.date for row in made}),
+        "tests": sum(row.tries for row in made),
+        "skipped": sum(len(row.skipped) for row in made),
+        "seconds": sum(row.seconds for row in made),
+    }
+    outcome.conclude(outcome.Outcome("long_check", options.quick, seed, settings, figures(made), [asdict(row) for row in made]), options)
 
 
 def read(text: str) -> list[Ran]:
@@ -61,28 +93,55 @@ def read(text: str) -> list[Ran]:
     return found
 
 
-def figures(ran: list[Ran]) -> list[Figure]:
-    """Faults by name, then everything else together; those skipped count as not run."""
-    faults: dict[str, list[Ran]] = defaultdict(list)
-    others: list[Ran] = []
+def rows(ran: Iterable[Ran], date: str, commit: str, seed: int) -> list[Row]:
+    """A row for each fault, and one for all other tests of a file, sorted by file."""
+    groups: dict[tuple[str, str], list[Ran]] = defaultdict(list)
     for one in ran:
-        if one.result != "skipped":
-            (
-                faults[f"{Path(one.file).name}: {one.name.removeprefix('test_').replace('_', ' ')}"] if one.nth is not None else others
-            ).append(one)
-    made = [_figure(name, tries, "every try") for name, tries in sorted(faults.items())]
-    return [*made, _figure("all other tests", others, "every test")] if others else made
+        groups[one.file, "" if one.nth is None else one.name].append(one)
+    return [
+        Row(
+            file,
+            fault,
+            sum(one.result == "passed" for one in tries),
+            [_named(one) for one in tries if one.result == "failed"],
+            [_named(one) for one in tries if one.result == "skipped"],
+            round(sum(one.seconds for one in tries)),
+            date,
+            commit,
+            seed,
+        )
+        for (file, fault), tries in sorted(groups.items())
+    ]
 
 
-def _figure(name: str, tries: list[Ran], goal: str) -> Figure:
+def merged(before: Iterable[Row], now: Iterable[Row]) -> list[Row]:
+    """The rows of both; a file that ran again has its new rows alone."""
+    new = list(now)
+    again = {row.file for row in new}
+    return sorted([*(row for row in before if row.file not in again), *new], key=lambda row: (row.file, row.fault))
+
+
+def figures(made: Iterable[Row]) -> list[Figure]:
+    """Faults by name, then everything else together."""
+    faults = [row for row in made if row.fault and row.tries]
+    others = [row for row in made if not row.fault and row.tries]
+    shown = [_figure(f"{Path(row.file).name}: {row.fault.removeprefix('test_').replace('_', ' ')}", [row], "every try") for row in faults]
+    return [*shown, _figure("all other tests", others, "every test")] if others else shown
+
+
+def _figure(name: str, counted: list[Row], goal: str) -> Figure:
     from scipy.stats import binomtest
 
-    passed = sum(one.result == "passed" for one in tries)
-    share = binomtest(passed, len(tries)).proportion_ci(0.95, "exact")
-    failed = ", ".join(f"{one.name}{'' if one.nth is None else f' ({one.nth})'}" for one in tries if one.result != "passed")
+    passed, tries = sum(row.passed for row in counted), sum(row.tries for row in counted)
+    share = binomtest(passed, tries).proportion_ci(0.95, "exact")
+    failed = ", ".join(name for row in counted for name in row.failed)
     note = f"failed: {failed}" if failed else ""
-    value, met = 100 * passed / len(tries), passed == len(tries)
-    return Figure(f"passed, {name}", value, "%", 100 * share.low, 100 * share.high, len(tries), "Clopper–Pearson", goal, met, note)
+    value, low, high = (100 * part for part in (passed / tries, share.low, share.high))
+    return Figure(f"passed, {name}", value, "%", low, high, tries, "Clopper–Pearson", goal, passed == tries, note)
+
+
+def _named(one: Ran) -> str:
+    return f"{one.name}{'' if one.nth is None else f' ({one.nth})'}{': ' if one.words else ''}{one.words}"
 
 
 def commit() -> str:

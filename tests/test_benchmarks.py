@@ -165,3 +165,50 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
     assert figures["quota: seconds of a try"].met is True
     few = {figure.name: figure for figure in known_truth.figures(found[:5], 20)}
     assert few["quota: found, with an interval that holds the truth"].met is None, "five tries prove no goal for twenty"
+
+
+_REPORT = """<testsuites><testsuite>
+<testcase classname="tests.it.test_kill" name="test_killed[disk-0]" time="10.2">
+  <properties><property name="nth" value="0"/></properties></testcase>
+<testcase classname="tests.it.test_kill" name="test_killed[disk-3]" time="9.9">
+  <properties><property name="nth" value="3"/></properties>
+  <failure message="left behind: a process&#10;more">text</failure></testcase>
+<testcase classname="tests.it.test_kill" name="test_once" time="1"/>
+<testcase classname="tests.it.test_other" name="test_twice" time="1"><skipped message="no KVM"/></testcase>
+<testcase classname="tests.it.test_other" name="test_thrice" time="2"><error message="broke"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_long_check_counts_faults_and_the_rest(modules):
+    long_check = importlib.import_module("long_check")
+    made = long_check.rows(long_check.read(_REPORT), "2026-01-31", "abc", 7)
+    assert [(row.file, row.fault, row.passed, row.failed, row.skipped) for row in made] == [
+        ("tests/it/test_kill", "", 1, [], []),
+        ("tests/it/test_kill", "test_killed[disk]", 1, ["test_killed[disk] (3): left behind: a process"], []),
+        ("tests/it/test_other", "", 0, ["test_thrice: broke"], ["test_twice: no KVM"]),
+    ]
+    fault, rest = long_check.figures(made)
+    assert (fault.name, fault.value, fault.n, fault.met) == ("passed, test_kill: killed[disk]", 50, 2, False)
+    assert (rest.name, rest.value, rest.n, rest.met) == ("passed, all other tests", 50, 2, False)
+    assert "left behind" in fault.note and "broke" in rest.note
+    with pytest.raises(ValueError, match="JUnit"):
+        long_check.read("collected 3 items")
+
+
+def test_a_part_of_a_long_check_replaces_its_own_files_alone(modules, tmp_path, monkeypatch):
+    long_check = importlib.import_module("long_check")
+    old = [long_check.Row("tests/it/test_kill", "gone", 20), long_check.Row("tests/it/test_quiet", "", 5, date="2026-01-01", commit="old")]
+    now = long_check.rows(long_check.read(_REPORT), "2026-01-31", "new", 7)
+    report, result = tmp_path / "long.xml", tmp_path / "result.json"
+    report.write_text(_REPORT)
+    result.write_text(json.dumps({"raw": [vars(row) for row in old]}))
+    assert [(row.file, row.fault, row.commit) for row in long_check.merged(old, now)] == [
+        ("tests/it/test_kill", "", "new"),
+        ("tests/it/test_kill", "test_killed[disk]", "new"),
+        ("tests/it/test_other", "", "new"),
+        ("tests/it/test_quiet", "", "old"),
+    ]
+    for part, files in ((["--part"], 3), ([], 2)):
+        monkeypatch.setattr(sys, "argv", ["long_check.py", str(report), "--out", str(result), *part])
+        long_check.main()
+        assert len({row["file"] for row in json.loads(result.read_text())["raw"]}) == files

@@ -264,6 +264,13 @@ def test_check_selections(checkout):
     before, _, report = last().partition(" --junitxml=")
     assert before.endswith("tests benchmarks -m ") and report.endswith("long.xml")
     assert checkout.log.read_text().splitlines()[-1].endswith(f"long_check.py {report}")
+    (checkout.root / "tests/it").mkdir(parents=True)
+    (checkout.root / "tests/it/test_a.py").touch()
+    checkout.run("--long", "tests/it/test_a.py", program="check", PGHERD_TEST_SEED="7")
+    assert "--hypothesis-seed=7 tests/it/test_a.py -m  --junitxml=" in last()
+    assert checkout.log.read_text().splitlines()[-1].endswith(f"long_check.py --part {report}")
+    code, _, err = checkout.run("--long", "tests/it/test_b.py", program="check")
+    assert code == 2 and "no test file tests/it/test_b.py" in err
 
 
 def test_check_refuses_what_it_does_not_know(checkout):
