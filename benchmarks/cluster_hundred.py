@@ -117,8 +117,8 @@ def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
     """Seconds, and CPU seconds of this process, to plan a density study over all hosts, placement included. What the first of them does
     by itself for it is not in it."""
     from pgherd.cli import plan_hosts
-    from pgherd.runner import prepare_cluster
-    from pgherd.runner.crew import Crew
+    from pgherd.runner.hosts import preparation as prepare_cluster
+    from pgherd.runner.hosts.crew import Crew
     from pgherd.studies.density.request import DensityRequest
     from pgherd.studies.registry import study_of
 

@@ -23,7 +23,7 @@ from pgherd.host.journal import Journal
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.runner.guest_visit import Wanted, visit
+from pgherd.runner.deploy.guest_visit import Wanted, visit
 from pgherd.runtimes.vm import images
 
 SECONDS_TO_READY = 15.0

@@ -1,12 +1,14 @@
 """What serving a run's metrics costs: CPU and time of one scrape, with 8 and with 40 databases under a light open load.
 
 A trial is played as any other, and scraped over HTTP as Prometheus does it (OpenMetrics, on loopback). The CPU is that of the thread that
-answers: collecting, naming and writing. The scraper's own is not in it.
+answers: collecting, naming and writing. The scraper's own is not in it. Beside it a glimpse is taken, as a cluster's agents take it for
+whoever watches: its CPU on the host, and what would go over the network.
 """
 
 from __future__ import annotations
 
 import http.client
+import pickle
 import shutil
 import tempfile
 import threading
@@ -22,9 +24,10 @@ import pgherd
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
-from pgherd.runner import phases
-from pgherd.runner.metrics_server import Endpoint, MetricsServer
+from pgherd.runner.hosts.lookout import Lookout
+from pgherd.runner.play import phases
 from pgherd.runner.recording import Recording
+from pgherd.runner.telemetry.server import Endpoint, MetricsServer
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
@@ -50,16 +53,18 @@ def main() -> None:
         with deployed.watcher() as progress, deployed.deployed(node, progress, **asked) as up:
             settings |= {"postgres": up.options.pg_version, "runtime": up.options.runtime}
             for number in range(trials):
-                found = trial(up, node, seconds, every, progress)
-                raw += [{"databases": databases, "trial": number, **scrape} for scrape in found]
+                found, glimpses = trial(up, node, seconds, every, progress)
+                raw += [{"databases": databases, "trial": number, **one} for one in (*found, *glimpses)]
                 middle = sorted(scrape["CPU ms"] for scrape in found)[len(found) // 2]
                 outcome.say(f"{databases} databases: {len(found)} scrapes, median {middle:.1f} CPU ms, {found[-1]['samples']} samples")
     result = outcome.Outcome("metrics_cost", options.quick, seed, settings, figures(raw, every), raw, outcome.noise_since(before))
     outcome.conclude(result, options)
 
 
-def trial(up: deployed.Deployed, node: deployed.CountedNode, seconds: float, every: float, progress: Any) -> list[dict[str, float]]:
-    """One trial, and what each scrape within it took; the first, which reads all sources' announcements, is left out."""
+def trial(
+    up: deployed.Deployed, node: deployed.CountedNode, seconds: float, every: float, progress: Any
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """One trial, and what each scrape and each glimpse within it took; the first, which reads all sources' announcements, is left out."""
     load = Load(scripts=up.options.scripts, rate=up.options.rate, sampling=up.options.sampling)
     one = up.trial(dict.fromkeys(up.targets(), load), ramp=1.0, seconds=seconds)
     scratch = up.fleet.scratch / "0001"
@@ -67,27 +72,42 @@ def trial(up: deployed.Deployed, node: deployed.CountedNode, seconds: float, eve
     server = MetricsServer(Endpoint("127.0.0.1", 0))
     ended = threading.Event()
     found: list[dict[str, float]] = []
+    glimpses: list[dict[str, float]] = []
     try:
         with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
             run = Path(directory)
             partial = run / "trials/0001.partial"
             partial.mkdir(parents=True)
             recording = Recording(run, progress)
-            recording.output = up.fleet.scratch
+            recording.output = lambda number: up.fleet.scratch / f"{number:04d}"
             hosts = {"local": up.session.facts}
             server.show(run, RunRecord(run="r", study="density", options={}, started=time.time(), pgherd=pgherd.__version__, hosts=hosts))
             recording.trial(one, 1)
-            scraper = threading.Thread(target=_scrape, args=(server, every, ended, found))
-            scraper.start()
+            lookout = Lookout(one, partial, scratch)
+            beside = [
+                threading.Thread(target=_scrape, args=(server, every, ended, found)),
+                threading.Thread(target=_glimpse, args=(lookout, every, ended, glimpses)),
+            ]
+            for thread in beside:
+                thread.start()
             try:
                 phases.play(node, one, up.fleet, partial, scratch, recording, up.fleet.watched)
             finally:
                 ended.set()
-                scraper.join()
+                for thread in beside:
+                    thread.join()
     finally:
         server.close()
         shutil.rmtree(scratch)
-    return [scrape for scrape in found if scrape["samples"] > found[0]["samples"]] or found[1:]
+    return [scrape for scrape in found if scrape["samples"] > found[0]["samples"]] or found[1:], glimpses[1:]
+
+
+def _glimpse(lookout: Lookout, every: float, ended: threading.Event, glimpses: list[dict[str, float]]) -> None:
+    """Take one per interval until the trial has ended."""
+    while not ended.wait(every):
+        began = time.thread_time()
+        size = len(pickle.dumps(lookout.take()))
+        glimpses.append({"glimpse CPU ms": 1000 * (time.thread_time() - began), "glimpse bytes": float(size)})
 
 
 def _scrape(server: MetricsServer, every: float, ended: threading.Event, found: list[dict[str, float]]) -> None:
@@ -116,7 +136,8 @@ def figures(raw: list[dict[str, Any]], every: float) -> list[Figure]:
     """Cost by number of databases."""
     made = []
     for databases in sorted({row["databases"] for row in raw}):
-        rows = [row for row in raw if row["databases"] == databases]
+        rows = [row for row in raw if row["databases"] == databases and "samples" in row]
+        seen = [row for row in raw if row["databases"] == databases and "glimpse bytes" in row]
         cpu = mean_interval([row["CPU ms"] for row in rows])
         each = f"{databases} databases"
         share = mean_interval([row["CPU ms"] / 1000 / every * 100 for row in rows])
@@ -127,6 +148,11 @@ def figures(raw: list[dict[str, Any]], every: float) -> list[Figure]:
             Figure(f"{each}, samples", max(row["samples"] for row in rows), "samples", n=len(rows)),
             Figure(f"{each}, size", max(row["bytes"] for row in rows) / 1000, "kB", n=len(rows)),
         ]
+        if seen:
+            made += [
+                Figure.of(f"{each}, a glimpse of a cluster's host", "CPU ms", mean_interval([row["glimpse CPU ms"] for row in seen])),
+                Figure(f"{each}, size of a glimpse", max(row["glimpse bytes"] for row in seen) / 1000, "kB", n=len(seen)),
+            ]
     return made
 
 

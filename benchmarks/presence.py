@@ -37,7 +37,7 @@ from throughput import GOAL, WIDTH, judge, load_on
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.errors import PgherdError
-from pgherd.runner import phases
+from pgherd.runner.play import phases
 from pgherd.runner.watcher import Watcher
 
 _PROGRESS = re.compile(r"^progress: ([\d.]+) s, ([\d.]+) tps", re.MULTILINE)

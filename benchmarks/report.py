@@ -32,7 +32,7 @@ from pgherd.model.run import RunRecord
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.runner.verdicts import judge
+from pgherd.runner.judge.verdicts import judge
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.density import DensityOptions, choose_points, planned
 

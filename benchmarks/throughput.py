@@ -31,7 +31,7 @@ from pgherd.drivers.pgbench import PgbenchDriver
 from pgherd.model.load import Load
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
-from pgherd.runner import phases
+from pgherd.runner.play import phases
 from pgherd.runner.watcher import Watcher
 
 GOAL, WIDTH = 0.99, 0.005

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from panels import Dashboard, Panel, Query, Row
-from queries import CONTAINER, CONTAINERS, finished, host_cpu, last, load, now, rate
+from panels import Dashboard, Panel, Row
+from queries import (
+    CONTAINERS,
+    EACH_CONTAINER,
+    EACH_SERVER,
+    WHOLE,
+    container_cpu,
+    container_memory,
+    each,
+    finished,
+    host_cpu,
+    increase,
+    kinds,
+    last,
+    load,
+    now,
+    rate,
+)
 
 CONSOLIDATION = Dashboard(
     "consolidation",
@@ -17,38 +33,35 @@ CONSOLIDATION = Dashboard(
             (
                 Panel(
                     "Budget",
-                    (
-                        Query(last("pgherd_budget_memory_usage_bytes"), "charged, {{host}}"),
-                        Query(last("pgherd_budget_memory_limit_bytes"), "limit, {{host}}"),
-                        Query(last("pgherd_budget_memory_swap_bytes"), "swapped out, {{host}}"),
+                    kinds(
+                        last,
+                        WHOLE,
+                        {
+                            "pgherd_budget_memory_usage_bytes": "charged, {{host}}",
+                            "pgherd_budget_memory_limit_bytes": "limit, {{host}}",
+                            "pgherd_budget_memory_swap_bytes": "swapped out, {{host}}",
+                        },
                     ),
                     "bytes",
                     "The group around all containers: where memory is overcommitted, its limit is below what they were given.",
                 ),
-                Panel(
-                    "Memory by container",
-                    (Query(last("pgherd_container_memory_usage_bytes", CONTAINER), "{{container}}"),),
-                    "bytes",
-                    stacked=True,
-                ),
-                Panel(
+                container_memory(),
+                each(
                     "Shared memory by container",
-                    (Query(last("pgherd_container_memory_shmem_bytes", CONTAINER), "{{container}}"),),
+                    last,
+                    EACH_CONTAINER,
+                    "pgherd_container_memory_shmem_bytes",
                     "bytes",
                     "Shared buffers, as far as they have been touched.",
                     stacked=True,
                 ),
-                Panel(
-                    "Swapped out by container",
-                    (Query(last("pgherd_container_memory_swap_bytes", CONTAINER), "{{container}}"),),
-                    "bytes",
-                    stacked=True,
-                ),
+                each("Swapped out by container", last, EACH_CONTAINER, "pgherd_container_memory_swap_bytes", "bytes", stacked=True),
                 Panel(
                     "Refaults by container",
-                    (
-                        Query(rate("pgherd_container_memory_refault_file_total", CONTAINER), "{{container}}, file"),
-                        Query(rate("pgherd_container_memory_refault_anon_total", CONTAINER), "{{container}}, anonymous"),
+                    kinds(
+                        rate,
+                        EACH_CONTAINER,
+                        {"pgherd_container_memory_refault_file_total": "file", "pgherd_container_memory_refault_anon_total": "anonymous"},
                     ),
                     "suffix: pages/s",
                     "Pages that were evicted and needed again: memory is too short for what is in use.",
@@ -56,57 +69,52 @@ CONSOLIDATION = Dashboard(
                 Panel(
                     "Waiting for memory",
                     (
-                        Query(rate("pgherd_host_psi_memory_some_seconds_total"), "host, some"),
-                        Query(rate("pgherd_host_psi_memory_full_seconds_total"), "host, all"),
-                        Query(rate("pgherd_container_psi_memory_some_seconds_total", CONTAINER), "{{container}}, some"),
+                        *kinds(
+                            rate,
+                            WHOLE,
+                            {
+                                "pgherd_host_psi_memory_some_seconds_total": "host, some",
+                                "pgherd_host_psi_memory_full_seconds_total": "host, all",
+                            },
+                        ),
+                        *kinds(rate, EACH_CONTAINER, {"pgherd_container_psi_memory_some_seconds_total": "some"}),
                     ),
                     "percentunit",
                     "Share of time (pressure stall information).",
                 ),
                 Panel(
                     "Compressed swap",
-                    (
-                        Query(last("pgherd_zram_original_bytes"), "swapped out"),
-                        Query(last("pgherd_zram_used_bytes"), "memory that it takes"),
-                    ),
+                    kinds(last, WHOLE, {"pgherd_zram_original_bytes": "swapped out", "pgherd_zram_used_bytes": "memory that it takes"}),
                     "bytes",
                     "The quotient is the compression that counts.",
                 ),
                 Panel(
                     "Database memory balloon",
-                    (
-                        Query(last("pgherd_server_balloon_bytes", CONTAINER), "{{container}}/{{server}}, given back"),
-                        Query(last("pgherd_server_balloon_working_set_bytes", CONTAINER), "{{container}}/{{server}}, working set"),
+                    kinds(
+                        last,
+                        EACH_SERVER,
+                        {"pgherd_server_balloon_bytes": "given back", "pgherd_server_balloon_working_set_bytes": "working set"},
                     ),
                     "bytes",
                     "Where the servers have pg_balloon.",
                 ),
-                Panel(
+                each(
                     "Ended for want of memory",
-                    (Query(f"increase(pgherd_container_memory_oom_kills_total{{{CONTAINER}}}[$window])", "{{container}}"),),
+                    increase,
+                    EACH_CONTAINER,
+                    "pgherd_container_memory_oom_kills_total",
                     "none",
                     "Processes that the kernel killed.",
                 ),
                 Panel(
                     "Swapping",
-                    (Query(rate("pgherd_host_vm_pswpin_total"), "in"), Query(rate("pgherd_host_vm_pswpout_total"), "out")),
+                    kinds(rate, WHOLE, {"pgherd_host_vm_pswpin_total": "in", "pgherd_host_vm_pswpout_total": "out"}),
                     "suffix: pages/s",
                     "The whole host.",
                 ),
             ),
         ),
-        Row(
-            "CPU",
-            (
-                host_cpu(),
-                Panel(
-                    "CPU by container",
-                    (Query(rate("pgherd_container_cpu_usage_seconds_total", CONTAINER), "{{container}}"),),
-                    "suffix: cores",
-                    stacked=True,
-                ),
-            ),
-        ),
+        Row("CPU", (host_cpu(), container_cpu())),
         finished(),
     ),
     (CONTAINERS,),

@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 from panels import Dashboard, Panel, Query, Row
-from queries import CONTAINER, CONTAINERS, RUN, finished, host_cpu, last, load, now, rate
+from queries import (
+    CONTAINERS,
+    EACH_CONTAINER,
+    EACH_SERVER,
+    EACH_TARGET,
+    RUN,
+    WHOLE,
+    container_cpu,
+    container_memory,
+    each,
+    finished,
+    host_cpu,
+    kinds,
+    last,
+    load,
+    now,
+    rate,
+)
 
 DENSITY = Dashboard(
     "density",
@@ -25,9 +42,11 @@ DENSITY = Dashboard(
                     "With perfect scaling the one follows the other.",
                     right="databases",
                 ),
-                Panel(
+                each(
                     "Clients' CPU",
-                    (Query(rate("pgherd_driver_cpu_usage_seconds_total", CONTAINER), "{{target}}"),),
+                    rate,
+                    EACH_TARGET,
+                    "pgherd_driver_cpu_usage_seconds_total",
                     "suffix: cores",
                     "A driver near one core per thread limits what it measures.",
                     stacked=True,
@@ -38,23 +57,20 @@ DENSITY = Dashboard(
             "CPU",
             (
                 host_cpu(),
-                Panel(
-                    "CPU by container",
-                    (Query(rate("pgherd_container_cpu_usage_seconds_total", CONTAINER), "{{container}}"),),
-                    "suffix: cores",
-                    stacked=True,
-                ),
-                Panel(
+                container_cpu(),
+                each(
                     "Held back by the quota",
-                    (Query(rate("pgherd_container_cpu_throttled_seconds_total", CONTAINER), "{{container}}"),),
+                    rate,
+                    EACH_CONTAINER,
+                    "pgherd_container_cpu_throttled_seconds_total",
                     "suffix: cores",
                     "Time for which tasks of a container were held back, summed over CPUs.",
                 ),
                 Panel(
                     "Waiting for a CPU",
                     (
-                        Query(rate("pgherd_host_psi_cpu_some_seconds_total"), "host"),
-                        Query(rate("pgherd_container_psi_cpu_some_seconds_total", CONTAINER), "{{container}}"),
+                        *kinds(rate, WHOLE, {"pgherd_host_psi_cpu_some_seconds_total": "host"}),
+                        *kinds(rate, EACH_CONTAINER, {"pgherd_container_psi_cpu_some_seconds_total": ""}),
                     ),
                     "percentunit",
                     "Share of time in which at least one task waited (pressure stall information).",
@@ -64,16 +80,12 @@ DENSITY = Dashboard(
         Row(
             "Memory",
             (
-                Panel(
-                    "Memory by container",
-                    (Query(last("pgherd_container_memory_usage_bytes", CONTAINER), "{{container}}"),),
-                    "bytes",
-                    "All that is charged to it, page cache included.",
-                    stacked=True,
-                ),
-                Panel(
+                container_memory("All that is charged to it, page cache included."),
+                each(
                     "Shared buffers: blocks read",
-                    (Query(rate("pgherd_server_db_blks_read_total", CONTAINER), "{{container}}/{{server}}"),),
+                    rate,
+                    EACH_SERVER,
+                    "pgherd_server_db_blks_read_total",
                     "suffix: /s",
                     "Blocks that were not in shared buffers.",
                 ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from panels import Dashboard, Panel, Query, Row
-from queries import DEVICE, DEVICES, HOST, host_cpu, last, of_trials, rate
+from queries import DEVICE, DEVICES, HOST, HOSTS, Subject, each, host_cpu, kinds, last, of_trials, rate
 
+_DEVICES = Subject(DEVICE, "{{host}} {{device}}")
 _NOT_IDLE = 'mode!="idle"'
 _NODE = 'on (instance) group_left (nodename) node_uname_info{nodename=~"$host"}'
 """node_exporter's series of the hosts of the run: pgherd's label ``host`` is what node_exporter calls nodename."""
@@ -27,27 +28,23 @@ NODE = Dashboard(
             (
                 host_cpu(),
                 Panel(
-                    "Tasks",
-                    (
-                        Query(last("pgherd_host_procs_running"), "{{host}}, running"),
-                        Query(last("pgherd_host_procs_blocked"), "{{host}}, blocked"),
-                    ),
-                    "none",
+                    "Tasks", kinds(last, HOSTS, {"pgherd_host_procs_running": "running", "pgherd_host_procs_blocked": "blocked"}), "none"
                 ),
                 Panel(
                     "Context switches and forks",
-                    (
-                        Query(rate("pgherd_host_context_switches_total"), "{{host}}, switches"),
-                        Query(rate("pgherd_host_forks_total"), "{{host}}, forks"),
-                    ),
+                    kinds(rate, HOSTS, {"pgherd_host_context_switches_total": "switches", "pgherd_host_forks_total": "forks"}),
                     "suffix: /s",
                 ),
                 Panel(
                     "Pressure",
-                    (
-                        Query(rate("pgherd_host_psi_cpu_some_seconds_total"), "{{host}}, CPU"),
-                        Query(rate("pgherd_host_psi_memory_some_seconds_total"), "{{host}}, memory"),
-                        Query(rate("pgherd_host_psi_io_some_seconds_total"), "{{host}}, I/O"),
+                    kinds(
+                        rate,
+                        HOSTS,
+                        {
+                            "pgherd_host_psi_cpu_some_seconds_total": "CPU",
+                            "pgherd_host_psi_memory_some_seconds_total": "memory",
+                            "pgherd_host_psi_io_some_seconds_total": "I/O",
+                        },
                     ),
                     "percentunit",
                     "Share of time in which at least one task waited.",
@@ -59,20 +56,28 @@ NODE = Dashboard(
             (
                 Panel(
                     "Memory",
-                    (
-                        Query(last("pgherd_host_memory_total_bytes"), "{{host}}, in all"),
-                        Query(last("pgherd_host_memory_available_bytes"), "{{host}}, available"),
-                        Query(last("pgherd_host_memory_cached_bytes"), "{{host}}, page cache"),
-                        Query(last("pgherd_host_memory_hugetlb_bytes"), "{{host}}, huge pages"),
+                    kinds(
+                        last,
+                        HOSTS,
+                        {
+                            "pgherd_host_memory_total_bytes": "in all",
+                            "pgherd_host_memory_available_bytes": "available",
+                            "pgherd_host_memory_cached_bytes": "page cache",
+                            "pgherd_host_memory_hugetlb_bytes": "huge pages",
+                        },
                     ),
                     "bytes",
                 ),
                 Panel(
                     "Paging",
-                    (
-                        Query(rate("pgherd_host_vm_pswpin_total"), "{{host}}, swapped in"),
-                        Query(rate("pgherd_host_vm_pswpout_total"), "{{host}}, swapped out"),
-                        Query(rate("pgherd_host_vm_pgmajfault_total"), "{{host}}, faults that needed I/O"),
+                    kinds(
+                        rate,
+                        HOSTS,
+                        {
+                            "pgherd_host_vm_pswpin_total": "swapped in",
+                            "pgherd_host_vm_pswpout_total": "swapped out",
+                            "pgherd_host_vm_pgmajfault_total": "faults that needed I/O",
+                        },
                     ),
                     "suffix: /s",
                 ),
@@ -81,9 +86,9 @@ NODE = Dashboard(
         Row(
             "Devices",
             (
-                Panel("Bytes written", (Query(rate("pgherd_disk_write_bytes_total", DEVICE), "{{host}} {{device}}"),), "Bps"),
-                Panel("Bytes read", (Query(rate("pgherd_disk_read_bytes_total", DEVICE), "{{host}} {{device}}"),), "Bps"),
-                Panel("Busy", (Query(rate("pgherd_disk_io_time_seconds_total", DEVICE), "{{host}} {{device}}"),), "percentunit"),
+                each("Bytes written", rate, _DEVICES, "pgherd_disk_write_bytes_total", "Bps"),
+                each("Bytes read", rate, _DEVICES, "pgherd_disk_read_bytes_total", "Bps"),
+                each("Busy", rate, _DEVICES, "pgherd_disk_io_time_seconds_total", "percentunit"),
                 Panel(
                     "What pgherd uses",
                     (
@@ -107,11 +112,7 @@ NODE = Dashboard(
                     "table",
                     columns=("host", "address", "version"),
                 ),
-                Panel(
-                    "CPU not idle",
-                    (Query(_BUSY, "{{nodename}}"),),
-                    "suffix: cores",
-                ),
+                Panel("CPU not idle", (Query(_BUSY, "{{nodename}}"),), "suffix: cores"),
                 Panel("Network received", (Query(node("node_network_receive_bytes_total"), "{{nodename}} {{device}}"),), "Bps"),
                 Panel("Network sent", (Query(node("node_network_transmit_bytes_total"), "{{nodename}} {{device}}"),), "Bps"),
                 Panel(

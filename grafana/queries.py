@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from panels import Panel, Query, Row
 
 RUN = 'run="$run"'
@@ -25,6 +28,39 @@ def last(name: str, which: str = HOST) -> str:
 def ratio(above: str, below: str) -> str:
     """A quotient, where there is anything below."""
     return f"{above} / ({below} > 0)"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a panel has a series for each of: which series of a metric these are, and how they are called."""
+
+    which: str
+    legend: str = ""
+
+
+WHOLE = Subject(HOST)
+HOSTS = Subject(HOST, "{{host}}")
+EACH_CONTAINER = Subject(CONTAINER, "{{container}}")
+EACH_SERVER = Subject(CONTAINER, "{{container}}/{{server}}")
+EACH_TARGET = Subject(CONTAINER, "{{target}}")
+EACH_DEVICE = Subject(DEVICE, "{{device}}")
+Ask = Callable[[str, str], str]
+"""``rate``, ``last``, ``increase``."""
+
+
+def increase(name: str, which: str = HOST) -> str:
+    """By how much a counter grew within the window."""
+    return f"increase({name}{{{which}}}[$window])"
+
+
+def kinds(ask: Ask, subject: Subject, names: Mapping[str, str]) -> tuple[Query, ...]:
+    """Several metrics of each subject, each with the word that tells it from the others."""
+    return tuple(Query(ask(name, subject.which), ", ".join(filter(None, (subject.legend, word)))) for name, word in names.items())
+
+
+def each(title: str, ask: Ask, subject: Subject, name: str, unit: str, says: str = "", *, stacked: bool = False) -> Panel:
+    """A panel of one metric, a series for each subject."""
+    return Panel(title, kinds(ask, subject, {name: ""}), unit, says, stacked=stacked)
 
 
 P99 = f'{RUN}, statistic="p99"'
@@ -72,16 +108,20 @@ def now() -> Row:
 def load() -> tuple[Panel, ...]:
     """Throughput and latency by database."""
     return (
-        Panel(
+        each(
             "Throughput by database",
-            (Query(rate("pgherd_driver_transactions_total", CONTAINER), "{{target}}"),),
+            rate,
+            EACH_TARGET,
+            "pgherd_driver_transactions_total",
             "suffix: tps",
             "By the drivers' own progress, once a second; ramps included.",
             stacked=True,
         ),
-        Panel(
+        each(
             "Latency by database",
-            (Query(last("pgherd_driver_latency_seconds", CONTAINER), "{{target}}"),),
+            last,
+            EACH_TARGET,
+            "pgherd_driver_latency_seconds",
             "s",
             "Mean over the last second. Under a rate it counts from the scheduled start.",
         ),
@@ -128,3 +168,13 @@ def host_cpu(*, width: int = 12) -> Panel:
         stacked=True,
         width=width,
     )
+
+
+def container_cpu() -> Panel:
+    """What containers use of it."""
+    return each("CPU by container", rate, EACH_CONTAINER, "pgherd_container_cpu_usage_seconds_total", "suffix: cores", stacked=True)
+
+
+def container_memory(says: str = "") -> Panel:
+    """What is charged to containers."""
+    return each("Memory by container", last, EACH_CONTAINER, "pgherd_container_memory_usage_bytes", "bytes", says, stacked=True)

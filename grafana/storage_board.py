@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from panels import Dashboard, Panel, Query, Row
-from queries import CONTAINER, CONTAINERS, DEVICE, DEVICES, HOST, finished, last, of_trials, rate, ratio
+from queries import (
+    CONTAINER,
+    CONTAINERS,
+    DEVICE,
+    DEVICES,
+    EACH_DEVICE,
+    EACH_SERVER,
+    EACH_TARGET,
+    HOST,
+    WHOLE,
+    Subject,
+    each,
+    finished,
+    increase,
+    kinds,
+    last,
+    of_trials,
+    rate,
+    ratio,
+)
+
+_DRIVES = Subject(CONTAINER, "{{container}} {{device}}")
 
 
 def _await(kind: str) -> str:
@@ -43,15 +64,8 @@ STORAGE = Dashboard(
         Row(
             "Writes",
             (
-                Panel("Bytes written", (Query(rate("pgherd_disk_write_bytes_total", DEVICE), "{{device}}"),), "Bps"),
-                Panel(
-                    "Writes",
-                    (
-                        Query(rate("pgherd_disk_writes_total", DEVICE), "{{device}}"),
-                        Query(rate("pgherd_disk_flushes_total", DEVICE), "{{device}}, flushes"),
-                    ),
-                    "iops",
-                ),
+                each("Bytes written", rate, EACH_DEVICE, "pgherd_disk_write_bytes_total", "Bps"),
+                Panel("Writes", kinds(rate, EACH_DEVICE, {"pgherd_disk_writes_total": "", "pgherd_disk_flushes_total": "flushes"}), "iops"),
                 Panel(
                     "Mean size of a write",
                     (Query(ratio(rate("pgherd_disk_write_bytes_total", DEVICE), rate("pgherd_disk_writes_total", DEVICE)), "{{device}}"),),
@@ -73,15 +87,17 @@ STORAGE = Dashboard(
                     "none",
                     "Requests in flight: low for the WAL, deep in a checkpoint's bursts.",
                 ),
-                Panel("Busy", (Query(rate("pgherd_disk_io_time_seconds_total", DEVICE), "{{device}}"),), "percentunit"),
+                each("Busy", rate, EACH_DEVICE, "pgherd_disk_io_time_seconds_total", "percentunit"),
             ),
         ),
         Row(
             "Reads",
             (
-                Panel(
+                each(
                     "Bytes read",
-                    (Query(rate("pgherd_disk_read_bytes_total", DEVICE), "{{device}}"),),
+                    rate,
+                    EACH_DEVICE,
+                    "pgherd_disk_read_bytes_total",
                     "Bps",
                     "E11: where memory suffices, hardly any read reaches a device.",
                 ),
@@ -93,19 +109,15 @@ STORAGE = Dashboard(
             (
                 Panel(
                     "Bytes written, inside and below",
-                    (
-                        Query(rate("pgherd_guest_disk_write_bytes_total", CONTAINER), "{{container}} {{device}}, inside"),
-                        Query(rate("pgherd_guest_drive_write_bytes_total", CONTAINER), "{{container}} {{device}}, below"),
+                    kinds(
+                        rate, _DRIVES, {"pgherd_guest_disk_write_bytes_total": "inside", "pgherd_guest_drive_write_bytes_total": "below"}
                     ),
                     "Bps",
                     "Inside: the guest's block devices. Below: the drives as the hypervisor serves them.",
                 ),
                 Panel(
                     "Writes, inside and below",
-                    (
-                        Query(rate("pgherd_guest_disk_writes_total", CONTAINER), "{{container}} {{device}}, inside"),
-                        Query(rate("pgherd_guest_drive_writes_total", CONTAINER), "{{container}} {{device}}, below"),
-                    ),
+                    kinds(rate, _DRIVES, {"pgherd_guest_disk_writes_total": "inside", "pgherd_guest_drive_writes_total": "below"}),
                     "iops",
                     "Flushes apart.",
                 ),
@@ -114,60 +126,38 @@ STORAGE = Dashboard(
         Row(
             "Servers",
             (
-                Panel("WAL generated", (Query(rate("pgherd_server_wal_bytes_total", CONTAINER), "{{container}}/{{server}}"),), "Bps"),
+                each("WAL generated", rate, EACH_SERVER, "pgherd_server_wal_bytes_total", "Bps"),
                 Panel(
                     "WAL writes and syncs",
-                    (
-                        Query(rate("pgherd_server_wal_writes_total", CONTAINER), "{{container}}/{{server}}, writes"),
-                        Query(rate("pgherd_server_wal_syncs_total", CONTAINER), "{{container}}/{{server}}, syncs"),
-                    ),
+                    kinds(rate, EACH_SERVER, {"pgherd_server_wal_writes_total": "writes", "pgherd_server_wal_syncs_total": "syncs"}),
                     "suffix: /s",
                 ),
-                Panel(
-                    "Checkpoints: buffers written",
-                    (Query(rate("pgherd_server_ckpt_buffers_total", CONTAINER), "{{container}}/{{server}}"),),
-                    "suffix: blocks/s",
-                ),
+                each("Checkpoints: buffers written", rate, EACH_SERVER, "pgherd_server_ckpt_buffers_total", "suffix: blocks/s"),
                 Panel(
                     "Checkpoints",
-                    (
-                        Query(
-                            f"increase(pgherd_server_ckpt_requested_total{{{CONTAINER}}}[$window])", "{{container}}/{{server}}, requested"
-                        ),
-                        Query(f"increase(pgherd_server_ckpt_timed_total{{{CONTAINER}}}[$window])", "{{container}}/{{server}}, by time"),
+                    kinds(
+                        increase,
+                        EACH_SERVER,
+                        {"pgherd_server_ckpt_requested_total": "requested", "pgherd_server_ckpt_timed_total": "by time"},
                     ),
                     "none",
                     "Begun within the window; requested: by WAL volume or by command.",
                 ),
-                Panel(
-                    "Latency by database",
-                    (Query(last("pgherd_driver_latency_seconds", CONTAINER), "{{target}}"),),
-                    "s",
-                    "Mean over the last second.",
-                ),
+                each("Latency by database", last, EACH_TARGET, "pgherd_driver_latency_seconds", "s", "Mean over the last second."),
                 Panel(
                     "Waiting for I/O",
-                    (
-                        Query(rate("pgherd_host_psi_io_some_seconds_total"), "some"),
-                        Query(rate("pgherd_host_psi_io_full_seconds_total"), "all"),
-                    ),
+                    kinds(rate, WHOLE, {"pgherd_host_psi_io_some_seconds_total": "some", "pgherd_host_psi_io_full_seconds_total": "all"}),
                     "percentunit",
                     "Share of time, of the whole host (pressure stall information).",
                 ),
                 Panel(
                     "Waiting to be written",
-                    (
-                        Query(last("pgherd_host_memory_dirty_bytes"), "dirty"),
-                        Query(last("pgherd_host_memory_writeback_bytes"), "being written"),
-                    ),
+                    kinds(last, WHOLE, {"pgherd_host_memory_dirty_bytes": "dirty", "pgherd_host_memory_writeback_bytes": "being written"}),
                     "bytes",
                 ),
                 Panel(
                     "Shared buffers: blocks read and found",
-                    (
-                        Query(rate("pgherd_server_db_blks_read_total", CONTAINER), "{{container}}/{{server}}, read"),
-                        Query(rate("pgherd_server_db_blks_hit_total", CONTAINER), "{{container}}/{{server}}, found"),
-                    ),
+                    kinds(rate, EACH_SERVER, {"pgherd_server_db_blks_read_total": "read", "pgherd_server_db_blks_hit_total": "found"}),
                     "suffix: blocks/s",
                 ),
             ),

@@ -13,6 +13,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers (``-n 2 --dist loadgroup``) what starts servers stays together, one test at a time; the others run beside it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent / "it") or "benchmarks" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("servers"))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"PGHERD_TEST_SEED={os.environ['PGHERD_TEST_SEED']}"
 

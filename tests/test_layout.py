@@ -31,6 +31,9 @@ LAYERS = (
 PURE_LAYERS = {"studies": {"analysis", "model"}, "analysis": {"model"}}
 MAY_USE_PURE = {"cli", "ui", "report", "runner"}
 
+# The rooms of the runner: each may use those after it, and the loop, which stands above them all, any.
+ROOMS = ("runner.hosts", "runner.prepare", "runner.play", "runner.deploy", "runner.probe", "runner.judge")
+
 PURE = ("model", "analysis", "studies")
 IMPURE_MODULES = {
     "asyncio", "duckdb", "fcntl", "http", "importlib", "io", "mmap", "multiprocessing", "os", "pathlib", "platform", "psutil", "psycopg",
@@ -131,6 +134,17 @@ def layer_complaints(modules: dict[str, Module]) -> list[str]:
             if other.partition(".")[0] not in allowed
         ]
     return complaints
+
+
+def room_complaints(modules: dict[str, Module]) -> list[str]:
+    """Imports from a room of the runner into one before it."""
+    room = {name: next((i for i, one in enumerate(ROOMS) if name.startswith(f"{one}.")), len(ROOMS)) for name in modules}
+    return [
+        f"{name} imports {other}: {ROOMS[room[name]]} comes after {ROOMS[room[other]]}"
+        for name, module in modules.items()
+        for other in sorted(dependencies(module, modules))
+        if room[other] < room[name] < len(ROOMS)
+    ]
 
 
 def cycle_complaints(modules: dict[str, Module]) -> list[str]:
@@ -236,7 +250,7 @@ def test_complaints(modules: dict[str, Module], tests: Path, untested: set[str])
 
 test_complaints.__test__ = False  # type: ignore[attr-defined]
 
-RULES = [layer_complaints, cycle_complaints, purity_complaints, scientific_complaints, size_complaints, name_complaints]
+RULES = [layer_complaints, room_complaints, cycle_complaints, purity_complaints, scientific_complaints, size_complaints, name_complaints]
 
 
 @pytest.fixture(scope="module")
@@ -309,6 +323,17 @@ def test_layers_refuse(example, path, text):
 )
 def test_layers_allow(example, path, text):
     assert not layer_complaints(example({path: text, "runner/b.py": ""}))
+
+
+def test_rooms_of_the_runner_are_used_one_way(example):
+    files = {
+        "runner/play/b.py": "",
+        "runner/hosts/c.py": "from pgherd.runner.play import b",
+        "runner/d.py": "from pgherd.runner.hosts import c",
+    }
+    assert not room_complaints(example(files))
+    (complaint,) = room_complaints(example(files | {"runner/deploy/a.py": "from pgherd.runner.play import b"}))
+    assert complaint == "runner.deploy.a imports runner.play.b: runner.deploy comes after runner.play"
 
 
 def test_cycles_are_found(example):

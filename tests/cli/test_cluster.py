@@ -47,3 +47,20 @@ def test_a_missing_extra_is_said_with_the_command(own_directories, capsys, monke
     monkeypatch.setattr(extra, "LIBRARIES", ("no_such_library",))
     code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
     assert code == 3 and "pip install 'pgherd[cluster]'" in err
+
+
+def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
+    from pgherd.cluster import start
+
+    def stop(name, say, *, forget=False):
+        say("b: not stopped: it cannot be reached")
+        return ["b"]
+
+    monkeypatch.setattr(start, "stop", stop)
+    code, out, _ = _call(capsys, "cluster", "stop")
+    assert code == 1 and "Left: b." in out and "--forget" in out
+    code, out, _ = _call(capsys, "cluster", "stop", "--forget")
+    assert code == 0 and "Cluster 'default' has ended. Forgotten: b." in out
+    code, out, _ = _call(capsys, "cluster", "stop", "--forget", "--json")
+    document = json.loads(out)
+    assert code == 0 and document["left"] == document["forgotten"] == ["b"]

@@ -21,7 +21,13 @@ def test_what_is_not_given_is_not_passed_on():
     assert seen == [{}, {"cluster": "mine", "placement": "pack", "on_lost_host": "stop"}]
 
 
-@pytest.mark.parametrize(("verb", "offered"), [("density", True), ("consolidation", False), ("scaling", False), ("storage", False)])
-def test_only_studies_that_can_be_spread_offer_it(verb, offered, capsys):
+@pytest.mark.parametrize(
+    ("verb", "offered"),
+    [
+        *((verb, True) for verb in ("density", "scaling", "compare", "storage", "hugepages", "working-set", "consolidation", "exec")),
+        *((verb, False) for verb in ("sizes", "compression")),
+    ],
+)
+def test_studies_that_run_on_other_hosts_offer_it(verb, offered, capsys):
     assert run([verb, "--help"]) == 0
     assert ("--cluster" in capsys.readouterr().out) is offered

@@ -5,7 +5,7 @@ import pytest
 from pgherd.cli.consolidation import command
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
-from pgherd.runner.prepare_consolidation import PAPERS
+from pgherd.runner.prepare.consolidation import PAPERS
 from pgherd.studies.consolidation.request import ConsolidationRequest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -15,7 +15,7 @@ _NOT_ITS_OWN = {"repeats", "seconds", "huge_pages", "server", "allow_write", "ra
 
 def test_the_command_line_and_the_scenario_know_the_same_options():
     names = {parameter.name for parameter in command.params}
-    assert names - _VERB_ONLY == set(ConsolidationRequest.model_fields) - _NOT_ITS_OWN
+    assert names - _VERB_ONLY == set(ConsolidationRequest.model_fields) - _NOT_ITS_OWN - {"over"}
 
 
 def test_every_option_says_what_it_does():

@@ -11,7 +11,7 @@ _NOT_ITS_OWN = {"repeats", "huge_pages"}
 
 def test_the_command_line_and_the_scenario_know_the_same_options():
     names = {parameter.name for parameter in command.params}
-    assert names - _VERB_ONLY == set(HugepagesRequest.model_fields) - _NOT_ITS_OWN
+    assert names - _VERB_ONLY == set(HugepagesRequest.model_fields) - _NOT_ITS_OWN - {"over"}
     assert "yes" in names
 
 

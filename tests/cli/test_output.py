@@ -70,7 +70,7 @@ def test_without_json_the_answer_is_on_stdout():
 
 
 def test_with_json_only_the_document_is_on_stdout():
-    result = CliRunner().invoke(verb, ["--json"])
+    result = CliRunner().invoke(verb, ["--json"], env={"PGHERD_RUNS": None})
     assert json.loads(result.stdout) == {"runs": "pgherd-runs"}
     assert result.stderr == "printed\nanswer\nprogress\n"
 

@@ -4,20 +4,23 @@ import pytest
 
 from pgherd.cli import plan_hosts
 from pgherd.model.cluster import Cluster
+from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
+from pgherd.model.load import Load, Phase
 from pgherd.model.run import Surroundings
 from pgherd.model.trial import Trial
+from pgherd.studies.compare import CompareOptions
 
 CLUSTER = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a", "cores": 2}, {"name": "b", "cores": 1}]})
 
 
-def prepared(cluster):
-    return SimpleNamespace(surroundings=Surroundings(runtime="cgroup", cores=3, memory=1, cluster=cluster))
+def prepared(cluster, options=None):
+    return SimpleNamespace(options=options, surroundings=Surroundings(runtime="cgroup", cores=3, memory=1, cluster=cluster))
 
 
-def trials():
+def trials(**host):
     made = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2, 3)]
-    return [Trial.model_validate({"point": {"databases": 3}, "deployment": {"hosts": [{"containers": made}]}, "phases": []})]
+    return [Trial.model_validate({"point": {"databases": 3}, "deployment": {"hosts": [{"containers": made, **host}]}, "phases": []})]
 
 
 def test_the_plan_says_which_container_lies_where():
@@ -44,3 +47,45 @@ def test_containers_that_are_not_listed_are_told():
     cluster = CLUSTER.model_copy(update={"placement": "listed:db1=a"})
     with pytest.raises(UsageError, match="says nothing of container db2"):
         plan_hosts.lines(prepared(cluster), trials())
+
+
+def test_the_host_of_the_clients_is_named():
+    cluster = CLUSTER.model_copy(update={"client": "b"})
+    (trial,) = trials()
+    loaded = trial.model_copy(update={"phases": (Phase(loads={"local/db1/pg/bench": Load()}),)})
+    assert plan_hosts.lines(prepared(cluster), [loaded])[1:] == ["  a, 2 cores: 3 containers: db1, db2, db3", "  b: the clients"]
+
+
+def test_blocks_that_take_turns_are_told_with_the_first_of_them():
+    arms = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
+    options = CompareOptions.model_validate({"arms": arms, "baseline": "x", "hosts": ["b", "a"]})
+    found = plan_hosts.lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
+    assert found == [
+        "Placement on the hosts of mine: each block on one of them, in turn on b, a. The first:",
+        "  b, 1 core: 3 containers: db1, db2, db3",
+    ]
+
+
+def test_what_each_host_does_is_said_where_there_are_no_servers():
+    loads = {"a/disk0": {"driver": "fio"}, "b/disk0": {"driver": "fio"}}
+    volumes = [{"name": "disk0", "path": f"/mnt/{host}", "host": host} for host in ("a", "b")]
+    hosts = [{"name": "a"}, {"name": "b"}]
+    disk = Trial.model_validate({"point": {}, "deployment": {"hosts": hosts, "volumes": volumes}, "phases": [{"loads": loads}]})
+    assert plan_hosts.tasks(prepared(CLUSTER), [disk, disk]) == {
+        "a": ["fio on disk0 (directory /mnt/a)"],
+        "b": ["fio on disk0 (directory /mnt/b)"],
+    }
+    three = CLUSTER.model_copy(update={"hosts": (*CLUSTER.hosts, Host(name="c"))})
+
+    def pair(far, address):
+        link = {"name": far, "kind": "hosts", "near": "a", "host": address}
+        deployment = {"hosts": [{"name": "a"}, {"name": far}], "links": [link]}
+        return Trial.model_validate({"point": {}, "deployment": deployment, "phases": [{"loads": {f"a/{far}": {"driver": "iperf3"}}}]})
+
+    assert plan_hosts.lines(prepared(three), [pair("c", "10.0.0.3"), pair("b", "10.0.0.2")]) == [
+        "What the hosts of mine do:",
+        "  a: iperf3 to b, c",
+        "  b: iperf3's server at 10.0.0.2 port 5201",
+        "  c: iperf3's server at 10.0.0.3 port 5201",
+    ]
+    assert plan_hosts.tasks(prepared(None), [disk]) == {} and plan_hosts.tasks(prepared(CLUSTER), trials()) == {"a": [], "b": []}

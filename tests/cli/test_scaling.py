@@ -16,7 +16,7 @@ _VARIANTS = ["--variant", "base", "--variant", 'odd:jit=off,search_path="a,b",pr
 
 
 def test_the_command_line_and_the_scenario_know_the_same_options():
-    assert {parameter.name for parameter in command.params} - _VERB_ONLY == set(ScalingRequest.model_fields) - {"rate"}
+    assert {parameter.name for parameter in command.params} - _VERB_ONLY == set(ScalingRequest.model_fields) - {"rate", "over"}
 
 
 def test_every_option_says_what_it_does():

@@ -11,7 +11,7 @@ _NOT_ITS_OWN = {"server", "allow_write"}
 
 def test_the_command_line_and_the_scenario_know_the_same_options():
     names = {parameter.name for parameter in command.params}
-    assert names - _VERB_ONLY == set(StorageRequest.model_fields) - _NOT_ITS_OWN
+    assert names - _VERB_ONLY == set(StorageRequest.model_fields) - _NOT_ITS_OWN - {"over"}
 
 
 def test_every_option_says_what_it_does():

@@ -1,10 +1,14 @@
+from pathlib import Path
+
 import click
+import pytest
 from click.testing import CliRunner
 
 from pgherd.cli import compression, disk, network, sizes
 from pgherd.cli import exec as exec_
-from pgherd.cli.study_options import COMPARED, INSTALLED, MEASURED, RUN, given_options, listed, options
-from pgherd.runner.catalogue import request_of
+from pgherd.cli import launch as launching
+from pgherd.cli.study_options import COMPARED, INSTALLED, MEASURED, RUN, given_options, listed, options, run_study
+from pgherd.runner.prepare.catalogue import request_of
 
 WORDS = {"program": "fio", "repeats": "How often.", "seconds": "6s", "ramp": "2s", "shown": "what would happen"}
 
@@ -39,6 +43,23 @@ def test_only_what_was_said_is_passed_on():
 
 def test_a_list_of_words_has_no_empty_ones():
     assert listed(None, None, "a, b,,c ") == ("a", "b", "c") and listed(None, None, None) is None
+    with pytest.raises(click.BadParameter, match="', ' names nothing"):
+        listed(None, None, ", ")
+
+
+def test_a_verb_launches_its_study_with_what_was_said(monkeypatch):
+    called = {}
+    monkeypatch.setattr(launching, "launch", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
+
+    @click.command("study")
+    @options((click.option("--depth", type=int), *MEASURED, *RUN), **WORDS)
+    def command(**given):
+        click.echo(f"ended with {run_study('disk', given, arms=['a'])}")
+
+    words = ["--depth", "4", "--runs", "/there", "--no-report", "--write-scenario", "file.yaml"]
+    assert CliRunner().invoke(command, words).output == "ended with 3\n"
+    how = {"runs": Path("/there"), "dry_run": False, "scenario": Path("file.yaml"), "report": False, "as_json": False}
+    assert called == {"study": "disk", "options": {"depth": 4, "arms": ["a"]}, **how}
 
 
 def test_every_field_of_a_request_has_its_option():

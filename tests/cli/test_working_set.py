@@ -6,12 +6,12 @@ from pgherd.cli.working_set import command
 from pgherd.studies.working_set.request import WorkingSetRequest
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
-_NOT_ITS_OWN = {"memory", "server", "allow_write", "rate", "huge_pages", "runtime"}
+_NOT_ITS_OWN = {"memory", "server", "allow_write", "rate", "huge_pages"}
 
 
 def test_the_command_line_and_the_scenario_know_the_same_options():
     names = {parameter.name for parameter in command.params}
-    assert names - _VERB_ONLY == set(WorkingSetRequest.model_fields) - _NOT_ITS_OWN
+    assert names - _VERB_ONLY == set(WorkingSetRequest.model_fields) - _NOT_ITS_OWN - {"over"}
 
 
 def test_every_option_says_what_it_does():

@@ -35,7 +35,7 @@ def test_these_do_not(own_directories, text, why):
 
 
 def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_directories):
-    agent = AgentRecord(name="a", pid=1, start=2, directory="/x", python="python3")
+    agent = AgentRecord(name="root@a", pid=1, start=2, directory="/x", python="python3")
     record.make_directory("two")
     record.save(ClusterRecord(name="two", id="1", address="tls://10.0.0.1:4", pid=1, start=2, hosts=(agent,)))
     for cluster in ("two", "tls://10.0.0.1:4"):

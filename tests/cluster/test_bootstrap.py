@@ -93,41 +93,77 @@ case "$*" in
 *sysconfig*) echo "$0.site" ;;
 *pgherd.__version__*) sed -n 's/^__version__ = //p' "$0.site/pgherd/__init__.py" 2>/dev/null ;;
 esac
-echo "$*" >>"$0.calls"
 """
-"""A Python that only pretends: pip and venv do nothing, and its packages lie beside it."""
+"""A Python that only pretends, with its packages beside it."""
+LIBRARIES = f"k-{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def test_the_package_is_replaced_without_a_new_environment(monkeypatch, tmp_path):
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """``_environment`` where making environments is pretended: what was made, and the call with some data sent."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = tmp_path / "pgherd/agents/k"
-    python = place / "bin/python"
-
-    def make(place: Path, python: Path, requirements: list[str]) -> None:
-        python.parent.mkdir(parents=True)
-        python.write_text(FAKE)
-        python.chmod(0o755)
-        made.append(requirements)
-
     made: list[list[str]] = []
-    monkeypatch.setattr(bootstrap, "_make_environment", make)
+
+    def logged(argv: list[str], advice: str) -> None:
+        made.append(argv[2:])
+        if "venv" in argv:
+            python = Path(argv[-1]) / "bin/python"
+            Path(f"{python}.site").mkdir(parents=True)
+            python.write_text(FAKE)
+            python.chmod(0o755)
+
+    monkeypatch.setattr(bootstrap, "_logged", logged)
     orders = {"same": "/nonexistent/python", "version": "7", "key": "k", "digest": "one", "requirements": ["a==1"]}
 
-    def given(data: bytes) -> str | None:
+    def given(data: bytes, **changes: object) -> str | None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return bootstrap._environment(orders)
+        return bootstrap._environment({**orders, **changes})
 
-    assert given(b"") is None and made == []
-    assert given(_archive({"pgherd/__init__.py": "__version__ = 7", "pgherd/old.py": ""})) == str(python) and made == [["a==1"]]
-    assert given(b"") == str(python), "it is there now"
-    orders["digest"] = "two"
-    assert given(b"") is None
-    assert given(_archive({"pgherd/__init__.py": "__version__ = 7"})) == str(python) and len(made) == 1
-    assert not (place / "bin/python.site/pgherd/old.py").exists() and (place / "ready").read_text() == "two"
-    orders["digest"] = "three"
+    given.made, given.agents = made, tmp_path / "pgherd/agents"
+    return given
+
+
+def test_other_files_of_pgherd_are_another_environment_with_the_same_libraries(environment):
+    """An agent of another cluster may run from the first one."""
+    first, second = (str(environment.agents / f"{LIBRARIES}-{digest}/bin/python") for digest in ("one", "two"))
+    assert environment(b"") is None and environment.made == []
+    assert environment(_archive({"pgherd/__init__.py": "__version__ = 7"})) == first
+    assert environment(b"") == first, "it is there now"
+    assert environment(b"", digest="two") is None
+    assert environment(_archive({"pgherd/__init__.py": "__version__ = 7", "pgherd/new.py": ""}), digest="two") == second
+    assert environment(b"") == first and not Path(f"{first}.site/pgherd/new.py").exists() and Path(f"{second}.site/pgherd/new.py").exists()
+    assert sum("pip" in argv for argv in environment.made) == 1, "the libraries are installed once"
+    libraries = environment.agents / LIBRARIES / "bin/python.site"
+    assert {Path(f"{python}.site/libraries.pth").read_text() for python in (first, second)} == {f"{libraries}\n"}
+
+
+def test_an_environment_that_does_not_start_is_not_used(environment):
     with pytest.raises(Failed, match="does not start there"):
-        given(_archive({"pgherd/__init__.py": "__version__ = 8"}))
-    assert given(b"") is None, "what does not start is not used"
+        environment(_archive({"pgherd/__init__.py": "__version__ = 8"}))
+    assert environment(b"") is None
+    assert environment(_archive({"pgherd/__init__.py": "__version__ = 7"})) is not None
+    assert sum("pip" in argv for argv in environment.made) == 2, "it could have been for want of the libraries"
+
+
+def test_another_python_is_another_environment(environment, monkeypatch):
+    first = environment(_archive({"pgherd/__init__.py": "__version__ = 7"}))
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    assert environment(b"") is None
+    second = environment(_archive({"pgherd/__init__.py": "__version__ = 7"}))
+    assert (first, second) == tuple(str(environment.agents / f"{name}-one/bin/python") for name in (LIBRARIES, "k-3.99"))
+    assert sum("pip" in argv for argv in environment.made) == 2
+
+
+def test_packages_beside_an_environment_are_found_in_it(tmp_path):
+    """A real one, made without pip: what lies with the libraries can be imported, and pgherd's own files come first."""
+    libraries = tmp_path / "k"
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(libraries)], check=True)
+    site = bootstrap._site(libraries)
+    (site / "distributed.py").write_text("")
+    (site / "pgherd").mkdir()
+    (site / "pgherd/__init__.py").write_text("__version__ = '1'")
+    bootstrap._make_own(tmp_path / "k-one", libraries, _archive({"pgherd/__init__.py": "__version__ = '7'"}))
+    assert bootstrap._has(str(tmp_path / "k-one/bin/python"), "7")
 
 
 def _archive(files: dict[str, str]) -> bytes:

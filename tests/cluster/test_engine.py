@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -47,10 +48,24 @@ def test_errors_and_deadlines(joined):
         counters["left"].call("no_such_method", timeout=10)
     with pytest.raises(ValueError, match="invalid literal"):
         joined.actors(int, "no number")
+    with pytest.raises(FileNotFoundError, match=r"\(on host left\): '/nonexistent'"):
+        joined.actors(os.listdir, "/nonexistent")
     barriers = joined.actors(threading.Barrier, 2)
     with pytest.raises(TimeoutError, match="wait on host left takes over 0 s"):
         barriers["left"].call("wait", 3.0, timeout=0.1)
     assert joined.hosts() == ("left", "right"), "a slow method is no lost host"
+
+
+def test_a_host_on_which_nothing_gets_made_is_lost_by_name(joined, monkeypatch):
+    monkeypatch.setattr(engine, "_MAKE", 0.2)
+    with pytest.raises(HostLost, match="host (left|right) is lost: what was to run there was not made within 0 s"):
+        joined.actors(time.sleep, 1.5)
+    deadline = time.monotonic() + 30
+    while joined.lost() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert joined.hosts() == ("left", "right"), "they are there again, and are used again"
+    monkeypatch.undo()
+    assert joined.actors(Counter)["left"].call("total", timeout=10) == 0
 
 
 def test_clocks_of_one_machine_agree(joined):

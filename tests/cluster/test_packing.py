@@ -40,5 +40,12 @@ def test_the_archive_is_laid_out_like_a_wheel():
     assert not [name for name in names if "__pycache__" in name or name.endswith(".so") or not name.startswith("pgherd")]
 
 
+def test_its_contents_are_its_files():
+    with tarfile.open(fileobj=io.BytesIO(packing.archive())) as archive:
+        files = {entry.name for entry in archive if entry.isfile()}
+    found = packing.contents()
+    assert list(found) == sorted(files) and found["pgherd/__init__.py"] == (ROOT / "src/pgherd/__init__.py").read_bytes()
+
+
 def test_another_requirement_is_another_environment():
     assert packing.key(["a==1"]) == packing.key(["a==1"]) != packing.key(["a==2"])

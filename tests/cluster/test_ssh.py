@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pgherd.cluster.ssh import Ssh, check_hosts
+from pgherd.cluster.ssh import Ssh, check_hosts, joined_name
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 # The last word is the remote command: a host's own shell runs it, as sshd would have it.
@@ -79,7 +79,7 @@ def test_the_address_is_what_the_configuration_says(client):
     assert Ssh().address("db1") == "10.1.2.3"
 
 
-@pytest.mark.parametrize("text", ["", "a,", "-oProxyCommand=x", "a b", "a,;rm", "a,$(x)"])
+@pytest.mark.parametrize("text", ["", "a,", "-oProxyCommand=x", "a b", "a,;rm", "a,$(x)", "@a", "a@", "_a", "fe80::1%eth0", "root@_a"])
 def test_names_that_are_none(text):
     with pytest.raises(UsageError, match="is no name of a host"):
         check_hosts(text)
@@ -89,3 +89,9 @@ def test_names_of_hosts():
     assert check_hosts("a,root@10.0.0.2, db-3.example") == ("a", "root@10.0.0.2", "db-3.example")
     with pytest.raises(UsageError, match="names a twice"):
         check_hosts("a,b,a")
+    with pytest.raises(UsageError, match="names a twice"):
+        check_hosts("root@a,me@a")  # both would join under one name
+
+
+def test_a_host_s_name_in_its_cluster_is_without_the_user():
+    assert [joined_name(host) for host in ("root@10.0.0.2", "db-3.example")] == ["10.0.0.2", "db-3.example"]

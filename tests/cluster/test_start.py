@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
@@ -42,6 +43,19 @@ def test_a_host_that_fails_takes_everything_back(own_directories, fake):
     assert said[0].startswith("the scheduler listens at tls://127.0.0.1:") and said[-1] == "taking back what was started"
 
 
+def test_an_agent_joins_under_its_host_s_name_without_the_user(own_directories, fake, monkeypatch):
+    given = []
+
+    def run(self, host, orders, payload=b"", timeout=60.0):
+        given.append((host, json.loads(orders["files"]["agent.json"])["host"]))
+        raise CapabilityError("no more is wanted")
+
+    monkeypatch.setattr(Ssh, "run", run)
+    with pytest.raises(CapabilityError, match="no more is wanted"):
+        start.start(Wanted("default", ("root@a",)), lambda sentence: None)
+    assert given == [("root@a", "a")]
+
+
 def test_the_scheduler_runs_until_stop_and_keeps_its_keys_to_itself(own_directories):
     known = start._begin(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
     try:
@@ -69,8 +83,9 @@ def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake)
     assert left is not None and [agent.name for agent in left.hosts] == ["b"]
     with pytest.raises(UsageError, match="its scheduler has ended; stop it first"):
         start.start(Wanted("default", ("a", "b")), said.append)
-    fake["b"] = {"how": "gone already"}
-    assert start.stop("default", said.append) == [] and record.names() == []
+    with pytest.raises(UsageError, match="its scheduler has ended"):
+        start.start(Wanted("default", ("a", "b")), said.append)
+    assert start.stop("default", said.append, forget=True) == ["b"] and record.names() == [], "it is gone for good"
     with pytest.raises(UsageError, match="no cluster called 'default'"):
         start.stop("default", said.append)
 

@@ -37,6 +37,18 @@ class Thing:
             raise OSError("cannot be stopped")
 
 
+class Slow(Thing):
+    """Is being made until it may go on."""
+
+    begun: ClassVar[threading.Event]
+    go_on: ClassVar[threading.Event]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        Slow.begun.set()
+        assert Slow.go_on.wait(20)
+
+
 class Odd(Exception):
     """Cannot be unpickled: it takes two arguments and passes on one."""
 
@@ -181,6 +193,21 @@ def test_a_host_that_still_cleans_up_is_busy_and_the_end_waits_for_it():
         slow.set()
         assert await cleaning
         assert "busy" not in await made.attach("u", "the next")
+
+    run(scenario)
+
+
+def test_what_is_made_after_another_one_was_wanted_is_let_go_of():
+    async def scenario(made: Station) -> None:
+        Slow.begun, Slow.go_on = threading.Event(), threading.Event()
+        await made.attach("t", "driver")
+        late = asyncio.create_task(made.make("t", "thing", dumps((Slow, ("late",)))))
+        while not Slow.begun.is_set():
+            await asyncio.sleep(0.01)
+        assert await _make(made, "t", "wanted") == ("value", b"")
+        Slow.go_on.set()
+        assert await late == ("strange", b"") and Thing.let_go == ["late"]
+        assert loads((await made.call("t", "thing", "greet", dumps(("hello",))))[1]).startswith("hello from wanted")
 
     run(scenario)
 

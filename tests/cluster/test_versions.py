@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from pgherd import __version__
-from pgherd.cluster import versions
+from pgherd.cluster import packing, versions
 
 SAME = {"pgherd": "1", "Python": "3.11", "Dask": "2", "source": "x", "PostgreSQL": "18.1", "kernel": "6", "architecture": "x86"}
 SAME |= {"CPU": "c", "cores": "2"}
@@ -31,3 +31,11 @@ def test_this_machine():
     assert here["pgherd"] == __version__ and platform.python_version().startswith(here["Python"])
     assert set(here) == {*versions.REFUSED, *versions.LISTED} and len(here["source"]) == 12
     assert versions.digest() == versions.digest()
+
+
+def test_all_that_a_host_is_sent_counts(monkeypatch):
+    found = set()
+    for contents in ({"a.c": b"1"}, {"a.c": b"2"}, {"b.c": b"1"}, {"a.c": b"1", "b.html": b""}):
+        monkeypatch.setattr(packing, "contents", lambda contents=contents: contents)
+        found.add(versions.digest())
+    assert len(found) == 4

@@ -73,6 +73,7 @@ def build(installation: Installation, root: Path, options: str = "") -> Built:
     flags = " ".join(word for word in _output([str(config), "--cflags"]).split() if word != UNKNOWN_TO_OLD_COMPILERS)
     make = [
         "make",
+        f"-j{os.cpu_count() or 1}",
         "-C",
         str(tree),
         f"PG_CONFIG={config}",

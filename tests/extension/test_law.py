@@ -209,6 +209,27 @@ def test_too_many_pins_bring_buffers_back(law):
     assert (verdict.act, verdict.why) == (TAKE, PINNED)
 
 
+def test_below_the_floor_it_takes_up_to_it_before_anything_else(law):
+    """A setting or new sessions have raised it."""
+    pool = view().pool
+    verdict = repeated(law, view(ballooned=pool * 15 // 16 + 1000, available=MB, swapping=1e9), ticks=1)
+    assert (verdict.act, verdict.why, verdict.buffers) == (TAKE, FLOOR, 1000)
+
+
+def test_nothing_is_given_beyond_floor_and_ceiling(law):
+    pool = view().pool
+    verdict = repeated(law, view(ballooned=pool * 9 // 10, available=MB))
+    assert (verdict.act, verdict.why) == (STAY, BOTTOM)
+
+
+def test_dirty_pages_are_given_only_when_the_shortage_lasts(law):
+    given = [verdict for verdict in _ticks(law, view(available=100 * MB, dt=0.05, hot=0.0)) if verdict.act == GIVE]
+    assert given[-1].write
+    mind = Mind(quiet=10)
+    first = law(tuning_for(2048 * MB), view(available=100 * MB), mind)
+    assert first.act == GIVE and not first.write, "a shortage that has just begun"
+
+
 def test_dirty_pages_of_an_idle_pool_are_written_ahead(law):
     verdict = repeated(law, view(dirty=0.3), ticks=40)
     assert (verdict.act, verdict.why) == (CLEAN, TIDY)

@@ -197,6 +197,18 @@ class Bed:
                 text=True,
             )
 
+    @contextlib.contextmanager
+    def without(self, name: str, program: str) -> Iterator[None]:
+        """A host on which this program is not to be had: in its own mount namespace nothing executable stands in its place."""
+        place = shutil.which(program)
+        assert place is not None
+        within = ("nsenter", "--target", str(self._first(name)), "--mount", "--pid", "--")
+        self._run(*within, "mount", "--bind", "/dev/null", place)
+        try:
+            yield
+        finally:
+            self._run(*within, "umount", place)
+
     def cut(self, name: str) -> None:
         """Cut a host off in the middle of the way: both ends of its link stay up, so that nobody is told."""
         self._ip("link", "set", f"to-{name}", "nomaster")

@@ -1,4 +1,4 @@
-"""Density over two hosts, each a set of namespaces of its own: in step, through a killed driver, and through a killed agent."""
+"""Density over two hosts, each a set of namespaces of its own: in step, watched, and through every way of losing the driver or a host."""
 
 import contextlib
 import importlib.util
@@ -9,20 +9,25 @@ import signal
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from pgherd.report.live import LiveRun
+from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_samples
 
 pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
 
 NAMES = ("a", "b")
 MEMORY = 2 * 2**30
+PORT = 9187
+"""For metrics, in the driver's own network."""
 PATIENCE = 120.0
 WORDS = (
     *("density", "--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--points", "2"),
-    *("--seconds", "2s", "--ramp", "1s", "--repeats", "4", "--budget", "17s", "--seed", "1", "--no-report", "--json"),
+    *("--ramp", "1s", "--seed", "1", "--no-report", "--json"),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1"),
 )
@@ -50,7 +55,7 @@ def bed():
         shutil.rmtree(root)
         pytest.skip(str(error))
     try:
-        start(made)
+        start_agents(made)
         yield made
         with contextlib.suppress(Exception):
             made.pgherd("cluster", "stop")
@@ -59,25 +64,44 @@ def bed():
         shutil.rmtree(root)
 
 
-def start(bed):
+def start_agents(bed):
     ended = bed.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(bed.config))
     assert ended.returncode == 0, ended.stderr
 
 
-def runs(bed):
-    return sorted((bed.root / "driver/runs").glob("*-density-*"))
+@pytest.fixture
+def run(bed):
+    """Gives the one run that the test makes, once it is there."""
+    before = set((bed.root / "driver/runs").glob("*-density-*"))
+
+    def new():
+        found = set((bed.root / "driver/runs").glob("*-density-*")) - before
+        assert len(found) < 2
+        return next(iter(found), None)
+
+    return new
 
 
-def wait_for_trials(bed, process, count):
+def wait(process, done, what):
+    """What ``done`` gives, once that is true."""
     deadline = time.monotonic() + PATIENCE
-    while not runs(bed) or len(list((runs(bed)[-1] / "trials").glob("*/trial.json"))) < count:
+    while not (found := done()):
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"fewer than {count} trials within {PATIENCE:.0f} s"
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:.0f} s"
         time.sleep(0.05)
+    return found
 
 
 def trials(run):
-    return [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    return [json.loads(file.read_text()) for file in sorted(run.glob("trials/[0-9][0-9][0-9][0-9]/trial.json"))] if run else []
+
+
+def wait_for_trials(process, run, count):
+    wait(process, lambda: len(trials(run())) >= count, f"{count} trials")
+
+
+def hosts_of(trial):
+    return [host["name"] for host in trial["trial"]["deployment"]["hosts"]]
 
 
 def verdicts(trial):
@@ -88,16 +112,18 @@ def leftovers(bed, name):
     return [str(path) for path in (bed.root / name / "cache/pgherd/work").glob("*")] + bed.pids(name, "postgres")
 
 
-def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed):
-    first = bed.start(*WORDS)  # four trials, which are all of one batch, and no time for more
-    wait_for_trials(bed, first, 1)
+def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, run, chance):
+    first = bed.start(*WORDS, "--seconds", "2s", "--repeats", "5", "--budget", "20s")  # all of one batch, and little time for more
+    wait_for_trials(first, run, 1)
+    time.sleep(chance.uniform(0.0, 2.5))  # at any moment of the next trial
     first.kill()
     first.communicate()
-    (run,) = runs(bed)
+    done, run = len(trials(run())), run()
     kept = {path: path.read_bytes() for path in run.glob("trials/0001/*.json")}
 
     second = bed.start("resume", "last", "--no-report", "--json")
-    wait_for_trials(bed, second, 2)
+    wait_for_trials(second, lambda: run, done + 1)
+    time.sleep(chance.uniform(0.0, 2.5))
     agent = bed.agent("b")
     os.kill(agent, signal.SIGKILL)
     out, err = second.communicate(timeout=PATIENCE)
@@ -107,7 +133,7 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed):
     assert {path: path.read_bytes() for path in kept} == kept, "a finished trial is kept as it is"
     found = trials(run)
     whole = found[0]
-    assert whole["error"] is None and [host["name"] for host in whole["trial"]["deployment"]["hosts"]] == list(NAMES)
+    assert whole["error"] is None and hosts_of(whole) == list(NAMES)
     assert {target["target"] for target in whole["phases"][0]["targets"]} == {"a/db01/pg/bench", "b/db02/pg/bench"}
     assert verdicts(whole)["all-hosts"]["result"] == "pass" and verdicts(whole)["clock-offset"]["result"] == "pass"
     assert max(trial["phases"][0]["overlap"] for trial in found if trial["phases"]) >= 0.95
@@ -122,14 +148,16 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed):
     lost = [trial for trial in found if trial["error"]]
     assert lost and "host b is lost" in lost[0]["error"] and verdicts(lost[0])["all-hosts"]["result"] == "fail"
     after = [trial for trial in found if trial["id"] > lost[0]["id"]]
-    assert after and all([host["name"] for host in trial["trial"]["deployment"]["hosts"]] == ["a"] for trial in after)
+    assert after and all(hosts_of(trial) == ["a"] for trial in after)
     assert all(verdicts(trial)["all-hosts"]["result"] == "fail" for trial in after), "less of everything: no equal of the others"
     assert document["study"] == "density" and {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
     assert any("ran without all hosts" in warning for warning in document["warnings"])
     assert leftovers(bed, "a") == [] and bed.pids("b", "postgres") == []
 
-    start_again = bed.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(bed.config))
-    assert start_again.returncode == 0, start_again.stderr
+    start_agents(bed)
+
+
+def test_where_containers_lie_is_planned(bed):
     plan = bed.pgherd(*WORDS, "--dry-run", "--placement", "listed:db02=a,*=b")
     assert plan.returncode == 0, plan.stderr
     placed = {host["name"]: [one["name"] for one in host["containers"]] for host in json.loads(plan.stdout)["deployment"]["hosts"]}
@@ -137,3 +165,73 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed):
     refused = bed.pgherd(*WORDS, "--dry-run", "--placement", "label:disk=nvme")
     assert refused.returncode == 2 and "no host has the label disk=nvme; there are host=a, host=b" in refused.stderr
     assert leftovers(bed, "a") == [] and leftovers(bed, "b") == []
+
+
+def test_a_host_that_hangs_or_is_cut_off_is_lost_and_used_again_when_it_is_back(bed, run, chance):
+    process = bed.start(*WORDS, "--seconds", "2s", "--repeats", "40", "--budget", "300s", "--metrics", str(PORT))
+
+    def next_trial(fits, after, what):
+        return wait(process, lambda: next((one for one in trials(run()) if one["id"] > after and fits(one)), None), what)
+
+    try:
+        seen = wait(process, lambda: shown(run()), "glimpse of both hosts")
+        assert {one.name for one in seen.hosts} == set(NAMES) and seen.throughput.value > 0 and len(seen.containers) == 2
+        told = scraped(bed)
+        for name in NAMES:
+            assert f'host="{name}",mode="user"' in told and f'target="{name}/db0' in told, told
+        whole = next_trial(lambda one: True, "", "first trial")
+        assert whole["error"] is None and hosts_of(whole) == list(NAMES)
+        assert not (run() / "trials/0001/spool.jsonl").exists() and not (run() / "trials/0001/told").exists()
+        last = whole["id"]
+        for lose, find in ((stopped, continued), (cut, mended)):
+            time.sleep(chance.uniform(0.0, 4.0))  # at any moment of a trial, or between two
+            lose(bed, "b")
+            try:
+                lost = next_trial(lambda one: one["error"], last, "trial that lost a host")
+            finally:
+                find(bed, "b")
+            assert "host b is lost" in lost["error"] and verdicts(lost)["all-hosts"]["result"] == "fail"
+            again = next_trial(lambda one: not one["error"] and hosts_of(one) == list(NAMES), lost["id"], "trial with both hosts")
+            assert verdicts(again)["all-hosts"]["result"] == "pass" and again["phases"][0]["overlap"] > 0
+            last = again["id"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    assert json.loads((run() / "run.json").read_text())["state"] == "interrupted"
+    assert all(leftovers(bed, name) == [] for name in NAMES)
+
+
+def shown(run):
+    """What is seen of a run once both hosts have shown something of it."""
+    if run is None or not (run / "run.json").exists():
+        return None
+    if run not in _watched:
+        _watched[run] = LiveRun(RunDirectory(run))
+    seen = _watched[run].look()
+    whole = seen.throughput is not None and seen.throughput.value and seen.host is not None and seen.host.cpu is not None
+    return seen if whole else None
+
+
+_watched: dict[Path, LiveRun] = {}
+
+
+def scraped(bed):
+    with bed.inside(), urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=20) as answer:
+        return answer.read().decode()
+
+
+def stopped(bed, name):
+    os.kill(bed.agent(name), signal.SIGSTOP)
+
+
+def continued(bed, name):
+    os.kill(bed.agent(name), signal.SIGCONT)
+
+
+def cut(bed, name):
+    bed.cut(name)
+
+
+def mended(bed, name):
+    bed.mend(name)

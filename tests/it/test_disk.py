@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -126,3 +127,26 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
     assert pgherd.record()["settings"].get("temp_tablespaces") == "pgherd_temp"
     assert all(not list(place.iterdir()) for place in places.values())
     pgherd.nothing_left()
+    repeated(pgherd, places)
+
+
+def repeated(pgherd, places):
+    """The script of the trial puts all parts there again, and takes them away."""
+    shown = pgherd("show", "last", "1", "--commands")
+    assert shown.code == 0, shown
+    lines = shown.out.splitlines()
+    # What lies where is noted by the script itself, before it begins to load.
+    listed = 'find "$DIR_on_data"/* "$DIR_on_wal"/* "$DIR_on_temp"/* "$DIR_space0"/* "$DIR_space1"/* >&2'
+    lines.insert(next(number for number, line in enumerate(lines) if line.startswith("# Phase")), listed)
+    (place := pgherd.root / "all parts again").mkdir()
+    place.chmod(0o1777)
+    for one in places.values():
+        one.chmod(0o1777)
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(place)}
+    done = subprocess.run(["sh"], input="\n".join(lines), env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "sum: " in done.stdout, done.stderr
+    for name, wanted in (("data", "/data/base/"), ("wal", "/pg_wal/"), ("temp", "/PG_"), ("one", "/PG_"), ("two", "/PG_")):
+        assert re.search(rf"^{re.escape(str(places[name]))}/repeat-\w+{wanted}", done.stderr, re.MULTILINE), (name, done.stderr)
+    for name in ("one", "two"):
+        assert re.search(rf"^{re.escape(str(places[name]))}/repeat-\w+/PG_\w+/\d+/\d+$", done.stderr, re.MULTILINE), "it holds a relation"
+    assert not [left for one in (place, *places.values()) for left in one.iterdir()]

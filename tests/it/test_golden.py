@@ -183,6 +183,20 @@ def test_an_init_file_with_its_scale_outside_of_a_transaction(node, installation
         server.disconnect(["bench"])
 
 
+def test_data_that_an_init_file_reads_are_part_of_the_contents(node, installation: Installation, account: str | None, place: Path) -> None:
+    (place / "init.sql").write_text("CREATE TABLE item (id int);\n\\copy item FROM ids.csv\n")
+    (place / "ids.csv").write_text("1\n2\n")
+    (place / "ids.csv").chmod(0o644)
+    database = Database(workload="script", init=str(place / "init.sql"))
+    golden = load(node, installation, account, place, database)
+    with rehearsal(node, golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
+        assert server.sql("SELECT sum(id) FROM item", database="bench") == [(3,)]
+        server.disconnect(["bench"])
+    assert find(node, installation, fillings(node, [database]), str(place)) == golden
+    (place / "ids.csv").write_text("1\n20\n")
+    assert find(node, installation, fillings(node, [database]), str(place)) is None
+
+
 def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, installation: Installation, account, place: Path) -> None:
     init = place / "init.sql"
     init.write_text("CREATE TABLE a (x int);\n\nINSERT INTO a VALUES ('b');\n")

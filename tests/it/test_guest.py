@@ -21,7 +21,7 @@ from pgherd.model.errors import CapabilityError, PgherdError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.runner.guest_visit import MOUNT, Visit, Wanted, visit
+from pgherd.runner.deploy.guest_visit import MOUNT, Visit, Wanted, visit
 from pgherd.runtimes.vm import kernel
 from pgherd.runtimes.vm.images import Images
 from pgherd.runtimes.vm.machine import Machine

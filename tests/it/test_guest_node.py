@@ -28,7 +28,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres.initdb import initdb
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
-from pgherd.runtimes.vm import agent, disk_image, guest_spool, images
+from pgherd.runtimes.vm import agent_wire, disk_image, guest_spool, images
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.machine import Machine, free_port
 from pgherd.runtimes.vm.qemu import Disk, Guest
@@ -218,7 +218,7 @@ def test_a_host_that_dies_in_the_middle_of_a_question_and_comes_back(up: Up) -> 
     up.server.stop(timeout=120)
     assert up.server.ending() == "ended with exit code 0"
     up.node.close()
-    half = agent.frame(1, 1, agent.encode([b"write", b"/run/never", b"x" * 200_000]))
+    half = agent_wire.frame(1, 1, agent_wire.encode([b"write", b"/run/never", b"x" * 200_000]))
     with socket.socket(socket.AF_UNIX) as dying:
         dying.connect(up.machine.agent_socket)
         dying.sendall(half[: len(half) // 2])

@@ -25,8 +25,8 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
-from pgherd.runner.bench import LocalBench
-from pgherd.runner.fleet import Fleet
+from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.play.bench import LocalBench
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 

@@ -102,7 +102,24 @@ def scraped(pgherd, tmp_path):
         prometheus.end()
 
 
-def test_queries_return_the_run_s_own_totals(scraped):
+def imported_total(pgherd, directory):
+    """The run's transactions, as the real promtool's blocks of its export have them."""
+    file, data = directory / "run.om", directory / "blocks"
+    exported = pgherd("export", str(pgherd.run), "--openmetrics", str(file))
+    assert exported.code == 0, exported
+    made = subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    (data / "wal").mkdir()  # promtool dumps no blocks without one
+    asked = ["promtool", "tsdb", "dump", "--match", '{__name__="pgherd_run_transactions_total"}', str(data)]
+    dumped = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    last = {}
+    for line in dumped.splitlines():
+        series, value, _ = line.rsplit(" ", 2)
+        last[series] = float(value)
+    return sum(last.values())
+
+
+def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
     run, record, trials, prometheus = scraped
     done = [trial for trial in trials if trial["phases"]]
     assert done
@@ -114,6 +131,7 @@ def test_queries_return_the_run_s_own_totals(scraped):
     assert float(total["value"][1]) == pytest.approx(wanted, rel=0.01)
     (count,) = prometheus.query("sum(last_over_time(pgherd_trials_finished_total[5m]))", at)
     assert int(count["value"][1]) == len(trials)
+    assert imported_total(pgherd, tmp_path) == pytest.approx(wanted, rel=1e-6), "an export holds the same"
 
     judged = []
     for trial in done:

@@ -24,8 +24,8 @@ from pgherd.model.trial import State, Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner import phases
-from pgherd.runner.fleet import Fleet
+from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.play import phases
 from pgherd.runner.session import session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.choice import choose
@@ -142,7 +142,7 @@ def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
     assert ended.code in (0, 1), ended
     assert os.listdir(wal_disk) == ["precious"]
     shown = pgherd("show", "last", "1", "--commands")
-    assert f"wal db001.pg '{wal_disk}'" in shown.out or f"wal db01.pg '{wal_disk}'" in shown.out, shown
+    assert f"DIR_wal='{wal_disk}'" in shown.out and '.pg "$DIR_wal"' in shown.out, shown
     file = pgherd.runs / "repeat.sh"
     file.write_text(shown.out)
     file.chmod(0o644)

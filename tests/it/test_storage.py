@@ -40,9 +40,26 @@ def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     assert (pgherd.run / "report.html").is_file()
 
 
+def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
+    """Known truth: without the images of whole pages there is much less WAL, as soon as after a checkpoint each page is written once."""
+    words = ("--scale", "1", "--clients", "2", "--seconds", "4s", "--ramp", "1s", "--blocks", "1", "--budget", "1s")
+    ended = pgherd("storage", *words, "--compare", "full_page_writes=on,off", "--json")
+    assert ended.code in (0, 1), ended
+    document = json.loads(ended.out)
+    assert document["schema"] == "pgherd/storage/1" and [trial["error"] for trial in document["trials"]] == [None] * 3
+    assert [row["server"] for row in document["tables"]["storage"]] == ["on", "off"]
+    (wal,) = [row for row in document["tables"]["comparison"] if row["metric"] == "wal_per_tx"]
+    assert wal["variant"] == "off" and wal["ratio"]["value"] < 0.8
+    assert [row["option"] for row in document["tables"]["differences"]] == ["full_page_writes"]
+    drawn = {path.stem for path in (pgherd.run / "figures").iterdir()}
+    assert {"pairs", "latency"} <= drawn, drawn
+
+
 def test_bad_input_is_one_message(pgherd: Any) -> None:
     for words, wanted in (
         (("--compare", "max_wal_size=1GB"), "one value cannot be compared"),
+        (("--compare", "wal_sync_method=fsync,never"), "wal_sync_method"),
+        (("--compare", "full_page_writes=on,on"), "'on' stands twice"),
         (("--wal-dir", "/nowhere/at/all"), "does not exist"),
     ):
         ended = pgherd("storage", *words)

@@ -22,7 +22,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import defaults, installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner.fleet import Fleet
+from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.session import session
 from pgherd.runner.watcher import Watcher
 

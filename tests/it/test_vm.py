@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
-
 import pytest
 
 from pgherd.host.facts import gather
@@ -59,16 +55,6 @@ def test_density_in_two_guests(guests, pgherd):
         assert not any("tps" in line for line in ended.out.splitlines()), "nothing is said of throughput"
 
 
-def test_a_guest_killed_in_a_trial(guests, pgherd):
-    process = pgherd.start_density("--points", "1", *_VM, "--seconds", "600s", "--budget", "700s")
-    output = pgherd.wait_until(lambda: [guest for guest in ours(pgherd) if _loaded(pgherd)], pause=0.2)
-    os.kill(output[0].pid, signal.SIGKILL)
-    pgherd.wait_until(lambda: pgherd.trials(), pause=0.2)
-    process.send_signal(signal.SIGINT)
-    assert pgherd.end(process).code == 130
-    assert "guest db01 was ended by signal 9 during the trial" in pgherd.trials()[0]["error"]
-
-
 def test_killed_with_a_guest_up(guests, pgherd):
     process = pgherd.start_density("--points", "1", *_VM, "--seconds", "600s", "--budget", "700s")
     pgherd.wait_until(lambda: ours(pgherd), pause=0.2)
@@ -76,9 +62,3 @@ def test_killed_with_a_guest_up(guests, pgherd):
     pgherd.end(process)
     assert pgherd("clean").code == 0
     assert not ours(pgherd)
-
-
-def _loaded(pgherd) -> bool:
-    """Whether a trial's drivers have been started."""
-    live = Path(pgherd.run or "/nowhere", "live.json")
-    return live.exists() and '"phase":0' in live.read_text().replace(" ", "")

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.metrics.device_series import device_series
+from pgherd.metrics.device_series import device_series, guest_series
 from pgherd.metrics.spool import SpoolReading
 
 
@@ -34,3 +34,20 @@ def test_only_intervals_of_the_window_and_none_that_are_too_short() -> None:
     readings = [sample(t) for t in (0.0, 1.0, 2.0, 2.1, 3.0)]
     assert device_series(readings, 0.5, 2.5)["254:16"].at == [1.5]
     assert device_series([(1.0, "cpu", "host", {"cpu.user": 1.0})], 0.0, 2.0) == {}
+
+
+def test_both_views_of_a_guests_drive_have_their_series():
+    """The hypervisor tells no queue."""
+    inside = [(t, "diskstats", "guest-disk:db01/vdb", {"major": 254.0, "minor": 16.0, **values}) for t, _, _, values in (
+        sample(10.0), sample(11.0, writes=10, weighted_io_time=0.5)
+    )]  # fmt: skip
+    zero = dict.fromkeys(("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "flushes", "flush_time"), 0.0)
+    below = [
+        (10.0, "qemu_blockstats", "guest-drive:db01/data", zero),
+        (11.0, "qemu_blockstats", "guest-drive:db01/data", {**zero, "writes": 8.0}),
+    ]
+    found = guest_series([*inside, *below, sample(10.5)], 9.0, 12.0)
+    assert set(found) == {"guest-disk:db01/vdb", "guest-drive:db01/data"}
+    assert (found["guest-disk:db01/vdb"].writes, found["guest-disk:db01/vdb"].queue) == ([10.0], [0.5])
+    assert (found["guest-drive:db01/data"].writes, found["guest-drive:db01/data"].queue) == ([8.0], [None])
+    assert device_series([*inside, *below], 9.0, 12.0) == {}

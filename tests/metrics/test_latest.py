@@ -48,6 +48,15 @@ def test_only_the_last_reading_of_a_source_is_told():
     assert told(latest) == {("container:a", "cpu.usage"): (16, 8.0)}
 
 
+def test_only_what_has_been_added_of_some_samplers():
+    lines = Growing()
+    latest = Latest(lines, only={"cgroup_cpu"})
+    lines.new = [announced(USAGE, ("vmstat", "host", "file", "/v", "")), line(1, 0, "1000000000\n"), line(1, 1, "pswpin 3\n")]
+    assert latest.added() == [(1.0, "cgroup_cpu", "container:a", {"cpu.usage": 1.0})]
+    lines.new = [line(t, 0, f"{t}000000000\n") for t in (2, 3)]
+    assert latest.added() == [(3.0, "cgroup_cpu", "container:a", {"cpu.usage": 3.0})] and latest.added() == []
+
+
 def test_what_lies_between_is_not_parsed():
     lines = Growing()
     latest = Latest(lines)

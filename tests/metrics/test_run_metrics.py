@@ -141,3 +141,22 @@ def test_containers_are_on_the_host_on_which_they_were_deployed():
         _, labels = naming.series(entity, metric)
         assert labels["host"] == "b.example", entity
     assert naming.series("moon", "forks") is None
+
+
+def test_what_drivers_count_by_emulation_never_stands_beside_what_was_measured():
+    """Of two guests one was emulated: a query for the plain name sees the other only."""
+    found = result(1, target(), target("local/db02/pg/bench", 7.0))
+    marked = found.phases[0].model_copy(update={"metrics": {"guest:db02": {"emulated": 1.0}, "guest:db01": {"emulated": 0.0}}})
+    found = found.model_copy(update={"phases": [marked]})
+    totals = Totals(record())
+    totals.add(found)
+    samples = [*totals.samples(), *run_metrics.result_samples(record(), found, None)]
+    by_family = {}
+    for one in samples:
+        by_family.setdefault(one.family.sample, set()).add(one.labels.get("container"))
+    for name in ("run_transactions_total", "result_transactions", "result_latency_seconds", "result_window_seconds"):
+        assert by_family[f"pgherd_{name}"] == {"db01"} and by_family[f"pgherd_emulated_{name}"] == {"db02"}, name
+    progress = Progress({"run": "r1"}, emulated=True)
+    progress.tell(1.0, 5.0, 1.0, 0, 2.0, 0)
+    assert all(sample.family.name.startswith("pgherd_emulated_driver_") for sample in progress.samples())
+    assert set(run_metrics.EMULATED.values()) <= set(run_metrics.FAMILIES)

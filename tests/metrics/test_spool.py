@@ -33,6 +33,17 @@ def test_gives_readings_in_order() -> None:
     assert list(readings(LINES)) == list(spool)
 
 
+def test_what_was_parsed_elsewhere_is_taken_as_it_is() -> None:
+    lines = [
+        '{"sources":[["cgroup_cpu","container:a","read on","db1",""]],"first":0}',
+        '{"t":1.5,"i":0,"values":{"cpu.usage":2.5}}',
+        '{"t":2.5,"i":0,"values":[1]}',
+    ]
+    spool = Spool(lines, only={"cgroup_cpu"})
+    assert list(spool) == [(1.5, "cgroup_cpu", "container:a", {"cpu.usage": 2.5})] and spool.torn == 1
+    assert list(Spool(lines, only={"cpu"})) == []
+
+
 def test_counts_failures_by_source_with_the_last_reason() -> None:
     spool = Spool([*LINES, '{"t": 12, "i": 2, "raw": "[[1]]"}', '{"t": 12, "i": 0, "raw": "??"}'])
     assert len(list(spool)) == 3

@@ -15,3 +15,9 @@ def test_a_cluster_has_an_address_and_hosts_by_name():
 def test_one_without_an_address_or_a_host_is_none(wrong):
     with pytest.raises(ValidationError):
         Cluster.model_validate(wrong)
+
+
+def test_the_host_of_the_clients_carries_no_servers():
+    found = Cluster.model_validate({"address": "x", "hosts": [{"name": "a"}, {"name": "b"}], "client": "a"})
+    assert [host.name for host in found.carriers] == ["b"]
+    assert [host.name for host in found.model_copy(update={"client": None}).carriers] == ["a", "b"]

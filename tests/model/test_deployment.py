@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
 
 
 def server(name="pg", databases=("bench",)):
@@ -41,3 +41,11 @@ def test_names_are_plain_since_they_become_paths(name):
 def test_an_unknown_field_is_an_error():
     with pytest.raises(ValidationError, match="vcpu"):
         Container.model_validate({"name": "c1", "vcpu": 4})
+
+
+def test_each_of_several_hosts_may_have_a_volume_of_one_name():
+    own = [Volume(name="disk0", path="/d", host=host) for host in ("a", "b")]
+    assert [volume.target for volume in own] == ["a/disk0", "b/disk0"] and Volume(name="disk0").target == "disk0"
+    Deployment(hosts=(Host(name="a"), Host(name="b")), volumes=tuple(own))
+    with pytest.raises(ValidationError, match="volume names must differ, but a/disk0"):
+        Deployment(hosts=(Host(name="a"),), volumes=(own[0], own[0]))

@@ -26,3 +26,15 @@ def test_a_link_that_makes_no_sense_is_refused(words, message):
 def test_two_links_of_one_name_are_refused():
     with pytest.raises(ValidationError, match="link names must differ"):
         Deployment(hosts=(Host(),), links=(Link(name="a", host="x"), Link(name="a", host="y")))
+
+
+def test_a_link_between_hosts_is_named_by_both_ends():
+    link = Link(name="b", kind="hosts", near="a", host="10.0.0.2")
+    assert link.target == "a/b" and Link(name="b", host="b").target == "b"
+    both = (link, Link(name="b", kind="hosts", near="c", host="10.0.0.2"))
+    Deployment(hosts=(Host(name="a"), Host(name="b")), links=both)
+    with pytest.raises(ValidationError, match="link names must differ, but a/b"):
+        Deployment(hosts=(Host(name="a"),), links=(link, link))
+    for words in ({"kind": "hosts", "host": "h"}, {"near": "a", "host": "h"}):
+        with pytest.raises(ValidationError, match="link x is"):
+            Link(name="x", **words)

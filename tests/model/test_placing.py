@@ -97,3 +97,12 @@ def test_any_first_few_in_turn_are_spread(machines, count, rng):
         each = Counter(where[name] for name in turn[:few])
         full = [name for name in names if each[name] < list(where.values()).count(name)]
         assert not full or max(each.values()) - min(each[name] for name in full) <= 1
+
+
+def test_the_hosts_that_a_rule_speaks_of():
+    hosts = [Host(name="a", labels={"disk": "ssd"}), Host(name="b"), Host(name="c", labels={"disk": "ssd"})]
+    assert [host.name for host in placing.named("spread", hosts)] == ["a", "b", "c"]
+    assert [host.name for host in placing.named("label:disk=ssd", hosts)] == ["a", "c"]
+    assert [host.name for host in placing.named("listed:x=c,y=a,*=c", hosts)] == ["c", "a"]
+    with pytest.raises(ValueError, match="not one of a, b, c"):
+        placing.named("listed:*=d", hosts)

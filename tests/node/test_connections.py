@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import socket
+import threading
+
 import psycopg
 import pytest
 
@@ -69,3 +72,17 @@ def test_each_server_has_its_own_and_they_are_closed_by_name(made):
     connections.close("host=a")
     connections.close("host=never")
     assert [(conninfo, connection.closed) for conninfo, connection in made] == [("host=a", True), ("host=b", False)]
+
+
+def test_a_wait_on_a_connection_can_be_broken_from_another_thread(made, monkeypatch):
+    """The connection's other end is a process that never answers."""
+    ours, theirs = socket.socketpair()
+    connections = Connections()
+    connections.interrupt("host=a")
+    connections.sql("host=a", "select 1")
+    made[0][1].fileno = ours.fileno
+    threading.Timer(0.05, connections.interrupt, ["host=a"]).start()
+    assert ours.recv(1) == b"", "the wait has ended"
+    ours.close()
+    theirs.close()
+    connections.interrupt("host=a")

@@ -4,12 +4,13 @@ import base64
 import hashlib
 import hmac
 import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from pgherd.postgres.tcp_access import TcpAccess, generate, set_password, verifier, write_password_file
+from pgherd.postgres.tcp_access import Opening, TcpAccess, free_port, generate, set_password, verifier, write_password_file
 
 # RFC 7677, section 3: user 'user', password 'pencil'.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -35,7 +36,9 @@ def test_salt_and_password_differ_every_time():
 
 def test_the_statement_holds_the_verifier_and_not_the_password():
     said = set_password('odd"role', "correct horse")
-    assert said.startswith('ALTER ROLE "odd""role" PASSWORD \'SCRAM-SHA-256$4096:') and "correct" not in said
+    first, second = said.splitlines()
+    assert first == "SET default_transaction_read_only = off;", "its settings may say otherwise"
+    assert second.startswith('ALTER ROLE "odd""role" PASSWORD \'SCRAM-SHA-256$4096:') and "correct" not in said
 
 
 def test_the_password_is_not_shown():
@@ -65,3 +68,16 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(KeyError):
         write_password_file(str(tmp_path / "pgpass"), [], "no-such-account")
     assert not list(Path(tmp_path).iterdir())
+
+
+def test_a_free_port_can_be_listened_on():
+    port = free_port("127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        assert free_port("127.0.0.1") != port
+
+
+def test_an_opening_does_not_show_its_password():
+    opening = Opening("10.0.0.1", "/work/tls.pem", "secret")
+    assert "secret" not in repr(opening) and "secret" not in str(opening.settings())

@@ -8,7 +8,7 @@ from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import choose_settings
-from pgherd.postgres.validation import complaints, contexts, parse_contexts, understand, validate
+from pgherd.postgres.validation import complaints, contexts, no_tls, parse_contexts, understand, validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
@@ -65,3 +65,9 @@ def test_validation_in_postgresqls_own_words(node: LocalNode, installation: Inst
     chosen = choose_settings(major=installation.major, database_bytes=10**8, clients=4, writes=True)
     validate(node, installation, chosen.settings, account, str(place))
     validate(node, installation, {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.max": "100"}, account, str(place))
+
+
+def test_whether_a_server_can_have_tls(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
+    said = no_tls(node, installation, account, str(place))
+    # The embedded PostgreSQL is built without OpenSSL, distributions' with it.
+    assert "SSL is not supported by this build" in said if installation.kind == "embedded" else said == ""

@@ -12,7 +12,7 @@ import pytest
 
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
-from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
+from pgherd.model.deployment import Container, Database, Deployment, Host, InitData, Server, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
@@ -26,7 +26,7 @@ from pgherd.report.commands import script
 
 HOSTILE = '/o p\'t/"$(touch pwned)"`touch pwned`;&\\\n*'
 STEPS = ("create", "settings", "start", "ready", "client", "quietly", "settle", "loaded", "copy", "warm", "run", "report", "take", "size")
-STEPS += ("on_disk", "find_groups", "told", "group", "wal", "reserve", "transparent")
+STEPS += ("on_disk", "find_groups", "told", "group", "data", "wal", "space", "temporary", "spread", "reserve", "transparent")
 
 # Each step notes its words, and what comes in by standard input, instead of doing anything.
 STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" >>calls; printf "\\036\\0" >>calls; }}' for name in STEPS)
@@ -122,8 +122,41 @@ def test_the_log_goes_where_it_was(tmp_path):
     assert named(found, "wal") == [["db01.pg", place, ""]]
     names = [call[0] for call in found]
     assert names.index("copy") < names.index("wal") < names.index("on_disk"), "it is moved while the server is down"
-    assert "WAL_DIR, another one" in text and "each_elsewhere()" in text
+    assert "# DIR_fast, a directory for the servers' WAL (it was " in text and "each_elsewhere()" in text
     assert "each_elsewhere()" not in script(result(), record())
+
+
+def test_every_part_goes_where_it_was(tmp_path):
+    places = {name: f"/srv/{name}" for name in ("big", "fast", "scratch", "one", "two")}
+    databases = (Database(name="a"), Database(name="b-2"))
+    parts = {"data": "big", "wal": "fast", "temp": "scratch"}
+    apart = container(servers=(server(volumes=parts, tablespaces=("one", "two"), databases=databases),))
+    volumes = tuple(Volume(name=name, path=path) for name, path in places.items())
+    loads = {"local/db01/pg/a": Load()}
+    found = steps(script(result(apart, volumes=volumes, phases=(Phase(loads=loads),)), record()), tmp_path)
+    assert named(found, "data") == [["db01.pg", "/srv/big", ""]] and named(found, "copy") == [["loaded1", "db01.pg", ""]]
+    assert named(found, "wal") == [["db01.pg", "/srv/fast", ""]]
+    assert [call[:-1] for call in named(found, "space")] == [
+        ["db01.pg", "pgherd_temp", "/srv/scratch"],
+        ["db01.pg", "pgherd_space_0", "/srv/one"],
+        ["db01.pg", "pgherd_space_1", "/srv/two"],
+    ]
+    assert [call[:-1] for call in named(found, "temporary")] == [["db01.pg", "pgherd_temp"]]
+    spaces = ["pgherd_space_0", "pgherd_space_1"]
+    assert [call[:-1] for call in named(found, "spread")] == [["db01.pg", name, *spaces] for name in ("a", "b-2")]
+    names = [call[0] for call in found if call[:2] != ["ready", "loaded1"]]
+    assert names.index("ready") < names.index("space") and len(names) - names[::-1].index("spread") <= names.index("warm")
+
+
+def test_a_volume_that_was_made_for_the_run_must_be_named(tmp_path):
+    apart = container(servers=(server(volumes={"data": "on-data"}),))
+    text = script(result(apart, volumes=(Volume(name="on-data", kind="loop", size=2**30),)), record())
+    assert "# DIR_on_data, a directory for the servers' data (it was a loop volume of pgherd's)." in text
+    lines = [line for line in text.splitlines() if "DIR_on_data:?" in line]
+    for there in ("", "/somewhere"):
+        done = subprocess.run(["sh", "-c", f"set -eu\n{lines[0]}"], env={"DIR_on_data": there}, capture_output=True, text=True)
+        assert (done.returncode == 0) == bool(there)
+        assert there or "a loop volume that pgherd made and took away: name a mounted directory in DIR_on_data" in done.stderr
 
 
 def test_what_is_loaded_and_in_which_order(tmp_path):
@@ -152,6 +185,16 @@ def test_what_is_loaded_and_in_which_order(tmp_path):
     ]
     assert [call[:2] for call in named(found, "settle")] == [["loaded1", "a"], ["loaded1", "own"], ["loaded2", "bench"]]
     assert not named(found, "copy"), "without phases nothing is to be measured under load"
+
+
+def test_data_of_an_init_file_are_found_where_they_were(tmp_path):
+    (tmp_path / "fill.sql").touch()
+    (there := tmp_path / "it's there").mkdir()
+    data = InitData(directory=str(there), files=("a.csv",), digest="x")
+    database = Database(name="own", workload="script", init=str(tmp_path / "fill.sql"), init_data=data)
+    lines = script(result(container(servers=(server(databases=(database,)),)), phases=()), record()).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("quietly client loaded1 psql"))
+    assert lines[at - 1] == f"cd -- {shlex.quote(str(there))}" and lines[at + 1] == 'cd -- "$work"'
 
 
 def test_idle_servers_are_up_too_and_all_are_warmed(tmp_path):
@@ -244,6 +287,8 @@ def variants():
     yield "process", result(process)
     yield "sizes", result(process, phases=(), probe="sizes")
     yield "pages", result(*PAGES)
+    apart = server(volumes={"data": "d", "wal": "w", "temp": "d"}, tablespaces=("w", "d"))
+    yield "volumes", result(container(servers=(apart,)), volumes=(Volume(name="d", path="/d d"), Volume(name="w", kind="loop", size=2**30)))
     yield "hostile", result(container(servers=(server(bin=HOSTILE, settings={"search_path": HOSTILE}),)))
 
 
@@ -270,14 +315,6 @@ def test_the_shell_and_shellcheck_have_nothing_to_object(tmp_path, name, found):
                 container("db02"),
             ),
             r"its server \(host=theirs\) is somebody else's",
-        ),
-        (
-            lambda: result(container(servers=(server(volumes={"wal": "fast"}),)), volumes=(Volume(name="fast"),)),
-            "volume fast is not a directory",
-        ),
-        (
-            lambda: result(container(servers=(server(volumes={"data": "big"}),)), volumes=(Volume(name="big", path="/big"),)),
-            "its servers keep data on volumes",
         ),
         (lambda: result(container(), container("db02", servers=(server(bin="/other"),))), "its servers are not all of one PostgreSQL"),
         (lambda: result(phases=(Phase(loads={"local": Load(driver="fio")}),)), "it needs the driver fio"),

@@ -44,6 +44,28 @@ def test_options_within_options_are_told_apart_by_name(run8):
     assert [tuple(cell.text for cell in row) for row in found.rows] == [("arms: big: options: clients", "4", "8")]
 
 
+def test_the_users_files_are_told_apart_by_their_contents(run8):
+    def given(run, digest):
+        scripts = [{"name": None, "source": f"/runs/{run}/inputs/{number}-a.sql", "weight": number + 1} for number in range(2)]
+        data = {"directory": f"/home/{run}", "files": ["a.csv"], "digest": "x"}
+        options = {"scripts": scripts, "init": f"/runs/{run}/inputs/init-b.sql", "init_data": data}
+        return changed(run8[0], run=run, options=options, inputs={"0-a.sql": "aa", "init-b.sql": digest})
+
+    alike = differences([("a", given("one", "bb")), ("b", given("two", "bb"))])
+    assert not alike["options"].rows and not alike["files"].rows
+    found = differences([("a", given("one", "bb")), ("b", given("two", "cc"))])
+    assert not found["options"].rows
+    assert [tuple(cell.text for cell in row) for row in found["files"].rows] == [("init-b.sql", "bb", "cc")]
+    assert "files" not in differences([("a", run8[0]), ("b", run8[0])])
+
+
+def test_options_of_a_list_without_names_are_told_apart_by_place(run8):
+    def given(first):
+        return changed(run8[0], options={"scripts": [{"name": None, "weight": first}, {"name": None, "weight": 1}]})
+
+    assert names(differences([("a", given(1)), ("b", given(2))])["options"]) == ["scripts: 1: weight"]
+
+
 def test_hosts_of_a_cluster_are_told_apart_by_name(run8, synthetic):
     two = {"n1": synthetic.host_facts(2.0, "h1"), "n2": synthetic.host_facts(2.0, "h2")}
     other = {**two, "n2": synthetic.host_facts(4.0, "h2")}

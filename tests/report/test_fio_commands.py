@@ -73,3 +73,17 @@ def test_what_pgherd_has_made_itself_must_be_named(tmp_path, kind):
 def test_names_cannot_break_out_of_a_comment(tmp_path):
     text = script(result(Volume(name="v", path="/x\ntouch /tmp/pwned")), RECORD)
     assert "\ntouch" not in text.replace("'/x\ntouch /tmp/pwned'", "")
+
+
+def test_of_several_hosts_it_is_what_the_first_did(tmp_path):
+    place = tmp_path / "a"
+    place.mkdir()
+    own = [Volume(name="d0", path=str(place), host=host) for host in ("a", "b")]
+    deployment = Deployment(hosts=(Host(name="a"), Host(name="b")), volumes=tuple(own))
+    phase = Phase(ramp=2, seconds=2.5, loads={volume.target: FIO for volume in own})
+    trial = Trial(point={"test": "random-read"}, deployment=deployment, phases=(phase,))
+    text = script(TrialResult(id="0001", trial=trial, started=0, ended=1), RECORD)
+    assert "In the run 2 hosts did this at the same time: a, b. This is what a did." in text
+    done, calls = repeat(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert len(calls) == 2 and f"--filename={place}/repeat-" in calls[1]

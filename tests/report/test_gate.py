@@ -193,6 +193,21 @@ def test_sizes_are_exact(synthetic):
     assert "The versions differ (PostgreSQL): a change may come from that" in found.warnings
 
 
+def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, runs):
+    def variants(seed: int, scale: int) -> dict:
+        return {"variants": [{"name": "a", "options": {"seed": seed, "memory": seed * 2**30, "scale": scale}}]}
+
+    def warned(other: dict) -> list[str]:
+        old, new = (
+            Run(one.name, one.record.model_copy(update={"options": options}), one.results)
+            for one, options in ((baseline, variants(1, 1)), (runs(17_000.0, 2), other))
+        )
+        return [said for said in gate(old, new).warnings if said.startswith("The options differ")]
+
+    assert warned(variants(2, 1)) == []
+    assert warned(variants(2, 5)) == ["The options differ (variants: a: options: scale): a change may come from that"]
+
+
 def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_baseline(baseline, runs):
     def compared(run: Run) -> Run:
         names = {1: "base", 2: "base again", 3: "big", 5: "small"}

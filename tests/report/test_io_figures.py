@@ -56,3 +56,19 @@ def test_latencies_of_traced_requests(simulator):
 def test_a_run_without_a_view_has_no_figure():
     with pytest.raises(NotDrawn):
         io(inputs([]))
+
+
+def test_of_a_guest_both_views_of_a_drive_are_drawn(simulator):
+    """As its kernel counts, and below that as QEMU does."""
+    result = simulator.result_of(trial(1))
+    (phase,) = result.phases[:1]
+    data = next(view for view in phase.io.devices if "data" in view.roles)
+    inside = data.model_copy(update={"number": "guest-disk:db01/vdb", "name": "db01/vdb", "below": ["guest-drive:db01/data"]})
+    queue = {"queue": [None] * len(data.series.at), "busy": [None] * len(data.series.at)}
+    below = data.model_copy(
+        update={"number": "guest-drive:db01/data", "name": "db01/data (QEMU)", "roles": {}, "series": data.series.model_copy(update=queue)}
+    )
+    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [inside, below]})})
+    figure = io(inputs([result.model_copy(update={"phases": [seen]})]))
+    text = str(figures.specification(figure, validate=True))
+    assert "db01/vdb: data" in text and "db01/data (QEMU): below db01/vdb" in text and "()" not in figure.title

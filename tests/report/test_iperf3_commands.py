@@ -56,3 +56,10 @@ def test_several_loads_are_no_one_command():
     trial = one.trial.model_copy(update={"phases": one.trial.phases * 2})
     with pytest.raises(UsageError, match="several links"):
         script(one.model_copy(update={"trial": trial}), RECORD)
+
+
+def test_between_two_hosts_both_ends_are_told():
+    text = script(result(Link(name="b", kind="hosts", near="a", host="10.0.0.2", port=5300)), RECORD)
+    assert "For host a. First, on host b: iperf3 --server --one-off --bind 10.0.0.2 --port 5300" in text
+    assert text.splitlines()[-1].startswith("iperf3 --client 10.0.0.2 --port 5300 --parallel 2")
+    shellcheck(text)

@@ -3,10 +3,13 @@ import time
 
 import pytest
 
+from pgherd.model.cluster import Cluster
+from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
+from pgherd.model.run import Surroundings
 from pgherd.report import live as module
 from pgherd.report.live import LiveRun, Readings, Together, newest_running, resume_command, seconds_left
-from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, write_live
+from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 from pgherd.store.run_directory import RunDirectory
 
 NOW = 1_790_000_100.0
@@ -121,6 +124,26 @@ def test_a_second_look_reads_only_what_is_new(running):
     assert after.host.cpu == pytest.approx(1.0) and after.throughput.value == 350
     assert len(after.throughput.series) == len(before.throughput.series) + 1
     assert live.readings.series("host", "cpu.user") == [(NOW - 2, pytest.approx(1.5)), (NOW - 1, pytest.approx(1.0))]
+
+
+def test_of_several_hosts_what_each_has_shown_is_seen(running):
+    record = running.record()
+    (facts,) = record.hosts.values()
+    hosts = {name: facts.model_copy(update={"logical_cpus": 2}) for name in ("a", "b")}
+    over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
+    surroundings = Surroundings(runtime="cgroup", cores=4, memory=2**30, cluster=over)
+    running.save(record.model_copy(update={"hosts": hosts, "surroundings": surroundings}))
+    lines = [{"sources": [["cpu", f"host:{name}", "read on", name, ""] for name in hosts], "first": 0}]
+    for number in (0, 1):
+        lines += [{"t": NOW - 6 + at, "i": number, "values": {"cpu.user": (1 + number) * at}} for at in (0.0, 5.0)]
+    (running.path / "trials/0003.partial/spool.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    state = read_live(running.path)
+    write_live(running.path, state.model_copy(update={"trial": state.trial.model_copy(update={"hosts": ("a", "b")})}))
+    live = LiveRun(running)
+    shown = live.look()
+    assert (shown.host.name, shown.host.cpu, shown.host.vcpus) == ("all hosts", pytest.approx(3.0), 4.0)
+    assert [(one.name, one.cpu, one.vcpus) for one in shown.hosts] == [("a", pytest.approx(1.0), 2), ("b", pytest.approx(2.0), 2)]
+    assert live.cpu == [(NOW - 1, pytest.approx(3.0))]
 
 
 def test_the_ramp_is_told_apart(running, monkeypatch):

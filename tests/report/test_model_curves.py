@@ -32,6 +32,16 @@ def test_the_chosen_model_stands_out(run8):
     ]
 
 
+def test_variants_have_models_of_their_own(run8):
+    analysis = run8[0].analysis.model_copy(update={"figures": {"variant_models": {"old": MODELS, "new": {**MODELS, "best": "hinge"}}}})
+    inputs = Inputs(run8[0], analysis, run8[1])
+    assert [model_curves.best(inputs, name) for name in ("old", "new", "other", "")] == ["usl", "hinge", None, None]
+    assert model_curves.best_curve(inputs, 8.0, "new") == [(0, 0), (8, 800)]
+    assert model_curves.best_curve(inputs, 8.0, "other") == []
+    _, labels = model_curves.drawn(inputs, model_curves.curves(inputs, 8.0, "new"), 8.0, 1.0, "new")
+    assert [text for _, text, _ in labels] == ["USL", "best fit: hinge"]
+
+
 def test_without_models_there_is_nothing(run8):
     for models in (None, [], {"best": None}, {"usl": "x"}):
         inputs = with_models(run8, models)

@@ -18,7 +18,8 @@ def scaling(record, factor=1.0, variants=("",), models=True):
         for name in variants
         for n, x in zip(LINE["n"][1:], LINE["x"][1:], strict=True)
     ]
-    drawn = {"models": {"hinge": {"n": LINE["n"], "x": [factor * x for x in LINE["x"]]}, "best": "hinge"}} if models else {}
+    fitted = {"hinge": {"n": LINE["n"], "x": [factor * x for x in LINE["x"]]}, "best": "hinge"}
+    drawn = ({"models": fitted} if variants == ("",) else {"variant_models": dict.fromkeys(variants, fitted)}) if models else {}
     return record.model_copy(
         update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=drawn)}
     )
@@ -34,9 +35,19 @@ def test_each_run_has_its_points_and_its_best_model(run8):
     assert "Dashed: the model" in text
 
 
-def test_variants_of_a_run_are_curves_of_their_own_without_models(run8):
-    curves = overlay_scaling.curves([("run", scaling(run8[0], variants=("a", "b")))])
-    assert [one.name for one in curves] == ["run: a", "run: b"] and not any(one.model for one in curves)
+def test_variants_of_a_run_are_curves_of_their_own_each_with_its_model(run8):
+    record = scaling(run8[0], variants=("a", "b"))
+    del record.analysis.figures["variant_models"]["b"]
+    curves = overlay_scaling.curves([("run", record)])
+    assert [one.name for one in curves] == ["run: a", "run: b"]
+    assert [one.model[-1:] for one in curves] == [((8, 40_000),), ()], "another one's model is not drawn for b"
+
+
+def test_variants_of_one_name_in_runs_of_long_names_are_told_apart(run8):
+    record = scaling(run8[0], variants=("synchronous-commit-off", "synchronous-commit-on"))
+    runs = [(f"20261122-125315-scaling-{end}", record) for end in ("ab12", "cd34")]
+    names = [one.name for one in overlay_scaling.curves(runs)]
+    assert len(set(names)) == 4 and max(map(len, names)) <= 30, names
 
 
 def test_nothing_to_draw(run8):

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pgherd.model.finding import Analysis, Finding
-from pgherd.report import figures, scaling_figures
+from pgherd.report import charts, figures, scaling_figures
 from pgherd.report.figures import Inputs, NotDrawn
 
 
@@ -104,6 +104,16 @@ def test_curves_of_variants_lie_over_each_other(record):
     assert figure.title == "'old' peaks at 45k transactions/s, 'new' at 63k (1.40 times, 1.37 to 1.43)"
     assert {"old", "new"} <= set(words(figure).split())
     assert len({each["x"] for each in drawn_rows(figure) if "low" in each}) == 10, "bars of one number stand side by side"
+
+
+def test_each_variants_model_is_dashed_in_its_colour(record):
+    given = two(record)
+    given.analysis.figures["variant_models"] = {"old": {"usl": {"n": [0, 16], "x": [0, 45_000]}, "best": "usl"}}
+    figure = scaling_figures.throughput(given)
+    dashed = [each for each in drawn_rows(figure) if each.get("dash") == [4, 4]]
+    assert [each["colour"] for each in dashed] == [charts.SERIES[0]] * 2
+    assert "Dashed: the model that fits a variant best." in words(figure)
+    assert "Dashed" not in words(scaling_figures.throughput(two(record)))
 
 
 def test_ratios_have_a_bar_each_and_those_without_a_number_are_left_out(record):

@@ -69,3 +69,10 @@ def test_files_are_deterministic_named_safely_and_only_for_tables_with_rows(run8
 def test_tables_whose_names_fall_together_both_stay():
     analysis = Analysis(answer="", grade="A", tables={"a b": [{"x": 1}], "a/b": [{"x": 2}]})
     assert len(tables.csv_files(analysis)) == 2
+
+
+def test_a_summary_stands_before_the_table_that_it_sums_up():
+    rows = [{"x": 1}]
+    assert tables.leading("network", {"matrix": rows, "network": rows}) == "matrix"
+    assert tables.leading("network", {"network": rows}) == "network" and tables.leading("disk", {"hosts": rows, "disk": rows}) == "disk"
+    assert tables.leading("scaling", {"points": rows}) == "points" and tables.leading("scaling", {}) is None

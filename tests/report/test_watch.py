@@ -136,6 +136,15 @@ def test_one_line_on_what_is_measured():
     assert measured_words(present(host=None)) == ""
 
 
+def test_several_hosts_stand_below_all_of_them():
+    each = [PresentUse(name=name, cpu=0.9, vcpus=1, memory=2**30, limit=2**31) for name in ("db1", "db2")]
+    shown = present(host=PresentUse(name="all hosts", cpu=1.8, vcpus=2, memory=2**31, limit=2**32), hosts=each)
+    lines = drawn(shown).splitlines()
+    names = [word for row in lines for word in ("all hosts", "host db1", "host db2", "c01") if row.startswith(word)]
+    assert names == ["all hosts", "host db1", "host db2", "c01"]
+    assert measured_words(shown) == "Throughput: 121.9k tps; all hosts CPU 1.80 of 2; memory 2 GB of 4 GB"
+
+
 def test_progress_says_no_more_than_is_known():
     assert progress(present(trials_left=0, trials_done=12)) == "12 trials done"
     assert progress(present(seconds_left=None)) == "1 trial done, 3 to go; the study may ask for more"

@@ -97,3 +97,7 @@ def test_names_in_words():
     assert wording.label("usl_peak") == "USL peak"
     assert wording.label("platform.controller") == "platform: controller"
     assert wording.point_text({"databases": 4, "huge_pages": "off"}) == "databases 4, huge pages off"
+
+
+def test_a_host_s_name_in_a_column_s_head_stays_as_it_is():
+    assert wording.label("to db_1.example.com") == "to db_1.example.com" and wording.label("rtt_idle") == "rtt idle"

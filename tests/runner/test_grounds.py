@@ -1,15 +1,18 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pgherd.model.cluster import Cluster
+from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.runner import grounds
-from pgherd.runner.bench import LocalBench
-from pgherd.runner.on_hosts import OnHosts
+from pgherd.runner.hosts.on_hosts import OnHosts
+from pgherd.runner.play.bench import LocalBench
 from pgherd.studies.density.request import DensityRequest
+from pgherd.studies.scaling.request import ScalingRequest
 
 FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=2**33)
 
@@ -59,11 +62,12 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     monkeypatch.setattr(grounds, "ClusterBench", Bench)
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
     surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
-    told = SimpleNamespace(output=None)
+    told = SimpleNamespace(output=None, run=Path("/runs/r"))
     with pytest.raises(ZeroDivisionError), grounds.standing(LocalNode(), "r", record(), surroundings, told) as (bench, study):
         assert isinstance(study, OnHosts) and bench.said == ["r", {"/pg": "18.6"}, "open"]
         raise ZeroDivisionError
-    assert Bench.made.said[-1] == "close" and engine.closed and told.output is None
+    assert Bench.made.said[-1] == "close" and engine.closed
+    assert told.output(7) == Path("/runs/r/trials/0007.partial/told")
 
 
 @pytest.mark.usefixtures("own_directories")
@@ -71,5 +75,13 @@ def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
     told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
     surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
     with grounds.standing(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (bench, study):
-        assert isinstance(bench, LocalBench) and study.name == "density" and told.output.is_dir()
-    assert not told.output.exists()
+        assert isinstance(bench, LocalBench) and study.name == "density" and told.output(7).name == "0007"
+        assert told.output(7).parent.is_dir()
+    assert not told.output(7).parent.exists()
+
+
+def test_hosts_are_said_of_a_cluster_only():
+    with pytest.raises(UsageError, match="--client-host says something of the hosts of a cluster; name the cluster with --cluster"):
+        grounds.complete(None, "scaling", ScalingRequest(client_host="b"))
+    with pytest.raises(UsageError, match="--placement says something"):
+        grounds.complete(None, "scaling", ScalingRequest(placement="pack"))

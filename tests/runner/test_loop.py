@@ -4,18 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.cluster.remote import named
 from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment, Host
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Analysis, Proposal
+from pgherd.model.load import Load, Phase
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import RunRecord
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
-from pgherd.runner import bench as benches
 from pgherd.runner import loop
-from pgherd.runner.bench import LocalBench
+from pgherd.runner.play import bench as benches
+from pgherd.runner.play.bench import LocalBench
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 
@@ -65,6 +68,9 @@ class Bench:
 
     def readings(self):
         return {"server:a/pg": {"pages.size": 4096.0}}
+
+    def rest(self):
+        self.rested = True
 
     def distrust(self):
         self.distrusted += 1
@@ -176,6 +182,12 @@ def test_a_full_disk_ends_it_and_says_how_to_go_on(run, tmp_path, error):
     assert not list(run.path.glob("trials/*.partial"))
 
 
+def test_a_full_disk_of_a_host_is_said_to_be_that_host_s(run, tmp_path):
+    error = named(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "b")
+    with pytest.raises(PgherdError, match=r"^the disk is full \(a file on host b\); free some space, then 'pgherd resume"):
+        execute(run, tmp_path, troubles={1: error})
+
+
 def test_why_it_ended_is_told_even_where_it_cannot_be_written(run, tmp_path, monkeypatch):
     bench = Bench(tmp_path / "scratch", {0: OSError(errno.ENOSPC, "No space left on device")})
     saved = run.save
@@ -263,3 +275,24 @@ def test_an_inconsistent_database_fails_the_trial_where_it_is_checked(run, tmp_p
     assert bench.verified == ((0, 1, 2) if asked else ())
     assert [result.error for result in run.results()] == [None, "condition 4 does not hold" if asked else None, None]
     assert bench.distrusted == int(asked)
+
+
+def test_trials_that_lost_all_their_hosts_do_not_end_the_run(run, tmp_path):
+    def without(wanted):
+        return wanted.model_copy(update={"phases": (wanted.phases[0].model_copy(update={"loads": {}}),)})
+
+    loads = {"local": Load(driver="fio")}
+    troubles = {number: TrialError("host b is lost") for number in range(4)}
+
+    class Asking(Study):
+        def propose(self, options, results):
+            found = super().propose(options, results)
+            deployment = Deployment(hosts=(Host(),))
+            phases = (Phase(name="p", seconds=1, loads=loads),)
+            asked = tuple(t.model_copy(update={"deployment": deployment, "phases": phases}) for t in found.trials)
+            return found.model_copy(update={"trials": asked})
+
+    bench = LocalBench(Bench(tmp_path / "scratch", troubles))
+    bench.placed = without
+    record = loop.execute(run, run.record(), Asking(count=5), Model(), bench, Thresholds(), Watcher())
+    assert record.state == "finished" and [result.error for result in run.results()] == ["host b is lost"] * 4 + [None]

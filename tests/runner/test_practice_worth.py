@@ -30,6 +30,7 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     [
         ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
         ({"wal_dir": "/wal"}, "devices-apart"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "devices-apart"),
         ({"checksums": False}, "checksums"),
         ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-spread"),
     ],

@@ -46,7 +46,7 @@ def test_each_hook_is_written_and_passed_on(tmp_path):
     heard = Heard()
     with recorded(tmp_path, heard) as told:
         assert read_live(tmp_path).trial is None
-        told.output = tmp_path / "out"
+        told.output = lambda number: tmp_path / f"out/{number:04d}"
         told.setup("copying")
         assert read_live(tmp_path).step == "copying"
         told.planned(3, 60.0)

@@ -99,6 +99,19 @@ def test_a_lower_budget_is_checked(balloons) -> None:
     with pytest.raises(UsageError, match="are guaranteed"):
         balloons.change_budget(500 * MB)
     balloons.change_budget(1000 * MB)
+    with pytest.raises(UsageError, match="are guaranteed"):
+        balloons.withhold(500 * MB)
+    balloons.change_budget(1000 * MB)  # what was refused counts for nothing
+
+
+def test_what_something_else_holds_of_the_budget_is_taken_from_guests(balloons) -> None:
+    balloons.share(BALLOONS, 2100 * MB)
+    machine = Machine(1000 * MB)
+    balloons.entered(container("a"), machine)
+    balloons.withhold(1500 * MB)
+    eventually(lambda: machine.actual < 700 * MB)
+    balloons.withhold(0)
+    eventually(lambda: machine.actual == 1000 * MB)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
+from typing import get_args
+
 import pytest
 
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GUEST_MEMORY_POLICIES
+from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.runtimes.balloon_policy import SWITCHED, moves, refuse_what_cannot_be_given_back, reports
 
 
 def test_each_policy_switches_one_thing_on() -> None:
-    assert set(SWITCHED) == set(GUEST_MEMORY_POLICIES)
-    assert [moves(policy) for policy in GUEST_MEMORY_POLICIES] == [False, True, False]
-    assert [reports(policy) for policy in GUEST_MEMORY_POLICIES] == [False, False, True]
+    policies = get_args(GuestMemoryPolicy)
+    assert set(SWITCHED) == set(policies)
+    assert [moves(policy) for policy in policies] == [False, True, False]
+    assert [reports(policy) for policy in policies] == [False, False, True]
 
 
 def test_memory_that_cannot_be_given_back_is_refused() -> None:

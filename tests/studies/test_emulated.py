@@ -44,6 +44,13 @@ def test_nothing_of_speed_is_said_of_an_emulated_run():
     assert any("0003 failed: guest db1 ended" in warning for warning in found.warnings)
 
 
+def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
+    kills = [{"container": "db1", "processes": 1}]
+    seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "memory_kills": kills}})
+    found = with_emulated(seen, [result(1)])
+    assert set(found.tables) == {FUNCTIONAL, "memory_kills"} and found.tables["memory_kills"] == kills
+
+
 def test_what_is_judged_by_speed_is_unknown_there():
     verdicts = [
         Verdict(check="cpu-bound", kind="intent", result="fail", observed="10 %", wanted="95 %"),

@@ -71,3 +71,25 @@ def test_a_study_of_hosts_has_its_own_table_of_them():
     bare = one.trial.deployment.model_copy(update={"hosts": tuple(HOSTS)})
     found = analysed(one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": bare})}))
     assert found.tables == {} and found.findings == {} and found.warnings == ["before"]
+
+
+def alone(number, host, tps, clients=None):
+    """A trial whose containers are all on one host, with clients on another perhaps."""
+    found = result(number, {host: [tps]})
+    own = [one for one in found.trial.deployment.hosts if one.name == host]
+    bare = [Host(name=clients, cores=2)] if clients else []
+    deployment = found.trial.deployment.model_copy(update={"hosts": (*own, *bare)})
+    return found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
+
+
+def test_hosts_that_took_turns_are_shown_each_for_itself():
+    found = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["per_database"].value == pytest.approx(105) and rows["b"]["per_database"].value == pytest.approx(50)
+    assert rows["a"]["relative"].value is None and "no trial loaded several hosts" in rows["a"]["relative"].note
+    assert "host_imbalance" not in found.findings and "host_slowest" not in found.findings
+
+
+def test_a_host_of_clients_shows_what_they_cost():
+    rows = {row["host"]: row for row in analysed(alone(0, "a", 100, clients="b")).tables["hosts"]}
+    assert rows["b"]["containers"] == 0 and rows["b"]["per_database"].value is None and rows["b"]["cpu_used"].value == pytest.approx(1.5)

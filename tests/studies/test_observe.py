@@ -9,7 +9,7 @@ import pytest
 
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import DensityOptions, planned
-from pgherd.studies.observe import observe
+from pgherd.studies.observe import observe, of_devices
 
 Build = Callable[..., DensityOptions]
 
@@ -28,6 +28,19 @@ def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, d
     parts = [cpu.databases, cpu.clients, cpu.pgherd, cpu.platform, cpu.iowait, cpu.idle, cpu.steal]
     assert None not in parts
     assert sum(parts) == pytest.approx(cpu.total)
+
+
+def test_clients_on_a_host_of_their_own_take_nothing_from_the_servers(options: Build, simulate: Any) -> None:
+    chosen = options(client_place="outside")
+    result = trial(chosen, simulate(chosen, overhead=0.9), 2)
+    beside = observe(chosen, result)
+    (plan,) = result.trial.phases
+    loads = {target: load.model_copy(update={"host": "c"}) for target, load in plan.loads.items()}
+    moved = result.trial.model_copy(update={"phases": (plan.model_copy(update={"loads": loads}),)})
+    apart = observe(chosen, result.model_copy(update={"trial": moved}))
+    assert beside is not None and apart is not None and beside.cpu.clients and apart.cpu.clients == 0
+    assert apart.cpu.databases == beside.cpu.databases
+    assert apart.cpu.platform == pytest.approx((beside.cpu.platform or 0) + beside.cpu.clients), "their CPU is not looked for here"
 
 
 def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
@@ -119,3 +132,18 @@ def test_percentiles_need_every_database(options: Build, simulate: Any) -> None:
     (phase,) = result.phases
     phase.targets[0] = phase.targets[0].model_copy(update={"latency": phase.targets[0].latency.model_copy(update={"p95": None})})
     assert observe(given, result).p95 is None
+
+
+def test_devices_that_pass_on_what_they_are_asked_are_not_counted_twice(options: Build, simulate: Any) -> None:
+    given = options()
+    (phase,) = trial(given, simulate(given), 1).phases
+
+    def seen(*names: str) -> float | None:
+        plain = {entity: values for entity, values in phase.metrics.items() if not entity.startswith("disk:")}
+        metrics = {**plain, **{f"disk:{name}": {"reads": 1.0, "writes": 2.0} for name in names}, "disk:odd": {"reads": 8.0}}
+        return of_devices(phase.model_copy(update={"metrics": metrics}), "reads", "writes")
+
+    assert seen("vda", "vdb", "dm-0", "loop3") == 6
+    assert seen("n1/vda", "n1/dm-0", "n2/vda", "n2/md127") == 6, "of several hosts"
+    assert seen("dm-0", "dm-1") == 6, "there are no others"
+    assert seen() is None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, write_live
+from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 
 FIRST = "20260131-120000-density-0001"
 
@@ -79,6 +79,27 @@ def test_the_part_that_changes(client, running):
     text = client.get(f"/runs/{FIRST}/live").text
     assert "<html" not in text and "left" in text and "0.50 of 1 cores" in text and "256 MB of 512 MB" in text
     assert "1.50 cores" in text and '<path class="line"' in text and "Verdicts as they fall" in text and "tainted" in text
+
+
+def test_several_hosts_are_shown_each_and_together(client, running, runs):
+    record = json.loads((runs / FIRST / "run.json").read_text())
+    (facts,) = record["hosts"].values()
+    hosts = {name: {**facts, "logical_cpus": 2} for name in ("db1", "db2")}
+    over = {"address": "default", "hosts": [{"name": name} for name in hosts]}
+    change(runs, hosts=hosts, surroundings={"runtime": "cgroup", "cores": 4.0, "memory": 2**30, "cluster": over})
+    now = time.time()
+    lines = [{"sources": [[sampler, f"host:{name}", "read on", name, ""] for name in hosts for sampler in ("cpu", "memory")], "first": 0}]
+    for number in range(len(hosts)):
+        for second in (0, 5):
+            values = {"cpu.user": (0.5 + number / 2) * second, "cpu.online": 2.0}
+            lines.append({"t": now - 6 + second, "i": 2 * number, "values": values})
+        lines.append({"t": now - 1, "i": 2 * number + 1, "values": {"memory.total": 2.0**30, "memory.available": 2.0**29}})
+    (running / "trials/0099.partial/spool.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state = read_live(running)
+    write_live(running, state.model_copy(update={"trial": state.trial.model_copy(update={"hosts": tuple(hosts)})}))
+    text = client.get(f"/runs/{FIRST}/live").text
+    assert "CPU in use on all hosts" in text and "1.50 cores" in text and "1 GB of 2 GB" in text
+    assert "2 hosts at present" in text and ">db2<" in text and "0.50 of 2 cores" in text and "512 MB of 1 GB" in text
 
 
 def test_when_it_has_ended_the_page_is_loaded_anew(client, running, runs):

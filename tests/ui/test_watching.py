@@ -31,10 +31,6 @@ def test_what_nobody_watches_is_forgotten(directory, runs, monkeypatch):
     assert list(seen._runs) == [str(sorted(runs.iterdir())[1])]
 
 
-def test_series_of_one_source_are_added_up():
-    assert watching._sum([[(1.0, 1.0), (2.0, 2.0)], [(1.0, 0.5)], []]) == [(1.0, 1.5), (2.0, 2.0)]
-
-
 def test_what_is_no_run(tmp_path):
     with pytest.raises(RunDirectoryError):
         Watching().look(RunDirectory(tmp_path))

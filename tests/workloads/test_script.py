@@ -11,7 +11,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.workloads.pgbench import PgbenchFilling
-from pgherd.workloads.script import ScriptFilling, ScriptWorkload, parse_script, pgbench_error, psql_error, stage
+from pgherd.workloads.script import ScriptFilling, ScriptWorkload, carry, parse_script, pgbench_error, psql_error, stage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/workloads"
 
@@ -142,3 +142,19 @@ def test_staged_scripts_can_be_read_by_anybody_and_keep_their_mix(tmp_path: Path
     assert all(Path(staged[index].source).stat().st_mode & 0o777 == 0o644 for index in (0, 2))
     with pytest.raises(UsageError, match="--script .* cannot be read"):
         stage(LocalNode(), [Script(source=str(tmp_path / "nowhere.sql"))], str(tmp_path / "out"))
+
+
+def test_scripts_are_carried_to_another_node_where_every_account_can_read_them(tmp_path):
+    """Two of one name do not overwrite each other."""
+    scripts = []
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0-mine.sql").write_text(f"SELECT '{name}';\n")
+        scripts.append(Script(source=str(tmp_path / name / "0-mine.sql"), weight=3))
+    builtin = Script(source="builtin:select-only")
+    first, again, second = carry(LocalNode(), LocalNode(), [scripts[0], builtin, scripts[1]], str(tmp_path / "there"))
+    assert again == builtin and first.weight == 3
+    assert [Path(one.source).read_text() for one in (first, second)] == ["SELECT 'x';\n", "SELECT 'y';\n"]
+    assert all(Path(one.source).stat().st_mode & 0o777 == 0o644 for one in (first, second))
+    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o711
+    assert carry(LocalNode(), LocalNode(), [builtin], str(tmp_path / "nothing")) == (builtin,) and not (tmp_path / "nothing").exists()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.workloads.statements import command_lines
+from pgherd.workloads.statements import backslash_commands, command_lines, named_words, runs_programs
 
 CASES = [
     ("", []),
@@ -34,6 +34,52 @@ def test_known_scripts(script: str, lines: list[int]) -> None:
     assert command_lines(script) == lines
 
 
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("\\copy t FROM data.csv CSV\n", {"data.csv"}),
+        ("\\copy t FROM 'the data/it''s.csv' WITH (FORMAT csv, HEADER)\n", {"the data/it's.csv"}),
+        ("\\copy t FROM PROGRAM 'gunzip -c data.csv.gz | head -5'\n", {"data.csv.gz"}),
+        ("\\lo_import picture.png\n\\! sort in.txt >out.txt\n", {"picture.png", "in.txt", "out.txt"}),
+        ("\\set text `cat words.txt`\n", {"words.txt"}),
+        ("COPY t FROM '/srv/a file.csv';", {"/srv/a file.csv"}),
+        ("COPY t FROM E'/srv/a.csv' ;COPY u FROM PROGRAM 'zcat /srv/b.csv.gz';", {"/srv/a.csv", "/srv/b.csv.gz"}),
+        ("DO $$ BEGIN EXECUTE 'COPY t FROM ''/srv/c.csv'''; END $$;", {"/srv/c.csv"}),
+    ],
+)
+def test_words_that_may_name_a_file(script: str, named: set[str]) -> None:
+    assert named <= named_words(script)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "-- \\copy t FROM data.csv\n/* COPY t FROM '/data.csv' */",
+        "COPY t FROM STDIN;\n/data.csv\tdata.csv\n\\.\n",
+        "\\copy t from stdin\n/data.csv\n\\.\n",
+        "SELECT 'data.csv', 1;",
+        f"\\copy t FROM {'a' * 5000}data.csv\n",
+    ],
+)
+def test_words_that_name_no_file(script: str) -> None:
+    assert not {word for word in named_words(script) if word.endswith("data.csv")}
+
+
+def test_what_follows_rows_of_a_backslash_copy_is_seen() -> None:
+    script = "\\copy a from stdin\n1;\n\\.\nCREATE TABLE b ();\n\\copy b from 'b.csv'\n"
+    assert backslash_commands(script) == [(5, "copy")]
+    assert "b.csv" in named_words(script)
+
+
+@pytest.mark.parametrize("script", ["\\! date\n", "\\set a `date`\n", "\\copy t from program 'date'\n", "COPY t FROM PROGRAM\n'date';"])
+def test_programs_that_are_run(script: str) -> None:
+    assert runs_programs(script)
+
+
+def test_words_that_only_sound_like_it() -> None:
+    assert not runs_programs("SELECT program FROM t; -- FROM PROGRAM 'x'\nSELECT 'from program' FROM program_list;\n\\copy t from a.csv\n")
+
+
 PIECES = st.sampled_from(["SELECT 1", "';'", '";"', "$$;$$", "(;)", "-- ;\n", "/* ; */", "\n", " ", "x", "E'\\';'"])
 
 
@@ -51,3 +97,4 @@ def test_any_text_has_its_lines_in_order(script: str) -> None:
     lines = command_lines(script)
     assert lines == sorted(lines)
     assert all(1 <= line <= script.count("\n") + 1 for line in lines)
+    assert all(word and "\0" not in word for word in named_words(script))

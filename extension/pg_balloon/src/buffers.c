@@ -2,7 +2,7 @@
  * buffers.c
  *		The mechanism: buffers leave the pool and come back.
  *
- * See pg_balloon.h for what a buffer in the balloon is. How one gets there is
+ * See state.h for what a buffer in the balloon is. How one gets there is
  * what DROP does to a buffer in InvalidateBuffer(), with the pin added in the
  * same step:
  *
@@ -18,7 +18,6 @@
 #include "postgres.h"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -27,7 +26,16 @@
 #include "storage/bufmgr.h"
 #include "utils/wait_event.h"
 
-#include "pg_balloon.h"
+#include "buffers.h"
+#include "compat.h"
+#include "floors.h"
+#include "ghosts.h"
+#include "pool_memory.h"
+#include "settings.h"
+#include "state.h"
+
+/* Buffers are taken, punched and given back in chunks of 2 MB, and no lock is held longer than for one. */
+#define CHUNK (2 * 1024 * 1024 / BLCKSZ)
 
 /* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
 typedef struct ChunkRank
@@ -50,43 +58,26 @@ static uint32 wait_punch = 0;
 /* Usage counts up to which buffers are taken, pass by pass. The last one takes all. */
 static const int usage_passes[] = {1, BM_MAX_USAGE_COUNT};
 
-#ifdef PG_BALLOON_INJECTION
-int			balloon_die_after = 0;
-
-void
-balloon_maybe_die(void)
+static inline void
+maybe_die(void)
 {
+#ifdef PG_BALLOON_INJECTION
 	if (balloon_die_after > 0 && --balloon_die_after == 0)
 		kill(getpid(), SIGKILL);
-}
 #endif
-
-void
-balloon_need_usable(void)
-{
-	if (balloon == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("pg_balloon is not loaded"),
-				 errhint("Add it to shared_preload_libraries and restart the server.")));
-	if (!balloon->usable)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the balloon cannot be used on this server"),
-				 errdetail("%s", balloon->why_not)));
 }
 
 static inline int
 chunks(void)
 {
-	return (NBuffers + BALLOON_CHUNK - 1) / BALLOON_CHUNK;
+	return (NBuffers + CHUNK - 1) / CHUNK;
 }
 
 static inline void
 chunk_bounds(int chunk, int *first, int *end)
 {
-	*first = chunk * BALLOON_CHUNK;
-	*end = Min(*first + BALLOON_CHUNK, NBuffers);
+	*first = chunk * CHUNK;
+	*end = Min(*first + CHUNK, NBuffers);
 }
 
 /*
@@ -154,7 +145,7 @@ take(int id, BalloonGhost *ghost, bool *had_page)
 	balloon_clear_tag(&buffer->tag);
 	mark(id);
 	UnlockBufHdr(buffer, (state & ~(BUF_FLAG_MASK | BUF_USAGECOUNT_MASK)) + BUF_REFCOUNT_ONE);
-	balloon_maybe_die();
+	maybe_die();
 	if (partition != NULL)
 	{
 		BufTableDelete(&tag, hash);
@@ -176,7 +167,7 @@ give_back(int id)
 	Assert(BUF_STATE_GET_REFCOUNT(state) == 1);
 	unmark(id);
 	UnlockBufHdr(buffer, state - BUF_REFCOUNT_ONE);
-	balloon_maybe_die();
+	maybe_die();
 	StrategyFreeBuffer(buffer);
 	END_CRIT_SECTION();
 }
@@ -214,34 +205,18 @@ punch(int first, int end)
 			to = TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks + (uintptr_t) run * BLCKSZ);
 			if (to > from)
 			{
-				int			failed;
+				bool		returned;
 
 				pgstat_report_wait_start(wait_punch);
-				failed = madvise((void *) from, to - from, MADV_REMOVE);
+				returned = balloon_return(from, to);
 				pgstat_report_wait_end();
-				if (failed)
+				if (!returned)
 					return false;
 			}
 		}
 		i = run + 1;
 	}
 	return true;
-}
-
-/*
- * Does MADV_REMOVE work on the server's shared memory? Tried on a page of our
- * own. Returns NULL, or what is wrong.
- */
-const char *
-balloon_probe(void *page, Size size)
-{
-	memset(page, 'x', size);
-	if (madvise(page, size, MADV_REMOVE) != 0)
-		return strerror(errno);
-	for (Size i = 0; i < size; i++)
-		if (((char *) page)[i] != 0)
-			return "it kept what was in it";
-	return NULL;
 }
 
 /* Write one dirty buffer that nobody has pinned. Needs a resource owner, and no lock. */
@@ -338,7 +313,7 @@ rank_chunks(ChunkRank *ranks)
 static int
 inflate_chunk(int chunk, int64 want, int usage, bool write)
 {
-	static BalloonGhost ghosts[BALLOON_CHUNK];
+	static BalloonGhost ghosts[CHUNK];
 	int			nghosts = 0;
 	int			taken = 0;
 	int			unused = 0;

@@ -15,10 +15,12 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
-#include "pg_balloon.h"
+#include "checks.h"
+#include "compat.h"
+#include "state.h"
 
 /*
- * How many buffers break the rules of pg_balloon.h. Zero, unless there is a
+ * How many buffers break the rules of state.h. Zero, unless there is a
  * defect: in the balloon without exactly its pin, or with a tag; the count
  * not that of the bits; or pinned for good without a tag and without being in the balloon
  * (somebody who is just bringing in a page has such a buffer for a moment, so

@@ -15,10 +15,12 @@
 #include "postmaster/autovacuum.h"
 #include "postmaster/bgworker_internals.h"
 #include "storage/bufmgr.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 
-#include "pg_balloon.h"
+#include "compat.h"
+#include "floors.h"
+#include "settings.h"
+#include "state.h"
 
 /* Pins of plain scans, index scans and cursors that a process may have besides reading ahead. */
 #define PLAIN_PINS 32
@@ -32,19 +34,9 @@
 /* Checkpointer, background writer, startup process, WAL writer, archiver, WAL receiver. */
 #define AUXILIARY_PROCESSES 6
 
-/*
- * From libpq/auth.h, which is not included because it wants the headers of
- * Kerberos where the server was built with it. Nothing of a Port is looked at.
- */
-struct Port;
-typedef void (*authentication_hook) (struct Port *port, int status);
-extern PGDLLIMPORT authentication_hook ClientAuthentication_hook;
-
-static authentication_hook previous_authentication = NULL;
-
 /* Buffers that one process may pin at once. */
-int64
-balloon_pins_per_backend(void)
+static int64
+pins_per_backend(void)
 {
 	if (balloon_floor_per_backend_kb >= 0)
 		return (int64) balloon_floor_per_backend_kb * 1024 / BLCKSZ;
@@ -75,7 +67,7 @@ balloon_floor(void)
 #else
 	processes += autovacuum_max_workers;
 #endif
-	return Min(NBuffers, Max(floor, processes * balloon_pins_per_backend()));
+	return Min(NBuffers, Max(floor, processes * pins_per_backend()));
 }
 
 /* Buffers that may be in the balloon at most. */
@@ -83,43 +75,4 @@ int64
 balloon_ceiling(void)
 {
 	return (int64) NBuffers * balloon_ceiling_percent / 100;
-}
-
-static void
-client_leaves(int code, Datum argument)
-{
-	pg_atomic_fetch_sub_u32(&balloon->clients, 1);
-}
-
-/*
- * Each new session raises the floor, and gives buffers back itself if it has
- * to: it cannot wait for the worker.
- */
-static void
-client_comes(struct Port *port, int status)
-{
-	int64		missing;
-
-	if (previous_authentication)
-		previous_authentication(port, status);
-	if (status != STATUS_OK || balloon == NULL)
-		return;
-	before_shmem_exit(client_leaves, (Datum) 0);
-	pg_atomic_fetch_add_u32(&balloon->clients, 1);
-	if (balloon->nballooned == 0)
-		return;
-
-	/* With the lock, so that a chunk that somebody is just taking by the old floor is seen. */
-	LWLockAcquire(balloon->lock, LW_SHARED);
-	missing = Min(balloon->nballooned, balloon_floor() - (NBuffers - balloon->nballooned));
-	LWLockRelease(balloon->lock);
-	if (missing > 0)
-		balloon_deflate(missing);
-}
-
-void
-balloon_watch_clients(void)
-{
-	previous_authentication = ClientAuthentication_hook;
-	ClientAuthentication_hook = client_comes;
 }

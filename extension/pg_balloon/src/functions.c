@@ -13,8 +13,14 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "pg_balloon.h"
+#include "buffers.h"
+#include "checks.h"
+#include "floors.h"
+#include "law.h"
+#include "report.h"
+#include "settings.h"
 #include "signals.h"
+#include "state.h"
 
 PG_FUNCTION_INFO_V1(pg_balloon_inflate);
 PG_FUNCTION_INFO_V1(pg_balloon_deflate);
@@ -22,6 +28,21 @@ PG_FUNCTION_INFO_V1(pg_balloon_check);
 PG_FUNCTION_INFO_V1(pg_balloon_status);
 PG_FUNCTION_INFO_V1(pg_balloon_counters);
 PG_FUNCTION_INFO_V1(pg_balloon_reset);
+
+static void
+need_usable(void)
+{
+	if (balloon == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_balloon is not loaded"),
+				 errhint("Add it to shared_preload_libraries and restart the server.")));
+	if (!balloon->usable)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the balloon cannot be used on this server"),
+				 errdetail("%s", balloon->why_not)));
+}
 
 /* Whole buffers in that many bytes. */
 static int64
@@ -40,7 +61,7 @@ pg_balloon_inflate(PG_FUNCTION_ARGS)
 {
 	int64		buffers = buffers_of(PG_GETARG_INT64(0));
 
-	balloon_need_usable();
+	need_usable();
 	PG_RETURN_INT64(balloon_inflate(buffers, PG_GETARG_BOOL(1)) * BLCKSZ);
 }
 
@@ -50,7 +71,7 @@ pg_balloon_deflate(PG_FUNCTION_ARGS)
 {
 	int64		buffers = buffers_of(PG_GETARG_INT64(0));
 
-	balloon_need_usable();
+	need_usable();
 	PG_RETURN_INT64(balloon_deflate(buffers) * BLCKSZ);
 }
 
@@ -58,7 +79,7 @@ pg_balloon_deflate(PG_FUNCTION_ARGS)
 Datum
 pg_balloon_check(PG_FUNCTION_ARGS)
 {
-	balloon_need_usable();
+	need_usable();
 	PG_RETURN_INT64(balloon_violations());
 }
 
@@ -94,10 +115,8 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	do { nulls[n] = !(known); values[n] = nulls[n] ? (Datum) 0 : CStringGetTextDatum(string); n++; } while (0)
 
 	if (balloon == NULL)
-		balloon_need_usable();
-	LWLockAcquire(balloon->report_lock, LW_SHARED);
-	report = balloon->report;
-	LWLockRelease(balloon->report_lock);
+		need_usable();
+	balloon_report_read(&report);
 	LWLockAcquire(balloon->lock, LW_SHARED);
 	in_balloon = balloon->nballooned;
 	LWLockRelease(balloon->lock);
@@ -146,7 +165,7 @@ pg_balloon_counters(PG_FUNCTION_ARGS)
 	int			n = 0;
 
 	if (balloon == NULL)
-		balloon_need_usable();
+		need_usable();
 	LWLockAcquire(balloon->lock, LW_SHARED);
 	counters = balloon->counters;
 	LWLockRelease(balloon->lock);
@@ -176,7 +195,7 @@ pg_balloon_counters(PG_FUNCTION_ARGS)
 Datum
 pg_balloon_reset(PG_FUNCTION_ARGS)
 {
-	balloon_need_usable();
+	need_usable();
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	memset(&balloon->counters, 0, sizeof(BalloonCounters));
 	balloon->counters.reset = GetCurrentTimestamp();

@@ -5,13 +5,45 @@
  * A table in shared memory with a place for each buffer of the pool; when all
  * are in use, the oldest is overwritten. It is a hint only: a page may have
  * been read again or dropped meanwhile, which whoever reads it back finds out.
- * All of it is guarded by balloon->ghost_lock, which is taken alone.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 
-#include "pg_balloon.h"
+#include "ghosts.h"
+
+typedef struct Table
+{
+	LWLock	   *lock;			/* everything below; taken alone */
+	int			n;				/* ghosts in use: the first so many, at most NBuffers */
+	int			next;			/* where the next one goes once all are in use */
+	bool		sorted;			/* they stand in the order in which they are recalled */
+	int64		left;			/* pages that may still be read back */
+	BalloonGhost ghosts[FLEXIBLE_ARRAY_MEMBER];
+} Table;
+
+static Table *table = NULL;
+
+Size
+balloon_ghosts_size(void)
+{
+	return add_size(offsetof(Table, ghosts), mul_size(NBuffers, sizeof(BalloonGhost)));
+}
+
+/* Find the table, or make it empty. The caller holds AddinShmemInitLock. */
+void
+balloon_ghosts_attach(LWLock *lock)
+{
+	bool		found;
+
+	table = ShmemInitStruct("pg_balloon ghosts", balloon_ghosts_size(), &found);
+	if (found)
+		return;
+	memset(table, 0, offsetof(Table, ghosts));
+	table->lock = lock;
+}
 
 /*
  * The order in which pages are recalled, from the end of the table: those in use before the rest, each database by itself,
@@ -40,37 +72,44 @@ by_turn(const void *a, const void *b)
 void
 balloon_remember(const BalloonGhost *ghosts, int count)
 {
-	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
 	{
-		if (balloon->nghosts < NBuffers)
-			balloon_ghosts[balloon->nghosts++] = ghosts[i];
+		if (table->n < NBuffers)
+			table->ghosts[table->n++] = ghosts[i];
 		else
 		{
-			balloon_ghosts[balloon->ghost_next] = ghosts[i];
-			balloon->ghost_next = (balloon->ghost_next + 1) % NBuffers;
+			table->ghosts[table->next] = ghosts[i];
+			table->next = (table->next + 1) % NBuffers;
 		}
 	}
-	balloon->ghosts_sorted = false;
-	LWLockRelease(balloon->ghost_lock);
+	table->sorted = false;
+	LWLockRelease(table->lock);
 }
 
 /* So many more pages may be read back. */
 void
 balloon_allow_prefetch(int64 pages)
 {
-	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
-	balloon->prefetch_left = Min(balloon->prefetch_left + pages, NBuffers);
-	LWLockRelease(balloon->ghost_lock);
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	table->left = Min(table->left + pages, NBuffers);
+	LWLockRelease(table->lock);
 }
 
 /* No page may be read back any more. */
 void
 balloon_stop_prefetch(void)
 {
-	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
-	balloon->prefetch_left = 0;
-	LWLockRelease(balloon->ghost_lock);
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	table->left = 0;
+	LWLockRelease(table->lock);
+}
+
+/* How many pages may still be read back; looked at without the lock, so a moment ago. */
+int64
+balloon_prefetch_left(void)
+{
+	return table->left;
 }
 
 /*
@@ -85,29 +124,29 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 	int			last;
 	int			kept = 0;
 
-	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
-	if (!balloon->ghosts_sorted)
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	if (!table->sorted)
 	{
-		qsort(balloon_ghosts, balloon->nghosts, sizeof(BalloonGhost), by_turn);
-		balloon->ghosts_sorted = true;
-		balloon->ghost_next = 0;
+		qsort(table->ghosts, table->n, sizeof(BalloonGhost), by_turn);
+		table->sorted = true;
+		table->next = 0;
 	}
-	count = (int) Min(count, balloon->prefetch_left);
+	count = (int) Min(count, table->left);
 
 	/* Those of other databases are passed over, and close up to the end. */
-	for (last = balloon->nghosts - 1; last >= 0 && n < count; last--)
+	for (last = table->n - 1; last >= 0 && n < count; last--)
 	{
-		Oid			its = balloon_database(&balloon_ghosts[last].tag);
+		Oid			its = balloon_database(&table->ghosts[last].tag);
 
 		if (its == database || its == InvalidOid)
-			ghosts[n++] = balloon_ghosts[last];
+			ghosts[n++] = table->ghosts[last];
 		else
-			balloon_ghosts[balloon->nghosts - 1 - kept++] = balloon_ghosts[last];
+			table->ghosts[table->n - 1 - kept++] = table->ghosts[last];
 	}
-	memmove(&balloon_ghosts[last + 1], &balloon_ghosts[balloon->nghosts - kept], kept * sizeof(BalloonGhost));
-	balloon->nghosts -= n;
-	balloon->prefetch_left -= n;
-	LWLockRelease(balloon->ghost_lock);
+	memmove(&table->ghosts[last + 1], &table->ghosts[table->n - kept], kept * sizeof(BalloonGhost));
+	table->n -= n;
+	table->left -= n;
+	LWLockRelease(table->lock);
 	return n;
 }
 
@@ -117,10 +156,10 @@ balloon_ghost_database(void)
 {
 	Oid			found = InvalidOid;
 
-	LWLockAcquire(balloon->ghost_lock, LW_SHARED);
-	for (int i = balloon->nghosts - 1; i >= 0 && balloon->prefetch_left > 0 && found == InvalidOid; i--)
-		found = balloon_database(&balloon_ghosts[i].tag);
-	LWLockRelease(balloon->ghost_lock);
+	LWLockAcquire(table->lock, LW_SHARED);
+	for (int i = table->n - 1; i >= 0 && table->left > 0 && found == InvalidOid; i--)
+		found = balloon_database(&table->ghosts[i].tag);
+	LWLockRelease(table->lock);
 	return found;
 }
 
@@ -130,11 +169,11 @@ balloon_forget(Oid database)
 {
 	int			kept = 0;
 
-	LWLockAcquire(balloon->ghost_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < balloon->nghosts; i++)
-		if (balloon_database(&balloon_ghosts[i].tag) != database)
-			balloon_ghosts[kept++] = balloon_ghosts[i];
-	balloon->nghosts = kept;
-	balloon->ghost_next = 0;
-	LWLockRelease(balloon->ghost_lock);
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+		if (balloon_database(&table->ghosts[i].tag) != database)
+			table->ghosts[kept++] = table->ghosts[i];
+	table->n = kept;
+	table->next = 0;
+	LWLockRelease(table->lock);
 }

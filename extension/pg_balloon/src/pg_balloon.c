@@ -1,195 +1,68 @@
 /*
  * pg_balloon.c
  *		Loading: settings, shared memory, workers.
+ *
+ * The only file that knows all the others; what each of them keeps in shared
+ * memory, and under which lock, is stated in it. No two of the three locks are ever held together.
  */
 #include "postgres.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/guc.h"
 
-#include "pg_balloon.h"
-#include "signals.h"
+#include "clients.h"
+#include "compat.h"
+#include "ghosts.h"
+#include "pool_memory.h"
+#include "report.h"
+#include "settings.h"
+#include "state.h"
+#include "worker.h"
 
 BALLOON_MODULE_MAGIC;
 
 void		_PG_init(void);
 
-bool		balloon_enabled = false;
-int			balloon_target_mb = -1;
-int			balloon_floor_mb = 32;
-int			balloon_floor_per_backend_kb = -1;
-int			balloon_ceiling_percent = 90;
-int			balloon_yield_rate = 2048;
-int			balloon_growth_rate = 1024;
-int			balloon_clean_rate = 16;
-double		balloon_reserve_low = 3;
-double		balloon_reserve_high = 8;
-int			balloon_interval = 100;
-int			balloon_horizon = 5000;
-int			balloon_source = SIGNALS_AUTO;
-bool		balloon_prefetch = true;
-int			balloon_log_level = LOG;
-
-BalloonShared *balloon = NULL;
-BalloonGhost *balloon_ghosts = NULL;
-
 static shmem_request_hook_type previous_request = NULL;
 static shmem_startup_hook_type previous_startup = NULL;
-
-static const struct config_enum_entry source_options[] = {
-	{"auto", SIGNALS_AUTO, false},
-	{"cgroup2", SIGNALS_CGROUP2, false},
-	{"cgroup1", SIGNALS_CGROUP1, false},
-	{"machine", SIGNALS_MACHINE, false},
-	{NULL, 0, false}
-};
-
-static const struct config_enum_entry level_options[] = {
-	{"debug2", DEBUG2, false},
-	{"debug1", DEBUG1, false},
-	{"info", INFO, false},
-	{"notice", NOTICE, false},
-	{"warning", WARNING, false},
-	{"log", LOG, false},
-	{NULL, 0, false}
-};
-
-static Size
-main_size(void)
-{
-	return add_size(offsetof(BalloonShared, bits), (NBuffers + 7) / 8);
-}
-
-static Size
-probe_size(void)
-{
-	return 2 * (Size) sysconf(_SC_PAGESIZE);
-}
 
 static void
 request(void)
 {
 	if (previous_request)
 		previous_request();
-	RequestAddinShmemSpace(MAXALIGN(main_size()));
-	RequestAddinShmemSpace(mul_size(NBuffers, sizeof(BalloonGhost)));
-	RequestAddinShmemSpace(probe_size());
+	RequestAddinShmemSpace(MAXALIGN(balloon_state_size()));
+	RequestAddinShmemSpace(MAXALIGN(balloon_ghosts_size()));
+	RequestAddinShmemSpace(MAXALIGN(balloon_report_size()));
+	RequestAddinShmemSpace(balloon_probe_size());
 	RequestNamedLWLockTranche("pg_balloon", 3);
-}
-
-/* Can this server have a balloon? Says so in shared memory, and in the log if not. */
-static void
-find_out_usable(void *probe)
-{
-	Size		page = (Size) sysconf(_SC_PAGESIZE);
-	Size		pool_page = balloon_page_size(BufferBlocks + (Size) NBuffers / 2 * BLCKSZ);
-	const char *wrong;
-
-	if (pool_page > page)
-		snprintf(balloon->why_not, BALLOON_TEXT,
-				 "shared_buffers lies in huge pages of %zu kB, of which single buffers cannot be given back; set huge_pages to off",
-				 pool_page / 1024);
-	else if ((wrong = balloon_probe((void *) TYPEALIGN(page, probe), page)) != NULL)
-		snprintf(balloon->why_not, BALLOON_TEXT,
-				 "the operating system does not take shared memory back (madvise with MADV_REMOVE): %s", wrong);
-	else
-		balloon->usable = true;
-	if (!balloon->usable)
-		ereport(WARNING,
-				(errmsg("pg_balloon cannot be used on this server"),
-				 errdetail("%s", balloon->why_not)));
 }
 
 static void
 startup(void)
 {
 	bool		found;
-	bool		found_ghosts;
-	bool		found_probe;
 	void	   *probe;
 	LWLockPadded *locks;
 
 	if (previous_startup)
 		previous_startup();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	balloon = ShmemInitStruct("pg_balloon", main_size(), &found);
-	balloon_ghosts = ShmemInitStruct("pg_balloon ghosts", mul_size(NBuffers, sizeof(BalloonGhost)), &found_ghosts);
-	probe = ShmemInitStruct("pg_balloon probe", probe_size(), &found_probe);
-	if (!found)
+	locks = GetNamedLWLockTranche("pg_balloon");
+	probe = ShmemInitStruct("pg_balloon probe", balloon_probe_size(), &found);
+	balloon_ghosts_attach(&locks[1].lock);
+	balloon_report_attach(&locks[2].lock);
+	if (balloon_state_attach(&locks[0].lock))
 	{
-		memset(balloon, 0, main_size());
-		locks = GetNamedLWLockTranche("pg_balloon");
-		balloon->lock = &locks[0].lock;
-		balloon->ghost_lock = &locks[1].lock;
-		balloon->report_lock = &locks[2].lock;
-		pg_atomic_init_u32(&balloon->clients, 0);
-		balloon->counters.reset = GetCurrentTimestamp();
-		find_out_usable(probe);
+		balloon->usable = balloon_can_punch(probe, balloon->why_not, BALLOON_TEXT);
+		if (!balloon->usable)
+			ereport(WARNING,
+					(errmsg("pg_balloon cannot be used on this server"),
+					 errdetail("%s", balloon->why_not)));
 	}
 	LWLockRelease(AddinShmemInitLock);
-}
-
-static void
-define_settings(void)
-{
-	DefineCustomBoolVariable("pg_balloon.enabled", "Lets the balloon follow the memory of the machine by itself.",
-							 "Switched off, everything is given back to the pool once.",
-							 &balloon_enabled, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.target", "Size that the balloon is kept at while pg_balloon.enabled is on; -1 finds it by itself.",
-							"For an outside manager. Floor and ceiling still hold.",
-							&balloon_target_mb, -1, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.floor", "Part of the buffer pool that always stays.",
-							NULL,
-							&balloon_floor_mb, 32, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.floor_per_backend", "Part of the buffer pool that stays for each process that may pin buffers; -1 works it out.",
-							"The greater of this in all and pg_balloon.floor holds.",
-							&balloon_floor_per_backend_kb, -1, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.ceiling", "Part of the buffer pool in percent that may be in the balloon.",
-							NULL,
-							&balloon_ceiling_percent, 90, 0, 99, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.yield_rate", "Memory that is given to the operating system per second at most.",
-							NULL,
-							&balloon_yield_rate, 2048, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.growth_rate", "Memory that is taken back per second at most.",
-							NULL,
-							&balloon_growth_rate, 1024, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.clean_rate", "Dirty pages of an idle pool that are written ahead of time per second at most; 0 writes none.",
-							NULL,
-							&balloon_clean_rate, 16, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomRealVariable("pg_balloon.reserve_low", "Available memory in percent down to which a needy server takes memory back.",
-							 NULL,
-							 &balloon_reserve_low, 3, 0, 90, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomRealVariable("pg_balloon.reserve_high", "Available memory in percent below which an idle server gives memory.",
-							 "Keep it above pg_balloon.reserve_low, or nothing moves from idle to needy servers.",
-							 &balloon_reserve_high, 8, 0, 95, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.interval", "Time between two looks at the machine's memory.",
-							NULL,
-							&balloon_interval, 100, 20, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.horizon", "Time within which a page must be touched to belong to the working set.",
-							NULL,
-							&balloon_horizon, 5000, 100, 3600000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomEnumVariable("pg_balloon.source", "Where the state of the memory is read.",
-							 NULL,
-							 &balloon_source, SIGNALS_AUTO, source_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_balloon.prefetch", "Reads evicted pages back when memory has been taken back.",
-							 NULL,
-							 &balloon_prefetch, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("pg_balloon.log_level", "Level at which decisions are logged.",
-							 NULL,
-							 &balloon_log_level, LOG, level_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
-#ifdef PG_BALLOON_INJECTION
-	DefineCustomIntVariable("pg_balloon.die_after", "Buffers that a process moves before it kills itself; 0: it does not.",
-							NULL,
-							&balloon_die_after, 0, 0, INT_MAX, PGC_SUSET, 0, NULL, NULL, NULL);
-#endif
-	MarkGUCPrefixReserved("pg_balloon");
 }
 
 void
@@ -198,7 +71,7 @@ _PG_init(void)
 	/* Without the settings CREATE EXTENSION would still work; the functions then say what to do. */
 	if (!process_shared_preload_libraries_in_progress)
 		return;
-	define_settings();
+	balloon_define_settings();
 	previous_request = shmem_request_hook;
 	shmem_request_hook = request;
 	previous_startup = shmem_startup_hook;

@@ -4,7 +4,7 @@
  *
  * A page is read as a query would read it: its relation is found by the file's
  * number, opened under AccessShareLock (so it cannot be dropped or truncated
- * meanwhile) and checked for still having that file, fork and block. One
+ * meanwhile; left out if it is locked just now) and checked for still having that file, fork and block. One
  * worker serves one database and lives for a second at most: DROP DATABASE waits
  * for connections to end, and must get its chance in between.
  */
@@ -27,6 +27,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "storage/smgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
@@ -35,7 +36,12 @@
 #include "utils/syscache.h"
 #include "utils/wait_event.h"
 
-#include "pg_balloon.h"
+#include "compat.h"
+#include "ghosts.h"
+#include "prefetch.h"
+#include "report.h"
+#include "settings.h"
+#include "state.h"
 
 #define BATCH 16384				/* pages taken from the table of ghosts at a time: the more, the denser they lie in their files */
 #define SLICE 2.0				/* seconds that a worker lives */
@@ -48,7 +54,6 @@
 #define TRANSACTION 2048		/* pages read before the locks are let go for a moment, and the cost of a miss is noted */
 #define PROBES 3				/* pages of each piece that are read by themselves first, as a query that misses one would … */
 #define PROBE_LEAST 64			/* … if it has so many */
-#define SMOOTHING 0.2			/* weight of the newest piece in the cost of a miss */
 
 PGDLLEXPORT void pg_balloon_prefetch_main(Datum argument);
 
@@ -100,7 +105,7 @@ balloon_prefetch_tick(void)
 		running = NULL;
 		ended = GetCurrentTimestamp();
 	}
-	if (balloon->prefetch_left <= 0)	/* looked at without the lock: the next tick sees it */
+	if (balloon_prefetch_left() <= 0)	/* what came just now is seen by the next tick */
 		return;
 	if (ended != 0 && !TimestampDifferenceExceeds(ended, GetCurrentTimestamp(), PAUSE))
 		return;
@@ -250,11 +255,18 @@ read_file(const BalloonGhost *ghosts, int n, CostOfMiss *cost)
 	const BufferTag *tag = &ghosts[0].tag;
 	ForkNumber	fork = balloon_fork(tag);
 	Oid			id = balloon_relid(balloon_tablespace(tag), balloon_relnumber(tag));
-	Relation	relation = OidIsValid(id) ? try_relation_open(id, AccessShareLock) : NULL;
+	Relation	relation;
 	int			done = 0;
 
-	if (relation == NULL)
+	/* Who holds it exclusively is about to change it; to wait for that would keep DROP DATABASE waiting too. */
+	if (!OidIsValid(id) || !ConditionalLockRelationOid(id, AccessShareLock))
 		return 0;
+	relation = try_relation_open(id, NoLock);
+	if (relation == NULL)
+	{
+		UnlockRelationOid(id, AccessShareLock);
+		return 0;
+	}
 	if (RELKIND_HAS_STORAGE(relation->rd_rel->relkind) && balloon_number_of(relation) == balloon_relnumber(tag) &&
 		!RelationUsesLocalBuffers(relation) && smgrexists(RelationGetSmgr(relation), fork))
 	{
@@ -296,14 +308,7 @@ static void
 count(int asked, int64 read, double seconds, const CostOfMiss *cost)
 {
 	if (cost->pages > 0)
-	{
-		double		each = cost->seconds / cost->pages;
-		BalloonReport *report = &balloon->report;
-
-		LWLockAcquire(balloon->report_lock, LW_EXCLUSIVE);
-		report->miss_cost = report->miss_cost <= 0 ? each : report->miss_cost + SMOOTHING * (each - report->miss_cost);
-		LWLockRelease(balloon->report_lock);
-	}
+		balloon_report_miss(cost->seconds / cost->pages);
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.prefetched += read;
 	balloon->counters.prefetch_stale += asked - read;

@@ -19,7 +19,9 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
-#include "pg_balloon.h"
+#include "compat.h"
+#include "sampling.h"
+#include "state.h"
 
 #define MOST_SAMPLES 2048
 #define FEWEST_SAMPLES 64

@@ -424,7 +424,7 @@ signals_read(SignalReader *reader, SignalReading *reading)
 	{
 		const SignalLevel *level = &reader->levels[i];
 		bool		machine = level->source == SIGNALS_MACHINE;
-		LevelReading one;
+		LevelReading one = {0};
 		int64_t		available;
 		int64_t		reachable;
 

@@ -30,8 +30,18 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-#include "pg_balloon.h"
+#include "buffers.h"
+#include "compat.h"
+#include "floors.h"
+#include "ghosts.h"
+#include "law.h"
+#include "prefetch.h"
+#include "report.h"
+#include "sampling.h"
+#include "settings.h"
 #include "signals.h"
+#include "state.h"
+#include "worker.h"
 
 #define MOVING 4				/* times the frequency of looks while something moves … */
 #define LEAST_WAIT 20			/* … in milliseconds between them at least */
@@ -44,7 +54,6 @@
 #define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
-
 
 /* What the worker remembers from tick to tick. */
 static SignalReader reader;
@@ -128,6 +137,7 @@ have_signals(double dt)
 static bool
 look(double dt, BalloonView *view, SignalReading *now)
 {
+	BalloonReport reported;
 	uint32		passes;
 	uint64		hand;
 	int64		prefetched;
@@ -182,9 +192,8 @@ look(double dt, BalloonView *view, SignalReading *now)
 	if (prefetch_rate > MOSTLY * view->filled)
 		view->misses = last_misses; /* the small difference of two large numbers, one of them from a sample: nothing is seen */
 	last_misses = view->misses;
-	LWLockAcquire(balloon->report_lock, LW_SHARED);
-	view->miss_cost = balloon->report.miss_cost > 0 ? balloon->report.miss_cost : -1;
-	LWLockRelease(balloon->report_lock);
+	balloon_report_read(&reported);
+	view->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
 
 	view->waiting = balloon_waiting();
 	view->limit = now->limit;
@@ -293,28 +302,11 @@ follow_target(double dt, BalloonVerdict *verdict)
 	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(dt, 1.0) * 1024 * 1024 / BLCKSZ)));
 }
 
-static void
-report(const BalloonView *view, const SignalReading *reading, const BalloonVerdict *verdict, int64 done)
+/* The group whose limit is the tightest; NULL if it is not known. */
+static const char *
+place_of(const SignalReading *reading)
 {
-	BalloonReport *report = &balloon->report;
-
-	LWLockAcquire(balloon->report_lock, LW_EXCLUSIVE);
-	if (view != NULL)
-	{
-		report->view = *view;
-		report->seen = true;
-		report->source = reader.source;
-		if (reading->tight >= 0 && reading->tight < reader.nlevels)
-			strlcpy(report->place, reader.levels[reading->tight].place, BALLOON_TEXT);
-	}
-	report->now = verdict->why;
-	if (done > 0)
-	{
-		report->last = *verdict;
-		report->done = done;
-		report->when = GetCurrentTimestamp();
-	}
-	LWLockRelease(balloon->report_lock);
+	return reading->tight >= 0 && reading->tight < reader.nlevels ? reader.levels[reading->tight].place : NULL;
 }
 
 static void
@@ -349,7 +341,7 @@ tick(double dt)
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
 	LWLockRelease(balloon->lock);
-	report(seen ? &view : NULL, &reading, &verdict, done);
+	balloon_report_tick(seen ? &view : NULL, reader.source, place_of(&reading), &verdict, done);
 	say(&verdict, done, seen ? &view : NULL);
 
 	if (verdict.act == BALLOON_GIVE || !balloon_prefetch)
@@ -365,10 +357,8 @@ switch_off(void)
 {
 	BalloonVerdict verdict = {BALLOON_TAKE, BALLOON_WHY_SWITCHED_OFF, NBuffers, false, false};
 	int64		done = act(&verdict);
-	SignalReading none;
 
-	memset(&none, 0, sizeof(none));
-	report(NULL, &none, &verdict, done);
+	balloon_report_tick(NULL, 0, NULL, &verdict, done);
 	say(&verdict, done, NULL);
 	balloon_stop_prefetch();
 	if (reading_signals)
@@ -381,7 +371,7 @@ switch_off(void)
 static void
 leave(int code, Datum argument)
 {
-	balloon->report.worker = 0;
+	balloon_report_worker(0);
 }
 
 void
@@ -401,7 +391,7 @@ pg_balloon_main(Datum argument)
 	if (!balloon->usable)
 		proc_exit(0);			/* said at the start; with 0 it is not started again */
 	before_shmem_exit(leave, (Datum) 0);
-	balloon->report.worker = MyProcPid;
+	balloon_report_worker(MyProcPid);
 	context = AllocSetContextCreate(TopMemoryContext, "pg_balloon", ALLOCSET_DEFAULT_SIZES);
 
 	if (sigsetjmp(on_error, 1) != 0)

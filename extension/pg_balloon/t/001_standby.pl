@@ -1,4 +1,5 @@
-# The balloon on a primary and its standby: replay goes on while the standby's pool is mostly in the balloon, and after promotion both work.
+# The balloon on a primary and its standby: replay goes on while buffers of the standby's pool leave and come back, pages are read back
+# there, and after promotion both work.
 use strict;
 use warnings;
 
@@ -13,13 +14,23 @@ max_connections = 20
 autovacuum = off
 pg_balloon.floor = 8MB
 pg_balloon.floor_per_backend = 64kB
+pg_balloon.interval = 20ms
+};
+my $damage = q{
+SELECT (SELECT count(*) FROM pg_class, verify_heapam(oid::regclass) WHERE relkind = 'r' AND relpersistence = 'p')
+	+ pg_balloon_check()
+};
+
+my $indexes = q{
+SELECT bt_index_check(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam
+	WHERE amname = 'btree' AND relkind = 'i' AND relpersistence = 'p'
 };
 
 my $primary = PostgreSQL::Test::Cluster->new('primary');
-$primary->init(allows_streaming => 1);
+$primary->init(allows_streaming => 1, extra => ['--data-checksums']);
 $primary->append_conf('postgresql.conf', $settings);
 $primary->start;
-$primary->safe_psql('postgres', 'CREATE EXTENSION pg_balloon');
+$primary->safe_psql('postgres', 'CREATE EXTENSION pg_balloon; CREATE EXTENSION amcheck');
 $primary->safe_psql('postgres', "CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS p FROM generate_series(1, 20000) g");
 $primary->backup('copy');
 
@@ -37,6 +48,29 @@ $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM t'), '19000', 'replay goes on');
 is($standby->safe_psql('postgres', 'SELECT pg_balloon_inflate(1024 * 1024 * 1024) > 0 AND pg_balloon_check() = 0'), 't', 'to the floor');
 
+# The worker follows targets while much is replayed, and reads evicted pages back.
+$standby->append_conf('postgresql.conf', 'pg_balloon.enabled = on');
+for my $round (1 .. 3)
+{
+	$primary->safe_psql('postgres', "CREATE TABLE more$round AS SELECT g AS id, repeat('m', 400) AS p FROM generate_series(1, 20000) g");
+	for my $target ('50MB', '0')
+	{
+		$standby->append_conf('postgresql.conf', "pg_balloon.target = $target");
+		$standby->reload;
+		$primary->safe_psql('postgres', "UPDATE t SET p = p || 'z' WHERE id % 4 = $round; VACUUM t");
+	}
+	$primary->safe_psql('postgres', $round == 2 ? "TRUNCATE more$round" : "DROP TABLE more$round");
+}
+ok($standby->poll_query_until('postgres', 'SELECT prefetched > 0 FROM pg_stat_balloon'), 'pages are read back on a standby');
+$standby->append_conf('postgresql.conf', 'pg_balloon.enabled = off');
+$standby->reload;
+ok($standby->poll_query_until('postgres', 'SELECT ballooned_bytes = 0 FROM pg_balloon_status()'), 'switched off, everything is given back');
+$standby->safe_psql('postgres', 'SELECT pg_balloon_inflate(40 * 1024 * 1024)');
+$primary->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT sum(id) FROM t'), '180509500', 'all rows are there');
+is($standby->safe_psql('postgres', $damage), '0', 'and nothing is damaged');
+$standby->safe_psql('postgres', $indexes);	# fails if one differs from its table
+
 $standby->promote;
 $standby->safe_psql('postgres', "INSERT INTO t SELECT g, 'new' FROM generate_series(1, 5000) g");
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM t'), '24000', 'promoted, it is written');
@@ -48,6 +82,8 @@ $standby->stop('immediate');
 $standby->start;
 is($standby->safe_psql('postgres', 'SELECT ballooned_bytes FROM pg_balloon_status()'), '0', 'no balloon after a restart');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM t'), '24000', 'all rows');
+is($standby->safe_psql('postgres', $damage), '0', 'and nothing is damaged');
+$standby->safe_psql('postgres', $indexes);
 
 $standby->stop;
 $primary->stop;

@@ -144,7 +144,7 @@ def demo(
     """
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.runner.balloon_demo import MB, Demo, demo_swap
-    from pgherd.runner.prepare_swap import described
+    from pgherd.runner.prepare.swap import described
 
     asked = Demo(
         memory=512 * MB if memory is None else parse_bytes(memory),

@@ -69,22 +69,37 @@ def status(name: str, as_json: bool) -> int:
 
 @command.command("stop", short_help="End the agents and the scheduler.")
 @_name
+@click.option("--forget", is_flag=True, help="Forget the hosts that cannot be reached: they are gone for good.")
 @json_option
-def stop(name: str, as_json: bool) -> int:
-    """End the agents, each of which stops what it runs and cleans up, then the scheduler. Exit code 1 when a host cannot be reached."""
+def stop(name: str, forget: bool, as_json: bool) -> int:
+    """End the agents, each of which stops what it runs and cleans up, then the scheduler. Exit code 1 when a host cannot be reached.
+
+    Such a host stays written down, and the next 'stop' tries again; with --forget it does not. Should it live after all, its agent
+    ends by itself a quarter of an hour after it has lost the scheduler.
+    """
     from pgherd.cluster import start as starting
 
     said: list[str] = []
-    left = starting.stop(name, said.append)
+    left = starting.stop(name, said.append, forget=forget)
     if as_json:
-        print_document({"schema": "pgherd/cluster-stop/1", "cluster": name, "said": said, "left": left})
+        print_document(
+            {"schema": "pgherd/cluster-stop/1", "cluster": name, "said": said, "left": left, "forgotten": left if forget else []}
+        )
     else:
         console = answer_console()
         for sentence in said:
             console.print(sentence, markup=False, soft_wrap=True)
-        ended = f"Cluster '{name}' has ended." if not left else f"Left: {', '.join(left)}. Try again when they can be reached."
-        console.print(ended, markup=False)
-    return 1 if left else 0
+        console.print(_ended(name, left, forget), markup=False, soft_wrap=True)
+    return 1 if left and not forget else 0
+
+
+def _ended(name: str, left: list[str], forget: bool) -> str:
+    ended = f"Cluster '{name}' has ended."
+    if not left:
+        return ended
+    if forget:
+        return f"{ended} Forgotten: {', '.join(left)}."
+    return f"Left: {', '.join(left)}. Try again when they can be reached, or 'pgherd cluster stop --forget' if they are gone for good."
 
 
 def _show(known: ClusterRecord, as_json: bool) -> int:
@@ -102,6 +117,8 @@ def _show(known: ClusterRecord, as_json: bool) -> int:
 def _print(seen: Any) -> None:
     from rich.table import Table
 
+    from pgherd.cluster import record
+
     console = answer_console()
     there = len(seen.hosts) - len(seen.gone)
     console.print(f"Cluster '{seen.name}' at {seen.address}: {there} of {len(seen.hosts)} hosts are there.", markup=False)
@@ -115,5 +132,6 @@ def _print(seen: Any) -> None:
         label = "Not equal, and no study will run" if difference.refused else "Different"
         console.print(f"{label}: {difference}", markup=False, soft_wrap=True)
     if seen.gone:
-        hosts = ",".join(host.name for host in seen.hosts)
+        known = record.load(seen.name)  # with the users as whom ssh reaches them
+        hosts = ",".join(host.name for host in (known or seen).hosts)
         console.print(f"Start what is gone again: 'pgherd cluster start --hosts {hosts}'", markup=False)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pgherd.cli.database_options import database_options
-from pgherd.cli.study_options import COMPARED, given_options
+from pgherd.cli.study_options import COMPARED, run_study
 
 _OWN = (
     click.argument("scenarios", nargs=-1, type=click.Path(dir_okay=False, path_type=Path)),
@@ -46,9 +46,7 @@ _OWN = (
     until="  [default: until sure]",
     equivalence="2%",
 )
-def command(
-    scenarios: tuple[Path, ...], dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any
-) -> int:
+def command(scenarios: tuple[Path, ...], **given: Any) -> int:
     """Compare two or more variants of a server, or scenario files of any study: trials in shuffled blocks, ratios block by
     block, and the baseline against itself beside them. One --variant alone is compared with the request without changes.
 
@@ -56,13 +54,9 @@ def command(
     pgherd compare --variant big:shared_buffers=1GB
     pgherd compare --variant old:pg-version=15 --variant new:pg-version=18 --metric p95
     pgherd compare before.yaml after.yaml --precision 2%
+    pgherd compare --cluster mine --variant big:shared_buffers=1GB     blocks in turn on the hosts of a cluster
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    if scenarios:
-        options["arms"] = _arms(scenarios)
-    return launch("compare", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("compare", given, **({"arms": _arms(scenarios)} if scenarios else {}))
 
 
 def _arms(files: tuple[Path, ...]) -> list[dict[str, Any]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from pgherd.cli.study_options import INSTALLED, RUN, listed, options
+from pgherd.cli.study_options import INSTALLED, RUN, listed, options, run_study
 
 _OWN = (
     click.option("--kinds", callback=listed, metavar="KIND[@SCALE],…|none", help="Data that pgherd makes.  [default: all three]"),
@@ -24,7 +23,7 @@ _OWN = (
 
 @click.command("compression", short_help="How far does which data compress, by codec and block size?")
 @options((*_OWN, *INSTALLED, *RUN), without=frozenset({"yes"}), shown="what would be compressed, disk and host changes")
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Compress samples of several kinds of data, each block for itself, and compare (experiment E15).
 
     Machine-made filler compresses quite unlike data from life; so do encrypted pages. Nothing of yours is written to.
@@ -34,7 +33,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd compression --kinds realistic,pgbench@50 --codecs lz4,zstd-19
     pgherd compression --kinds none --dsn postgresql://me@db/sales
     """
-    from pgherd.cli.launch import launch
-
-    asked = {name: value for name, value in given.items() if value is not None}
-    return launch("compression", asked, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("compression", given)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
-from pgherd.cli.study_options import given_options
+from pgherd.cli.study_options import run_study
 from pgherd.cli.swap_options import SWAP_OPTIONS
 
 
@@ -69,7 +68,7 @@ _OWN = (
     budget="none",
     state="fresh",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Run databases whose busy hours differ in one container and server (scheme 1), in one container with a server each (2), in a
     container each (3), and so with a database balloon (4): which does more, and which bears less memory (experiments E4 and E5)?
 
@@ -82,7 +81,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd consolidation --rates 0,0.2,0.4,0.55 --yes  curves of overcommitment, in half an hour
     pgherd consolidation --paper E5 --blocks 3         as published; takes 12 GB, 8 cores and days
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("consolidation", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("consolidation", given)

@@ -11,7 +11,6 @@ from pgherd.cli.cluster_options import cluster_options
 from pgherd.cli.study_options import RUN, SEED, THRESHOLD, F, options
 
 GUEST_MEMORY_POLICIES = ("static", "guest-balloon", "free-page-reporting")
-
 WORKLOADS = ("select-only", "tpcb-like", "simple-update", "orders", "random-block")
 
 _SHOWN = "deployments, trials, order, time, disk and host changes"
@@ -25,6 +24,9 @@ _DEPLOYED = (
         type=click.Choice(GUEST_MEMORY_POLICIES),
         help="Virtual machines: who gives their memory back to the host.  [default: static: nobody]",
     ),
+    click.option("--guest-pages", metavar="SIZE", help="Virtual machines: their memory lies on reserved huge pages (2MB, 1GB)."),
+    click.option("--pin-vcpus", is_flag=True, default=None, help="Virtual machines: each vCPU runs on a CPU of its own."),
+    click.option("--ksm", is_flag=True, default=None, help="Virtual machines: the host merges equal pages of their memory."),
     click.option("--cpu-mode", type=click.Choice(["quota", "cpuset", "none"]), help="How vCPUs are enforced.  [default: quota]"),
     click.option("--cores", type=float, help="Cores of this host that the run may use.  [default: all]"),
     click.option("--host-memory", metavar="SIZE", help="Memory of this host that the run may use.  [default: 80 % of what is free]"),
@@ -71,16 +73,14 @@ _MEASURED = (
     THRESHOLD,
 )
 
+_CLIENT_HOST = click.option("--client-host", metavar="HOST", help="The host of the cluster that runs pgbench, and no server.")
 
-def database_options(
-    own: tuple[Callable[[Any], Any], ...], *, without: frozenset[str] = frozenset(), spread: bool = False, **defaults: str
-) -> Callable[[F], F]:
+
+def database_options(own: tuple[Callable[[Any], Any], ...], *, without: frozenset[str] = frozenset(), **defaults: str) -> Callable[[F], F]:
     """A decorator that gives a verb the shared options, its ``own`` among the first, and those of every run.
 
     ``defaults`` are the words for what differs between studies: ``vcpus``, ``memory``, ``repeats`` (the whole help), ``seconds``,
-    ``ramp``, ``budget``, ``state`` (else warm), ``place`` of the clients (else inside). Options named in ``without`` are left out;
-    ``spread`` adds those of a study that can be spread over several hosts.
+    ``ramp``, ``budget``, ``state`` (else warm), ``place`` of the clients (else inside). Options named in ``without`` are left out.
     """
-    hosts = (cluster_options,) if spread else ()
     words = {"state": "warm", "place": "inside", "workload": "select-only", "shown": _SHOWN, **defaults}
-    return options((*own, *_DEPLOYED, *_LOADED, *_MEASURED, *hosts, *RUN), without=without, **words)
+    return options((*own, *_DEPLOYED, *_LOADED, *_MEASURED, cluster_options, _CLIENT_HOST, *RUN), without=without, **words)

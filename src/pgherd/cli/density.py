@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
-from pgherd.cli.study_options import given_options
+from pgherd.cli.study_options import run_study
 
 _OWN = (
     click.option("--points", callback=whole_numbers, metavar="N,N,…", help="Numbers of databases.  [default: E1's fractions, past 100 %]"),
@@ -29,9 +28,8 @@ _OWN = (
     seconds="9s",
     ramp="1s",
     budget="4m20s, more for more points",
-    spread=True,
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Deploy databases on this host, add them one by one until the cores are used and beyond, and say how many it
     holds, how far from perfect it scales, and why (experiments E1 and E2).
 
@@ -41,7 +39,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd density --points 1,8,16 --vcpus 2 --scale 100
     pgherd density --cluster mine             on all hosts of a cluster
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("density", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("density", given)

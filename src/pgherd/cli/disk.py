@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from pgherd.cli.study_options import MEASURED, RUN, given_options, listed, options
+from pgherd.cli.cluster_options import cluster_options
+from pgherd.cli.study_options import MEASURED, RUN, listed, options, run_study
 
 _OWN = (
     click.option(
@@ -35,14 +35,15 @@ _OWN = (
 
 @click.command("disk", short_help="How many I/Os does a volume take, how fast, and what limits it?")
 @options(
-    (*_OWN, *MEASURED, *RUN),
+    (*_OWN, *MEASURED, cluster_options, *RUN),
+    without=frozenset({"placement"}),
     program="fio",
     repeats="Trials of each test on each volume.  [default: 3]",
     seconds="6s",
     ramp="2s",
-    shown="volumes, trials, order, time, disk and host changes",
+    shown="volumes, hosts, trials, order, time, disk and host changes",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Measure volumes with fio (experiment E12): 8 kB random and 1 MB sequential reads and writes, one I/O at a time, and
     mixes at fixed rates. Each figure says what limited it, and whether it came from a cache. Written is only to files that
     pgherd makes, in a directory of its own.
@@ -52,8 +53,6 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd disk --volume data=/mnt/a --volume wal=/mnt/b
     pgherd disk --volume /mnt/a --rate 70,30 --tests mix,single-read
     pgherd disk --volume device:/dev/nvme1n1 --allow-format /dev/nvme1n1
+    pgherd disk --cluster mine                         on all hosts of a cluster at once
     """
-    from pgherd.cli.launch import launch
-
-    asked = given_options(given)
-    return launch("disk", asked, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("disk", given)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.cluster_options import cluster_options
-from pgherd.cli.study_options import MEASURED, RUN, given_options, options
+from pgherd.cli.study_options import MEASURED, RUN, options, run_study
 
 _OWN = (
     click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND…"),
@@ -33,7 +32,7 @@ _OWN = (
     ramp="none",
     shown="the command, trials and how long they may take",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Run any command several times, as given and without a shell, and watch the host meanwhile: how long it takes, what it
     prints (--value), its CPU, the host's CPU and memory, its devices. It has to end with exit code 0. With --seconds it runs
     on, and is ended by SIGTERM after that time.
@@ -43,7 +42,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd exec --value 'time=copied, ([\\d.]+) s' --unit time=s -- dd if=/dev/zero of=/dev/null bs=1M count=50k
     pgherd exec --seconds 30s --ramp 5s -- stress-ng --cpu 2
     """
-    from pgherd.cli.launch import launch
-
-    asked = given_options(given)
-    return launch("exec", asked, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("exec", given)

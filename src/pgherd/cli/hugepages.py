@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
-from pgherd.cli.study_options import COMPARED, given_options
+from pgherd.cli.study_options import COMPARED, run_study
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -40,7 +39,7 @@ _OWN = (
     until="  [default: until sure]",
     equivalence="2%",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Compare one server on ordinary pages, on reserved huge pages of the sizes that the kernel has, and on transparent
     huge pages (experiment E9). Pages are reserved for the time of a trial, and given back; that needs root.
 
@@ -49,7 +48,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd hugepages --dry-run                what that would do
     pgherd hugepages --pages none,1GB --scale 500 --set shared_buffers=16GB --seconds 60s --blocks 6 --yes
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("hugepages", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("hugepages", given)

@@ -25,11 +25,11 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.dsn import redact
-from pgherd.runner.catalogue import study_of
+from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.grounds import complete, standing
 from pgherd.runner.loop import execute
-from pgherd.runner.pages import try_out
-from pgherd.runner.prepared import with_inputs
+from pgherd.runner.prepare.catalogue import study_of
+from pgherd.runner.prepare.prepared import input_digests, with_inputs
 from pgherd.runner.recording import recorded
 from pgherd.store.run_directory import RunDirectory
 
@@ -106,6 +106,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
             hosts=facts,
             postgres=_installations(study, kept, node) or prepared.postgres,
             tools=prepared.tool_versions(),
+            inputs=input_digests(directory.path / "inputs"),
             choices=list(prepared.choices),
         )
         directory.save(record)

@@ -12,7 +12,7 @@ from pgherd.cli import plan_hosts, plan_schemes
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.runner.prepared import Prepared
+from pgherd.runner.prepare.prepared import Prepared
 from pgherd.studies.consolidation import ConsolidationOptions
 
 
@@ -24,6 +24,7 @@ def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
         "study": prepared.study,
         "options": prepared.options,
         "deployment": plan_hosts.deployment(prepared, trials),
+        "hosts": plan_hosts.tasks(prepared, trials),
         "trials": [{"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "intents": t.intents} for t in trials],
         "worst_case_trials": proposal.worst_case,
         "seconds": sum(trial.seconds() for trial in trials),
@@ -70,7 +71,7 @@ def _time(trials: Sequence[Trial]) -> str:
 
 def _what(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
     if isinstance(prepared.options, ConsolidationOptions):
-        return plan_schemes.lines(prepared.options, trials)
+        return plan_schemes.lines(prepared.options, trials, prepared.surroundings.guest_memory)
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
 
@@ -78,7 +79,8 @@ def _deployments(trials: Sequence[Trial]) -> list[str]:
     """Lines on each thing that is deployed, with the variant's name where there are variants, and on its load."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(trial.deployment.model_dump_json(), []).append(trial)
+        told = any(True for _ in trial.deployment.servers()) or "variant" in trial.point
+        groups.setdefault(trial.deployment.model_dump_json() if told else "", []).append(trial)
     lines = []
     for group in groups.values():
         variant = group[0].point.get("variant")

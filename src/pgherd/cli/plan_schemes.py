@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
+from pgherd.runner.prepare import guest_budget
 from pgherd.studies import patterns
 from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
 
 
-def lines(options: ConsolidationOptions, trials: Sequence[Trial]) -> list[str]:
-    """Sentences, in the order in which they are shown."""
+def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
+    """Sentences, in the order in which they are shown; ``guest_memory`` says how guests share memory, where there are any."""
     found = []
     for scheme in options.schemes:
         own = [trial for trial in trials if trial.point["scheme"] == scheme]
         if scheme in options.unavailable:
             found.append(f"Scheme {scheme} ({SCHEMES[scheme]}) is not available: {options.unavailable[scheme]}.")
         elif own:
-            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}): {_deployment(own)}.")
+            each = f"; of each guest: {guest_budget.words(options, scheme, guest_memory)}" if guest_memory is not None else ""
+            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}): {_deployment(own)}{each}.")
     left = [f"{100 * rate:g} %: {format_bytes(options.available(rate))}" for rate in options.rates if rate > 0]
     limited = "configured" if options.container_memory is not None else "reckoned with (nothing limits it here)"
     memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
@@ -38,12 +41,15 @@ def _deployment(trials: Sequence[Trial]) -> str:
     limits: list[str] = [one.runtime]
     if one.vcpus and one.cpu_mode != "none":
         limits.append(f"{one.vcpus:g} vCPU by {one.cpu_mode}")
+    elif one.vcpus and one.runtime == "vm":
+        limits.append(f"{one.vcpus:g} vCPU")
     if one.memory:
         limits.append(format_bytes(one.memory))
+    kind = "guest" if one.runtime == "vm" else "container"
     servers, databases = len(one.servers), len(one.servers[0].databases)
     sizes = sorted({server.settings["shared_buffers"] for trial in trials for *_, server in trial.deployment.servers()}, key=_megabytes)
     return (
-        f"{_count(len(containers), 'container')} ({', '.join(limits)}), in each {_count(servers, 'server')} of PostgreSQL "
+        f"{_count(len(containers), kind)} ({', '.join(limits)}), in each {_count(servers, 'server')} of PostgreSQL "
         f"{one.servers[0].version} with {_count(databases, 'database')}; shared_buffers {', '.join(sizes)}"
     )
 

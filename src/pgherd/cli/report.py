@@ -12,7 +12,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.runner.catalogue import study_of
+from pgherd.runner.prepare.catalogue import study_of
 
 
 @click.command("report")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
-from pgherd.cli.study_options import given_options
+from pgherd.cli.study_options import run_study
 
 _OWN = (
     click.option(
@@ -36,7 +35,7 @@ _OWN = (
     place="outside",
     budget="4m20s, more for more trials",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Load one server with more and more clients, and say where it peaks, up to where it scales linearly, and what
     limits it (experiment E3). With variants: whose curve is higher, and by how much.
 
@@ -45,8 +44,6 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd scaling --workload tpcb-like --scale 50
     pgherd scaling --variant old:pg-version=15 --variant new:pg-version=18
     pgherd scaling --variant base --variant big:shared_buffers=1GB --seconds 5s
+    pgherd scaling --cluster mine --client-host a            the server and its clients on two hosts of a cluster
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("scaling", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("scaling", given)

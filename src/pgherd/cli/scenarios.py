@@ -12,7 +12,7 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.scenario import Scenario
 from pgherd.postgres.dsn import redact
-from pgherd.runner.catalogue import STUDIES, request_of
+from pgherd.runner.prepare.catalogue import STUDIES, request_of
 
 
 def read_scenario(path: Path) -> Scenario:

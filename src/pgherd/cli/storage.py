@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
-from pgherd.cli.study_options import COMPARED, given_options
+from pgherd.cli.study_options import COMPARED, run_study
 
 _OWN = (
     click.option("--clients", type=int, help="Clients of the database.  [default: 4 per core]"),
@@ -39,7 +38,7 @@ _OWN = (
     until="",
     equivalence="5%",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Watch one server's devices through several checkpoints: sizes, bursts, response times, stalls of WAL writing, latency
     inside and outside of checkpoints (experiment E11). With --compare or --variant: what a setting of the checkpoints or
     the WAL changes. With --io-bound: random blocks beyond the memory (E13).
@@ -51,7 +50,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd storage --compare checkpoint_completion_target=0.5,0.9
     pgherd storage --io-bound 4 --memory 1GB
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("storage", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("storage", given)

@@ -84,6 +84,31 @@ def given_options(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, ())}
 
 
+def run_study(study: str, given: dict[str, Any], **more: Any) -> int:
+    """Launch a study as its verb was called; returns the exit code.
+
+    ``given`` are all parameters of the verb: those of ``RUN`` say what is done with the run, the others are the study's options, and
+    ``more`` are further ones. Raises as ``pgherd.cli.launch.launch``.
+    """
+    from pgherd.cli.launch import launch
+
+    of_run = {"runs", "dry_run", "write_scenario", "no_report", "as_json"}
+    return launch(
+        study,
+        {**given_options({name: value for name, value in given.items() if name not in of_run}), **more},
+        runs=given["runs"],
+        dry_run=given["dry_run"],
+        scenario=given["write_scenario"],
+        report=not given["no_report"],
+        as_json=given["as_json"],
+    )
+
+
 def listed(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Callback of an option that takes a list of words such as ``a,b``."""
-    return None if value is None else tuple(word.strip() for word in value.split(",") if word.strip())
+    if value is None:
+        return None
+    words = tuple(word.strip() for word in value.split(",") if word.strip())
+    if not words:
+        raise click.BadParameter(f"'{value}' names nothing; give words such as a,b")
+    return words

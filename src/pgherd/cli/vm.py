@@ -10,7 +10,7 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, progress_console
 
 if TYPE_CHECKING:
-    from pgherd.runner.guest_visit import Visit
+    from pgherd.runner.deploy.guest_visit import Visit
     from pgherd.runtimes.vm.images import Images, Kept
     from pgherd.runtimes.vm.running import Running
 
@@ -74,6 +74,10 @@ def build(pg_bin: str | None, pg_version: str | None, accelerator: str | None, r
 @click.option("--vcpus", type=click.IntRange(min=1), default=1, help="vCPUs of the guest.  [default: 1]")
 @click.option("--memory", metavar="SIZE", default="512MB", help="Memory of the guest.  [default: 512MB]")
 @click.option("--machine", type=click.Choice(["q35", "microvm"]), default="q35", help="QEMU's machine.  [default: q35]")
+@click.option("--guest-pages", metavar="SIZE", help="Its memory lies on reserved huge pages (2MB, 1GB).")
+@click.option("--pin-vcpus", is_flag=True, help="Each vCPU runs on a CPU of its own.")
+@click.option("--ksm", is_flag=True, help="The host merges equal pages of its memory.")
+@click.option("--free-page-reporting/--no-free-page-reporting", "reporting", default=True, help="It gives free pages back.  [default: on]")
 @click.option("--for", "lasting", metavar="TIME", help="End by itself after this time.  [default: with Ctrl-C]")
 @click.option("--patience", metavar="TIME", default="2m", help="How long the guest may take to come up.  [default: 2m]")
 @json_option
@@ -86,6 +90,10 @@ def boot(
     vcpus: int,
     memory: str,
     machine: str,
+    guest_pages: str | None,
+    pin_vcpus: bool,
+    ksm: bool,
+    reporting: bool,
     lasting: str | None,
     patience: str,
     as_json: bool,
@@ -93,11 +101,12 @@ def boot(
     """Boot a guest with a server and a pgbench database, and tell how to reach it. Ctrl-C ends it, and nothing is left but what the cache
     keeps. With --json the document is printed as soon as the server answers.
     """
+    from pgherd.model.guest_machine import GuestMachine
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.runner.guest_visit import Wanted, visit
+    from pgherd.runner.deploy.guest_visit import Wanted, visit
 
     wanted = Wanted(
         scale=scale,
@@ -106,6 +115,8 @@ def boot(
         machine="microvm" if machine == "microvm" else "q35",
         accelerator=accelerator,
         patience=parse_seconds(patience),
+        hypervisor=GuestMachine(pinned=pin_vcpus, huge_page=None if guest_pages is None else parse_bytes(guest_pages), merge=ksm),
+        reporting=reporting and guest_pages is None,
     )
     until = None if lasting is None else parse_seconds(lasting)
     node = LocalNode()
@@ -269,6 +280,9 @@ def _visit_document(found: Visit) -> dict[str, Any]:
         "vcpus": machine.guest.vcpus,
         "memory": machine.guest.memory,
         "machine": machine.guest.machine,
+        "huge_page": machine.guest.huge_page if machine.guest.backing == "huge" else None,
+        "merge": machine.guest.merge,
+        "free_page_reporting": machine.guest.reporting,
         "server": reached,
         "seconds": found.seconds,
         "images": _images_document(found.images),

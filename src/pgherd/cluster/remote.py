@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pgherd.model.errors import TrialError
+from pgherd.model.errors import PgherdError, TrialError
 
 LOST_AFTER = 8.0
 """Seconds without a sign of life after which either side takes the other for lost: a driver a host, an agent its driver."""
@@ -28,6 +28,16 @@ class HostLost(TrialError):
     def __reduce__(self) -> tuple[type[HostLost], tuple[str, str]]:
         """Pickled as its two parts."""
         return type(self), (self.host, self.why)
+
+
+def named(error: PgherdError | OSError, host: str) -> PgherdError | OSError:
+    """The same error, of the same kind, saying on which host it happened."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, error.strerror, f"{error.filename or 'a file'} on host {host}")
+    if type(error) is TrialError:
+        return TrialError(f"on host {host}: {error}")
+    error.args = (f"on host {host}: {error}",)
+    return error
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,8 @@ class Engine(Protocol):
         """One object on each host, made there by ``make(*arguments)``, an importable function.
 
         The object lives until ``close``, the next ``actors`` with the same ``make``, or until its host loses the driver: then its
-        method ``lost()`` is called, if it has one, which stops servers and cleans up; the same before it is replaced. Raises HostLost.
+        method ``lost()`` is called, if it has one, which stops servers and cleans up; the same before it is replaced. Raises HostLost,
+        also where making it takes too long (what is made after all is let go of there), and what ``make`` raised, with the host's name.
         """
         ...
 

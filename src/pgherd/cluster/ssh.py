@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from pgherd.model.deployment import HOST_NAME
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 CONNECT = 10
@@ -30,7 +31,7 @@ _REMOTE = (
     "fi; done; exit 127"
 )
 
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]*")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,24 @@ class Ssh:
 
 
 def check_hosts(text: str) -> tuple[str, ...]:
-    """``a,b,user@c`` as names; raises UsageError."""
+    """``a,b,user@c`` as names for ssh; raises UsageError. What stands after the '@' is the host's name in the cluster."""
     names = tuple(word.strip() for word in text.split(","))
     for name in names:
-        if not _HOST.fullmatch(name):
-            raise UsageError(f"'{name}' in --hosts is no name of a host; write a,b,c as ssh knows them")
-    twice = sorted({name for name in names if names.count(name) > 1})
+        user, at, host = name.rpartition("@")
+        if not re.fullmatch(HOST_NAME, host) or (at and not _USER.fullmatch(user)):
+            raise UsageError(
+                f"'{name}' in --hosts is no name of a host; write a,b,c as ssh knows them, with letters, digits, '.', ':', '-' and '_'"
+            )
+    hosts = [joined_name(name) for name in names]
+    twice = sorted({host for host in hosts if hosts.count(host) > 1})
     if twice:
         raise UsageError(f"--hosts names {', '.join(twice)} twice")
     return names
+
+
+def joined_name(host: str) -> str:
+    """The name under which a host joins its cluster: without the user as whom ssh reaches it."""
+    return host.rpartition("@")[2]
 
 
 def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:

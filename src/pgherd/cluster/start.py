@@ -24,7 +24,7 @@ from pathlib import Path
 from pgherd import __version__
 from pgherd.cluster import address, certificates, extra, packing, record, scheduler_process, versions
 from pgherd.cluster.record import AgentRecord, ClusterRecord
-from pgherd.cluster.ssh import Ssh
+from pgherd.cluster.ssh import Ssh, joined_name
 from pgherd.host import processes
 from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
 from pgherd.node.local import LocalNode
@@ -77,10 +77,10 @@ def start(wanted: Wanted, say: Say) -> ClusterRecord:
     return known
 
 
-def stop(name: str, say: Say) -> list[str]:
+def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
     """End the agents, each of which stops what it runs, then the scheduler. Returns the hosts that could not be reached.
 
-    These stay written down. Raises UsageError when there is no such cluster.
+    These stay written down, unless they are to be forgotten. Raises UsageError when there is no such cluster.
     """
     known = record.load(name)
     if known is None:
@@ -100,7 +100,7 @@ def stop(name: str, say: Say) -> list[str]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         left = [host for host in pool.map(one, known.hosts) if host is not None]
     _end_scheduler(known)
-    if left:
+    if left and not forget:
         record.save(known.model_copy(update={"hosts": tuple(agent for agent in known.hosts if agent.name in left)}))
     else:
         record.drop(name)
@@ -213,8 +213,9 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
     noting = threading.Lock()
 
     def one(host: str) -> AgentRecord:
-        agent = json.dumps({"scheduler": known.address, "host": host})
-        files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(host)}
+        name = joined_name(host)
+        agent = json.dumps({"scheduler": known.address, "host": name})
+        files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(name)}
         answer = wanted.ssh.run(host, {**orders, "host": host, "files": files})
         if answer.get("need") == "package":
             say(f"{host}: installing pgherd {__version__} there")
@@ -251,7 +252,7 @@ def _wait_until_joined(known: ClusterRecord) -> None:
     with engine.connect(known.name, hold=False) as joined:
         while True:
             there = joined.joined()
-            missing = [agent for agent in known.hosts if agent.name not in there]
+            missing = [agent for agent in known.hosts if joined_name(agent.name) not in there]
             if not missing:
                 break
             if time.monotonic() > deadline:

@@ -60,6 +60,7 @@ class Station:
     def __post_init__(self) -> None:
         """No thread is started before there is work for it."""
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pgherd")
+        self._making: dict[str, object] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._due = 0.0
 
@@ -87,9 +88,10 @@ class Station:
         if not self._held(token):
             return "strange", b""
         old = self.objects.pop(key, None)
+        wanted = self._making[key] = object()
         answer, made = await self.loop.run_in_executor(self._pool, _made, self.host, old, payload)
         if made is not None:
-            if not self._held(token):  # lost meanwhile
+            if self._making.get(key) is not wanted:  # lost meanwhile, or another one is wanted by now
                 await self.loop.run_in_executor(self._pool, _let_go, self.host, made)
                 return "strange", b""
             self.objects[key] = made
@@ -151,7 +153,7 @@ class Station:
 
     async def _clean(self) -> None:
         try:
-            objects, self.objects = list(self.objects.values()), {}
+            objects, self.objects, self._making = list(self.objects.values()), {}, {}
             # Threads of their own: those of the pool may all be in calls that lost() is to end.
             ended = [self.loop.create_future() for _ in objects]
             for thing, end in zip(objects, ended, strict=True):
@@ -193,6 +195,17 @@ def loads(data: bytes) -> Any:
     import pickle
 
     return pickle.loads(data)
+
+
+def opened(answer: Answer) -> Any:
+    """What a call returned; raises what it raised."""
+    kind, data = answer
+    if kind == "error":
+        error = loads(data)
+        if isinstance(error, TimeoutError):  # something there took too long: the host itself has answered
+            raise TrialError(str(error))
+        raise error
+    return loads(data) if data else None
 
 
 def _made(host: str, old: object | None, payload: bytes) -> tuple[Answer, object | None]:

@@ -69,15 +69,14 @@ def software() -> dict[str, str]:
 
 
 def digest() -> str:
-    """A short digest of pgherd's own modules, as they lie on this machine."""
+    """A short digest of all of pgherd that a host is sent, as it lies on this machine."""
     import hashlib
-    from importlib.resources import files
-    from pathlib import Path
 
-    root = Path(str(files("pgherd")))
+    from pgherd.cluster import packing
+
     total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        total.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    for name, data in packing.contents().items():
+        total.update(f"{name}\0{len(data)}\0".encode() + data)
     return total.hexdigest()[:12]
 
 

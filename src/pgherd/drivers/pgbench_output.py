@@ -76,6 +76,15 @@ def read_progress(stderr: str) -> list[Progress]:
     ]
 
 
+def moved_progress(stderr: str, ahead: float) -> str:
+    """The progress lines alone, with instants that are so many seconds earlier."""
+    lines = []
+    for match in _PROGRESS.finditer(stderr):
+        start, end = match.start("at") - match.start(), match.end("at") - match.start()
+        lines.append(f"{match[0][:start]}{float(match['at']) - ahead:.3f}{match[0][end:]}\n")
+    return "".join(lines)
+
+
 def read_report(files: Mapping[str, str]) -> Report:
     """The final report of ``stdout``.
 

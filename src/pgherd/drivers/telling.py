@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pgherd.drivers.pgbench_output import read_progress
+from pgherd.drivers.pgbench_output import moved_progress, read_progress
 
 Told = tuple[float, float]
 """(seconds since the epoch, transactions per second over the second before)."""
@@ -15,6 +15,7 @@ def _pgbench(stderr: str) -> list[Told]:
 
 
 _READERS: Mapping[str, Callable[[str], list[Told]]] = {"pgbench": _pgbench}
+_MOVED: Mapping[str, Callable[[str, float], str]] = {"pgbench": moved_progress}
 
 
 def tells(driver: str) -> bool:
@@ -25,3 +26,8 @@ def tells(driver: str) -> bool:
 def read_rates(driver: str, stderr: str) -> list[Told]:
     """The rates that some lines of a driver's stderr tell, in order; none of a driver that tells nothing."""
     return _READERS[driver](stderr) if driver in _READERS else []
+
+
+def on_clock(driver: str, stderr: str, ahead: float) -> str:
+    """Of these lines those that tell a rate, with their instants on another clock: the driver's own is ``ahead`` of it, in seconds."""
+    return _MOVED[driver](stderr, ahead) if driver in _MOVED else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pgherd.metrics.registry import metric
 from pgherd.metrics.sampler import Metric
-from pgherd.metrics.spool import Spool
+from pgherd.metrics.spool import Spool, SpoolReading
 
 _READING = re.compile(rb'\{"t":[0-9.]+,"i":(\d+),')
 """How the sampling loop begins the line of a reading."""
@@ -26,12 +26,16 @@ class Last(NamedTuple):
 class Latest:
     """The last readings of a spool, each time that they are asked for."""
 
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        """``lines``: those added since it was iterated last, each time that it is iterated (pgherd.store.live.Lines)."""
-        self._skipping = _Skipping(lines)
-        self.spool = Spool(self._skipping)
+    def __init__(self, lines: Iterable[bytes], only: Collection[str] | None = None) -> None:
+        """``lines``: those added since it was iterated last, each time that it is iterated (pgherd.store.live.Lines). ``only``: pass
+        over the readings of other samplers than these."""
+        self.spool = Spool(_Skipping(lines), only)
         """What could not be read is counted here, as far as it was looked at."""
         self._last: dict[tuple[str, str], Last] = {}
+
+    def added(self) -> list[SpoolReading]:
+        """What has been added since one last asked, here or by ``read``: of each source the last reading, and its very first."""
+        return list(self.spool)
 
     def read(self) -> list[Last]:
         """Take in what has been added; the last reading of each metric of each entity."""

@@ -93,6 +93,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "database": {"server": _ALL},
     "diskstats": {"disk": _ALL, "guest-disk": _ALL},
     "guest_balloon": {"guest": _ALL},
+    "guest_machine": {"guest": _ALL},
     "memory": {"host": _ALL, "guest": _ALL},
     "pg_io": {"server": _ALL},
     "pg_wal": {"server": _ALL},
@@ -140,7 +141,7 @@ def named(entity: str, metric: str, hosts: Collection[str] = ()) -> tuple[Family
     """The family of an entity's metric and the labels of its series; None for an entity of an unknown kind.
 
     The run's label is the caller's to add; so is the host's, unless the entity's name tells it: of several ``hosts`` the entities are
-    ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.runner.host_metrics).
+    ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.runner.hosts.metrics).
     """
     kind, _, rest = entity.partition(":")
     if kind not in _SUBJECTS:

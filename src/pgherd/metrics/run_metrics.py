@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from pgherd.metrics import guest_machine
 from pgherd.metrics.openmetrics import PLACE, Family, Sample, named, target_labels
 from pgherd.model.deployment import Deployment
 from pgherd.model.io_view import DeviceView
@@ -77,10 +79,24 @@ NODE_EXPORTER = Family(
     "pgherd_node_exporter", "info", "A node_exporter was found on this host when the run began", "", ("address", "version")
 )
 
+_OF_SPEED = (
+    DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED,
+    RESULT_LATENCY, RUN_TRANSACTIONS,
+)  # fmt: skip
+EMULATED = {
+    family: replace(
+        family,
+        name=family.name.replace("pgherd_", "pgherd_emulated_", 1),
+        help=f"In guests whose processors were emulated, which says nothing of any platform: {family.help[0].lower()}{family.help[1:]}",
+    )
+    for family in _OF_SPEED
+}
+"""Family of what drivers count → the one in which it stands where processors were emulated: never beside what was measured."""
+
 FAMILIES = (
     RUN, TRIAL, PHASE, POINT, TRIAL_START, TRIAL_PLANNED, TRIALS_LEFT, TRIALS, VERDICTS, DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED,
     DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
-    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, NODE_EXPORTER,
+    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, NODE_EXPORTER, *EMULATED.values(),
 )  # fmt: skip
 """All of them; those of ``LIVE_ONLY`` are not in an export."""
 LIVE_ONLY = (TRIALS_LEFT, SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, NODE_EXPORTER)
@@ -113,7 +129,13 @@ class Naming:
 
     def deployed(self, deployment: Deployment) -> None:
         """Take note of the hosts on which containers lie."""
-        self._hosts |= {container.name: host.name for host, container in deployment.containers()}
+        self.placed({container.name: host.name for host, container in deployment.containers()})
+
+    def placed(self, hosts: Mapping[str, str]) -> None:
+        """Take note of the host of each of these containers; it may be another one than before."""
+        if any(self._hosts.get(container, host) != host for container, host in hosts.items()):
+            self._known.clear()
+        self._hosts |= hosts
 
     def series(self, entity: str, metric: str) -> tuple[Family, Labels] | None:
         """The family and all labels of an entity's metric; None for an entity of an unknown kind."""
@@ -126,6 +148,17 @@ class Naming:
                 what = family, {**labels, **everywhere(self._record, host)}
             self._known[key] = what
         return self._known[key]
+
+
+def emulated(phase: PhaseResult, target: str) -> bool:
+    """Whether a target's guest ran by emulation in a phase."""
+    return phase.metrics.get(f"guest:{target_labels(target)['container']}", {}).get(guest_machine.EMULATED) == 1
+
+
+def _marked(samples: Iterable[Sample], emulated: bool) -> Iterator[Sample]:
+    """What drivers count, under the name that it has by emulation where it was."""
+    for sample in samples:
+        yield sample._replace(family=EMULATED[sample.family]) if emulated else sample
 
 
 def run_info(record: RunRecord) -> Iterator[Sample]:
@@ -164,7 +197,7 @@ class Totals:
         self._base = everywhere(record)
         self._trials: Counter[str] = Counter({"clean": 0, "tainted": 0, "failed": 0})
         self._verdicts: Counter[tuple[str, str]] = Counter()
-        self._transactions: dict[str, float] = {}
+        self._transactions: dict[tuple[str, bool], float] = {}
 
     def add(self, result: TrialResult) -> None:
         """A trial has ended."""
@@ -173,7 +206,8 @@ class Totals:
             self._verdicts[verdict.check, verdict.result] += 1
         for phase in result.phases:
             for target in phase.targets:
-                self._transactions[target.target] = self._transactions.get(target.target, 0.0) + target.transactions
+                key = (target.target, emulated(phase, target.target))
+                self._transactions[key] = self._transactions.get(key, 0.0) + target.transactions
 
     def samples(self, t: float | None = None) -> Iterator[Sample]:
         """The counters, as of an instant."""
@@ -181,9 +215,9 @@ class Totals:
             yield Sample(TRIALS, {**self._base, "result": result}, n, t)
         for (check, result), n in self._verdicts.items():
             yield Sample(VERDICTS, {**self._base, "check": check, "result": result}, n, t)
-        for target, transactions in self._transactions.items():
+        for (target, by_emulation), transactions in self._transactions.items():
             labels = {**target_everywhere(self._record, target), **target_labels(target)}
-            yield Sample(RUN_TRANSACTIONS, labels, transactions, t)
+            yield from _marked([Sample(RUN_TRANSACTIONS, labels, transactions, t)], by_emulation)
 
 
 def target_everywhere(record: RunRecord, target: str) -> dict[str, str]:
@@ -197,7 +231,8 @@ def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> I
     for number, phase in enumerate(result.phases):
         for target in phase.targets:
             of = {"trial": result.id, "number": str(number + 1), "phase": phase.phase}
-            yield from _target_samples(phase, target, {**target_everywhere(record, target.target), **of, **target_labels(target.target)}, t)
+            labels = {**target_everywhere(record, target.target), **of, **target_labels(target.target)}
+            yield from _marked(_target_samples(phase, target, labels, t), emulated(phase, target.target))
     yield from _devices(record, result, t)
 
 
@@ -224,7 +259,7 @@ def _devices(record: RunRecord, result: TrialResult, t: float | None) -> Iterato
 
 
 def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
-    """Host, name and number of a device; of several hosts its name and number say which (pgherd.runner.merging)."""
+    """Host, name and number of a device; of several hosts its name and number say which (pgherd.runner.hosts.merging)."""
     host, _, name = device.name.partition("/")
     if name and host in record.hosts:
         return host, name, device.number.removeprefix(f"{host}/")
@@ -234,9 +269,9 @@ def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
 class Progress:
     """What one target's drivers have told, added up over the run: each line counts its rate times the time since the one before."""
 
-    def __init__(self, labels: Labels) -> None:
-        """Labels of all its series."""
-        self._labels = labels
+    def __init__(self, labels: Labels, emulated: bool = False) -> None:
+        """Labels of all its series; ``emulated``: their names say that processors were."""
+        self._labels, self._emulated = labels, emulated
         self._before: float | None = None
         self._done = self._failed = self._skipped = 0.0
         self._at = 0.0
@@ -258,8 +293,16 @@ class Progress:
         self._before = self._at = at
         self._latency, self._lag = latency / 1000, None if lag is None else lag / 1000
 
+    @property
+    def at(self) -> float:
+        """The instant of the last line, seconds since the epoch."""
+        return self._at
+
     def samples(self) -> Iterator[Sample]:
         """As of the last line; nothing before the first."""
+        return _marked(self._samples(), self._emulated)
+
+    def _samples(self) -> Iterator[Sample]:
         if self._latency is None:
             return
         yield Sample(DRIVER_TRANSACTIONS, self._labels, self._done, self._at)

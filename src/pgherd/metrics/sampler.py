@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from pgherd.model.deployment import Role
 from pgherd.node.protocol import Source
 
 
@@ -76,12 +77,26 @@ class SwapView:
 
 
 @dataclass(frozen=True)
+class GuestDrive:
+    """A drive of a virtual machine: its ``name`` at the hypervisor, the ``device`` that it is in the guest ('' where that is not known),
+    the ``path`` of its image, and what of which server (``container/server``) lies on it."""
+
+    name: str
+    device: str
+    path: str
+    role: Role
+    server: str
+
+
+@dataclass(frozen=True)
 class GuestView:
-    """A virtual machine: its container's name, its hypervisor's pid, and the memory (bytes) that it was configured with."""
+    """A virtual machine: its container's name, its hypervisor's pid, the memory (bytes) that it was configured with, and its drives but for
+    that of its system."""
 
     name: str
     pid: int
     memory: int
+    drives: Sequence[GuestDrive] = ()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ of entities, so such sources are added up here: each of their readings gives the
 Counters are added from each further source's first reading on (what a process used before it was watched is no
 increase); a process that has ended keeps its part of a counter and loses its part of a gauge. A source that is
 announced twice is one source.
+
+**Parsed already.** A reading that comes from another host has ``values`` (metric → value) instead of ``raw``: it was parsed, and added
+up, where it was read. Its source says only what it is of.
 """
 
 from __future__ import annotations
@@ -61,13 +64,17 @@ class Spool:
                 if "sources" in document:
                     self._announce(document)
                     continue
-                t, source, raw = float(document["t"]), self._sources[int(document["i"])], document["raw"]
-                if not isfinite(t):
-                    raise ValueError("a reading without an instant")
+                t, source, values = float(document["t"]), self._sources[int(document["i"])], document.get("values")
+                raw = document["raw"] if values is None else None
+                if not isfinite(t) or not isinstance(values, dict | None):
+                    raise ValueError("a reading without an instant, or of nothing")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 self.torn += bool(line.strip())
                 continue
             if self._only is not None and source.sampler not in self._only:
+                continue
+            if values is not None:
+                yield t, source.sampler, source.entity, values
                 continue
             try:
                 if raw is None:

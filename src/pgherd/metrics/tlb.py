@@ -1,7 +1,7 @@
 """Misses of the data TLB and the page walks that they cost, from the processor's counters as `perf stat -I -x;` tells them.
 
 Few virtual machines have such counters. What an event is called differs between processors: for each metric the first
-alternative of ``EVENTS`` that can be counted is taken (pgherd.runner.counters).
+alternative of ``EVENTS`` that can be counted is taken (pgherd.runner.play.counters).
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ class Cluster(Model):
     """Where the agents are found, their hosts with the budget of each, and how containers are placed on them.
 
     ``hosts`` have no containers: a trial's deployment says which lies where. ``on_lost_host`` says whether the run goes on with the
-    hosts that are left, in trials that are tainted by it, or ends and can be resumed.
+    hosts that are left, in trials that are tainted by it, or ends and can be resumed. ``client`` is the one of the hosts on which the
+    drivers of all databases run, and nothing else; None: each runs on its database's own host. ``in_turn``: every trial runs on one of
+    the hosts, so that it is none the worse for the loss of another.
     """
 
     address: str = Field(min_length=1, description="its name, or its scheduler's address")
@@ -24,6 +26,13 @@ class Cluster(Model):
     hosts: tuple[Host, ...] = Field(min_length=1)
     placement: str = "spread"
     on_lost_host: OnLostHost = "continue"
+    client: str | None = None
+    in_turn: bool = False
+
+    @property
+    def carriers(self) -> tuple[Host, ...]:
+        """The hosts on which containers are placed: all but that of the clients."""
+        return tuple(one for one in self.hosts if one.name != self.client)
 
     def host(self, name: str) -> Host:
         """The host of this name; raises KeyError."""

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.link import Link
 
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
@@ -25,12 +26,30 @@ _NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 
 
 class Volume(Model):
-    """Where files of a server lie: a directory, a block device, or a loop file that pgherd makes (it distorts)."""
+    """Where files of a server lie: a directory, a block device, or a loop file that pgherd makes (it distorts).
+
+    ``host`` is set where each of several hosts has a volume of this name: it says whose this is.
+    """
 
     name: str = Field(pattern=_NAME)
     kind: Literal["directory", "device", "loop"] = "directory"
     path: str | None = None
     size: int | None = Field(None, gt=0, description="bytes; for a loop volume")
+    host: str | None = Field(None, description="the host that it lies on, in a deployment on several; None: the only one")
+
+    @property
+    def target(self) -> str:
+        """What names it as a target: ``NAME``, or ``HOST/NAME``."""
+        return self.name if self.host is None else f"{self.host}/{self.name}"
+
+
+class InitData(Model):
+    """The data files that an init file names: ``files`` as they stand there, relative to ``directory``, and a hash of their contents;
+    no files and no hash where it names none."""
+
+    directory: str
+    files: tuple[str, ...] = ()
+    digest: str = ""
 
 
 class Database(Model):
@@ -40,6 +59,9 @@ class Database(Model):
     workload: str = "pgbench"
     scale: int = Field(10, ge=1, description="the workload's own scale factor")
     init: str | None = Field(None, description="path of an SQL file that fills the database (workload 'script')")
+    init_data: InitData | None = Field(
+        None, description="the data files that this file reads, as they were when the run was prepared; absent: not looked for yet"
+    )
     verify: bool = Field(False, description="check the workload's consistency conditions after every trial; a violation fails the trial")
 
 
@@ -77,7 +99,12 @@ class Container(Model):
     weight: int | None = Field(None, ge=1, le=10000)
     memory_minimum: int | None = Field(None, gt=0, description="bytes that a guest's balloon never takes; None: a quarter of its memory")
     memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
+    guest: GuestMachine | None = Field(None, description="what a guest's hypervisor does for it beside that; None: nothing")
     servers: tuple[Server, ...] = ()
+
+
+HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$"
+"""What names a host: it is part of the names of targets, files and metrics."""
 
 
 class Host(Model):
@@ -86,12 +113,13 @@ class Host(Model):
     ``memory`` below the run's budget is the memory available in a trial: overcommitment. ``staging`` says how it is withheld.
     """
 
-    name: str = Field("local", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
+    name: str = Field("local", pattern=HOST_NAME)
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="most bytes that all its containers may have swapped out; None: what the host has")
     staging: Staging = "limit"
     labels: dict[str, str] = Field(default_factory=dict)
+    address: str | None = Field(None, description="where the other hosts of a cluster reach it")
     containers: tuple[Container, ...] = ()
 
 
@@ -119,8 +147,8 @@ class Deployment(Model):
         addresses = [str(place) for place, *_ in self.databases()]
         for names, what in (
             ([host.name for host in self.hosts], "host"),
-            ([volume.name for volume in self.volumes], "volume"),
-            ([link.name for link in self.links], "link"),
+            ([volume.target for volume in self.volumes], "volume"),
+            ([link.target for link in self.links], "link"),
             (addresses, "database address"),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})

@@ -11,8 +11,6 @@ from pgherd.model.base import Model
 GuestMemoryPolicy = Literal["static", "guest-balloon", "free-page-reporting"]
 """Who gives guests' memory back to the host: nobody; the balloons, which the host moves; each guest's kernel by itself."""
 
-GUEST_MEMORY_POLICIES: tuple[GuestMemoryPolicy, ...] = ("static", "guest-balloon", "free-page-reporting")
-
 
 class GuestMemory(Model):
     """The policy of a run for all its guests.

@@ -29,7 +29,7 @@ class DeviceSeries(Model):
 
     ``at`` is the interval's end in seconds from the window's start, ``seconds`` its length. Requests and bytes are per
     second; ``writes`` without flushes; ``queue`` is the mean number of requests in flight; ``…_await`` the mean time from
-    issue to completion in ms, None in an interval without such requests.
+    issue to completion in ms, None in an interval without such requests. ``queue`` and ``busy`` are None where nobody tells them.
     """
 
     at: list[float] = Field(default_factory=list)
@@ -39,8 +39,8 @@ class DeviceSeries(Model):
     flushes: list[float] = Field(default_factory=list)
     read_bytes: list[float] = Field(default_factory=list)
     write_bytes: list[float] = Field(default_factory=list)
-    queue: list[float] = Field(default_factory=list)
-    busy: list[float] = Field(default_factory=list, description="share of the time in which at least one request was in flight")
+    queue: list[float | None] = Field(default_factory=list)
+    busy: list[float | None] = Field(default_factory=list, description="share of the time in which at least one request was in flight")
     read_await: list[float | None] = Field(default_factory=list)
     write_await: list[float | None] = Field(default_factory=list)
     flush_await: list[float | None] = Field(default_factory=list)
@@ -68,7 +68,7 @@ class DeviceView(Model):
     """One device during one phase. ``roles`` maps a role to the servers (``container/server``) whose files lie there;
     ``below`` are devices that this one passes its requests on to. ``trace`` is None where nothing was traced."""
 
-    number: str = Field(description="major:minor")
+    number: str = Field(description="major:minor; of a guest's device its entity, guest-disk:GUEST/DEVICE or guest-drive:GUEST/DRIVE")
     name: str
     roles: dict[DeviceRole, list[str]] = Field(default_factory=dict)
     below: list[str] = Field(default_factory=list)

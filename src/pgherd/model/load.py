@@ -30,7 +30,8 @@ class Load(Model):
 
     ``driver`` names a module of pgherd.drivers, or 'idle'. ``rate`` (transactions per second) makes an open loop, in
     which latency counts from the scheduled start. ``place`` says whether the driver runs inside the target's
-    container (and so inside its CPU quota, as in E1) or outside. ``sampling`` is the share of transactions logged.
+    container (and so inside its CPU quota, as in E1) or outside. ``host`` is the host on which the driver of a database runs, if that is
+    not the database's own. ``sampling`` is the share of transactions logged.
     Scripts are pgbench's; a load of another driver has none, and says what it does by its ``options``. Where its target
     is no database, its driver runs outside of any container.
     """
@@ -42,6 +43,7 @@ class Load(Model):
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
     protocol: Protocol = "prepared"
     place: ClientPlace = "inside"
+    host: str | None = None
     sampling: float = Field(0.05, gt=0, le=1)
     kept_from_writing: bool = Field(False, description="the server's settings refuse what the scripts would write")
     options: dict[str, str] = Field(default_factory=dict, description="driver-specific, as its module documents")

@@ -56,6 +56,22 @@ def place(containers: Iterable[Container], hosts: Sequence[Host], rule: str = "s
     return found
 
 
+def named(rule: str, hosts: Sequence[Host]) -> list[Host]:
+    """The hosts that a rule speaks of: those with the label, those that are listed, in the order in which they are; else all.
+
+    Raises:
+        ValueError: as ``check``.
+    """
+    check(rule, hosts)
+    kind, _, rest = rule.partition(":")
+    if kind == "label":
+        return _labelled(rest, hosts)
+    if kind == "listed":
+        known = {host.name: host for host in hosts}
+        return [known[name] for name in dict.fromkeys(host for _, host in _listed(rest))]
+    return list(hosts)
+
+
 def counts(many: int, hosts: Sequence[Host], container: Container, rule: str = "spread") -> dict[str, int]:
     """Host → how many of so many containers like this one it gets, called db01, db02 …; raises as ``place``."""
     width = max(2, len(str(many)))

@@ -115,20 +115,20 @@ class PhaseResult(Model):
         counted = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
         return sum(counted) if counted else None
 
-    def busy_cores(self) -> float | None:
-        """CPU used on the host, in cores; None where it was not seen.
+    def busy_cores(self, host: str = "host") -> float | None:
+        """CPU used on the host, in cores; None where it was not seen. ``host`` is its entity: of several hosts ``host:NAME``.
 
         That is the CPUs there are less those idle, waiting for I/O, or stolen. A kernel that counts time in use by ticks
         misses tasks which start and stop in step with the tick, as those under a quota do; idle time it measures by the
         clock. Where the number of CPUs was not sampled, it is the sum of the kinds of use.
         """
-        host = self.metrics.get("host", {})
-        if "cpu.user" not in host:
+        seen = self.metrics.get(host, {})
+        if "cpu.user" not in seen:
             return None
-        if "cpu.online" in host and "cpu.idle" in host:
-            unused = host["cpu.idle"] + host.get("cpu.iowait", 0.0) + host.get("cpu.steal", 0.0)
-            return max(host["cpu.online"] - unused, 0.0)
-        return sum(host.get(name, 0.0) for name in _USED)
+        if "cpu.online" in seen and "cpu.idle" in seen:
+            unused = seen["cpu.idle"] + seen.get("cpu.iowait", 0.0) + seen.get("cpu.steal", 0.0)
+            return max(seen["cpu.online"] - unused, 0.0)
+        return sum(seen.get(name, 0.0) for name in _USED)
 
 
 class MemoryKill(Model):

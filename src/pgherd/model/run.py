@@ -44,6 +44,7 @@ class Surroundings(Model):
     swap: Swap | None = Field(None, description="made for the run, and the only swap that its containers may use; None: as the host has it")
     guest_memory: GuestMemory | None = Field(None, description="how guests share the memory; None: each keeps what it was given")
     cluster: Cluster | None = Field(None, description="the hosts over which it is spread; cores and memory are those of all together")
+    listen: str | None = Field(None, description="this host's address at which drivers of another host reach its servers; None: none do")
 
 
 class RunRecord(Model):
@@ -70,6 +71,7 @@ class RunRecord(Model):
     hosts: dict[str, HostFacts] = Field(default_factory=dict)
     postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
+    inputs: dict[str, str] = Field(default_factory=dict, description="file of the user's, below the run's inputs → hash of its contents")
     choices: list[str] = Field(default_factory=list)
     settings: dict[str, str] = Field(
         default_factory=dict, description="every setting that differs from the default; of variants, what all of them have in common"

@@ -44,8 +44,8 @@ class Trial(Model):
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:
         known = {str(place) for place, *_ in self.deployment.databases()}
-        known |= {volume.name for volume in self.deployment.volumes} | {host.name for host in self.deployment.hosts}
-        known |= {link.name for link in self.deployment.links}
+        known |= {volume.target for volume in self.deployment.volumes} | {host.name for host in self.deployment.hosts}
+        known |= {link.target for link in self.deployment.links}
         for phase in self.phases:
             unknown = sorted(set(phase.loads) - known)
             if unknown:

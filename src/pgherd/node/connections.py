@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,14 @@ class Connections:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=_CONNECT_SECONDS)
         self._kept[conninfo] = connection
         return _rows(connection, statement, parameters)
+
+    def interrupt(self, conninfo: str) -> None:
+        """Break the kept connection, if there is one: whoever waits for an answer on it, in another thread, is told that it is lost."""
+        kept = self._kept.get(conninfo)
+        if kept is None:
+            return
+        with contextlib.suppress(Exception), socket.socket(fileno=os.dup(kept.fileno())) as wire:  # it may just be closing
+            wire.shutdown(socket.SHUT_RDWR)
 
     def close(self, conninfo: str) -> None:
         """Close the connection of this conninfo, if there is one."""

@@ -41,7 +41,8 @@ def wrap(command: Command) -> list[str]:
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
     if command.user is not None:
-        argv += ["--reuid", command.user, "--regid", _group_of(command.user), "--clear-groups"]
+        argv += ["--reuid", command.user, "--regid", _group_of(command.user)]
+        argv += ["--groups", ",".join(command.groups)] if command.groups else ["--clear-groups"]
     argv += ["/bin/sh", "-c", _ORPHANED, "sh", str(os.getpid()), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]

@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+CANNOT_RUN = (126, 127)
+"""Exit codes of a command whose program is not there, or cannot be executed, on nodes that start it by way of a shell (POSIX, 2.8.2)."""
+
 
 @dataclass(frozen=True)
 class Command:
     """A process to be started.
 
     ``join`` lists files (``cgroup.procs``) into which the process writes itself before it execs, so that everything it
-    charges is charged to its group. ``cpus`` is its affinity. ``user`` is the account it runs as (None: as we do).
+    charges is charged to its group. ``cpus`` is its affinity. ``user`` is the account it runs as (None: as we do), with
+    the further ``groups`` (names or numbers).
     ``death_signal`` (a name such as KILL or QUIT) reaches it when the node dies. ``stdout`` and ``stderr`` are file
     paths, opened for appending; None throws output away (``run`` captures it instead). ``env`` is added to a clean
     environment (PATH, LC_ALL=C, TZ=UTC) rather than to ours.
@@ -31,6 +35,7 @@ class Command:
     stdin: str | None = None
     stdout: str | None = None
     stderr: str | None = None
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from psycopg import pq
 from pgherd.node.protocol import Source
 
 _LAST_ANSWERS_SECONDS = 2.0
+_PREPARE_SECONDS = 10.0
 _READ, _END = b"r", b"x"
 _MOST, _WHOLE = 65536, 2048
 _BESIDE = 1
@@ -47,12 +48,29 @@ class Probe:
         name = self._prepared.get(statement)
         if name is None:
             name = f"s{len(self._prepared)}".encode()
-            result = self.connection.prepare(name, statement.encode())
-            if result.status != pq.ExecStatus.COMMAND_OK:
-                raise OSError(result.get_error_message().strip())
+            self.connection.send_prepare(name, statement.encode())
+            self._await_prepared()
             self._prepared[statement] = name
         self.connection.send_query_prepared(name, None)
         self.connection.flush()
+
+    def _await_prepared(self) -> None:
+        """Wait for the answer to a prepare, but not for ever: a server in a frozen guest gives none. Raises OSError."""
+        deadline = time.monotonic() + _PREPARE_SECONDS
+        self.connection.flush()
+        failure = ""
+        while True:
+            while self.connection.is_busy():
+                if not select.select([self.connection.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    raise OSError(f"the server has not answered for {_PREPARE_SECONDS:.0f} s")
+                self.connection.consume_input()
+            result = self.connection.get_result()
+            if result is None:
+                break
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                failure = result.get_error_message().strip()
+        if failure:
+            raise OSError(failure)
 
     def receive(self) -> list[list[str | None]] | None:
         """The rows, when the answer is complete; None while it is not. Raises OSError with the server's message."""

@@ -32,6 +32,7 @@ class Instance:
     It listens on a Unix socket in ``socket_dir`` only, a directory of mode 0700 that belongs to ``account``: that is
     why 'trust' authentication is safe (see ``initdb.arguments``). With ``access`` (a server in a guest) it also listens on
     TCP, where the superuser needs the password; ``conninfo`` and ``sql`` then go that way, drivers inside still by the socket.
+    With ``opening`` it listens on TCP as well, with TLS, for clients on other hosts; pgherd itself uses the socket as ever.
     Its log is ``log``, by default the data directory's path with '.log' appended. postgresql.conf is written whole by
     ``write_settings``, so that nothing that initdb found out about the machine slips in.
     """
@@ -50,6 +51,7 @@ class Instance:
         port: int = 5432,
         log: str | None = None,
         access: tcp_access.TcpAccess | None = None,
+        opening: tcp_access.Opening | None = None,
     ) -> None:
         """Nothing happens yet. Raises UsageError when the socket's path would be longer than the kernel allows."""
         self.node = node
@@ -61,6 +63,7 @@ class Instance:
         self.port = port
         self.log = log or f"{data_dir}.log"
         self.access = access
+        self._opening = opening
         self._admitted = False
         self._process: Process | None = None
         self._log_start = 0
@@ -104,13 +107,15 @@ class Instance:
 
     def write_settings(self, settings: Mapping[str, str]) -> None:
         """Write postgresql.conf: these settings, and the ones that make the server private. Takes effect at ``start`` or ``reload``."""
-        if self.access is not None:
-            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), tcp_access.HBA.encode())
+        if self.access is not None or self._opening is not None:
+            admitted = tcp_access.HBA if self._opening is None else tcp_access.TLS_HBA
+            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), admitted.encode())
         private = {
             "listen_addresses": "" if self.access is None else self.access.listen,
             "unix_socket_directories": self.socket_dir,
             "port": str(self.port),
             "cluster_name": self.name,
+            **({} if self._opening is None else self._opening.settings()),
         }
         self.node.write(os.path.join(self.data_dir, "postgresql.conf"), configuration.write({**settings, **private}).encode())
 
@@ -158,10 +163,11 @@ class Instance:
         Raises:
             TrialError: the server refuses it.
         """
-        if self.access is None or self._admitted:
+        outside = self.access or self._opening
+        if outside is None or self._admitted:
             return
         statement = f"{self.data_dir}.password.sql"  # of the verifier; on the standard input it is in no command line
-        self.node.write(statement, tcp_access.set_password(self.user, self.access.password).encode())
+        self.node.write(statement, tcp_access.set_password(self.user, outside.password).encode())
         way = ["-h", self.socket_dir, "-p", str(self.port), "-U", self.user, "-d", "postgres"]
         psql = Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *way], user=self.account, stdin=statement)
         try:

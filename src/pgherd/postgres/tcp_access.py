@@ -12,6 +12,7 @@ import hmac
 import os
 import pwd
 import secrets
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,30 @@ class TcpAccess:
     listen: str = "*"
 
 
+TLS_HBA = HBA.replace("host ", "hostssl ")
+"""The same for a server that is reached over TLS alone."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A server that clients on another host reach too, at ``address`` on the server's own port, over TLS, by the superuser's password.
+    ``pem`` is the file of its certificate and key, which belongs to its account."""
+
+    address: str
+    pem: str
+    password: str = field(repr=False)
+
+    def settings(self) -> dict[str, str]:
+        """What the server needs for it."""
+        return {
+            "listen_addresses": self.address,
+            "ssl": "on",
+            "ssl_cert_file": self.pem,
+            "ssl_key_file": self.pem,
+            "ssl_min_protocol_version": "TLSv1.3",
+        }
+
+
 def generate() -> str:
     """A password of 192 random bits, in letters, digits, - and _."""
     return secrets.token_urlsafe(24)
@@ -52,11 +77,21 @@ def verifier(password: str, salt: bytes | None = None, iterations: int = _ITERAT
     return f"SCRAM-SHA-256${iterations}:{shown[0]}${shown[1]}:{shown[2]}"
 
 
+def free_port(address: str) -> int:
+    """A TCP port of this address that nobody listens on at this moment."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def set_password(user: str, password: str) -> str:
-    """The statement that gives a role the verifier."""
+    """The statements that give a role the verifier, also on a server whose transactions are read-only by default."""
     from psycopg import sql
 
-    return sql.SQL("ALTER ROLE {} PASSWORD {};\n").format(sql.Identifier(user), sql.Literal(verifier(password))).as_string(None)
+    statements = sql.SQL("SET default_transaction_read_only = off;\nALTER ROLE {} PASSWORD {};\n")
+    return statements.format(sql.Identifier(user), sql.Literal(verifier(password))).as_string(None)
 
 
 def write_password_file(path: str, entries: Sequence[tuple[TcpAccess, str]], account: str | None = None) -> None:

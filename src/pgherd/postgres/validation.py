@@ -53,6 +53,13 @@ def configured(node: Node, installation: Installation, settings: Mapping[str, st
     return cluster
 
 
+def no_tls(node: Node, installation: Installation, account: str | None, workdir: str) -> str:
+    """Why a server of this installation cannot have TLS, in PostgreSQL's own words; '' where it can. ``workdir`` as in ``complaints``."""
+    cluster = configured(node, installation, {}, account, workdir)
+    done = node.run(Command([installation.tool("postgres"), "-C", "ssl", "-D", cluster, "-c", "ssl=on"], user=account))
+    return "" if done.code == 0 else "; ".join(understand(done.err))
+
+
 def understand(log: str) -> list[str]:
     """The complaints in a server's log text, hints appended to what they belong to, places in our file left out."""
     found: list[str] = []

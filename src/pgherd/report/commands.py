@@ -31,7 +31,7 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
-from pgherd.report import exec_commands, external_commands, fio_commands, iperf3_commands
+from pgherd.report import exec_commands, external_commands, fio_commands, iperf3_commands, volume_commands
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
 from pgherd.workloads import shipped
@@ -86,15 +86,15 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         [_functions("base")],
         [_functions("groups")] if grouped else [],
         [_functions("pages")] if any(_pages("", server) for server in servers) else [],
-        [_functions("volumes")] if any(server.volumes for server in servers) else [],
+        [_functions("volumes")] if any(server.volumes or server.tablespaces for server in servers) else [],
         ["# ==== The trial", ""],
+        volume_commands.defaults(trial.deployment),
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        wal = {volume.name: str(volume.path) for volume in trial.deployment.volumes}
-        parts += [_start(host, rooms, loaded, wal), _checkpoints(result), *_phases(result, rooms, files)]
+        parts += [volume_commands.relations(servers), _start(host, rooms, loaded), _checkpoints(result), *_phases(result, rooms, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
         raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
@@ -115,32 +115,26 @@ def _without_idle(result: TrialResult) -> TrialResult:
 
 def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     deployment, trial = result.trial.deployment, result.trial
-    what = None
     runtimes = {str(container.runtime) for _, container in deployment.containers()}
     used = {load.driver for phase in trial.phases for load in phase.loads.values()}
+    found = []
     if len(deployment.hosts) != 1:
-        what = f"it has {len(deployment.hosts)} hosts"
-    elif "external" in runtimes:
+        found.append(f"it has {len(deployment.hosts)} hosts")
+    if "external" in runtimes:
         dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
-        what = f"its server ({dsns}) is somebody else's, and such a script makes servers of its own; run pgbench on that one"
-    elif other := sorted(runtimes - {"process", "cgroup"}):
-        what = f"it needs the runtime {', '.join(other)}"
-    elif not servers:
-        what = "it has no server"
-    elif any(server.tablespaces for server in servers):
-        what = "its servers spread tables and indexes over several volumes"
-    elif other := sorted({role for server in servers for role in server.volumes} - {"wal"}):
-        what = f"its servers keep {', '.join(other)} on volumes"
-    elif other := sorted({volume.name for volume in deployment.volumes if volume.kind != "directory" or volume.path is None}):
-        what = f"volume {', '.join(other)} is not a directory"
-    elif len({(server.bin, server.version) for server in servers}) > 1:
-        what = "its servers are not all of one PostgreSQL"
-    elif other := sorted(used - {"pgbench"}):
-        what = f"it needs the driver {', '.join(other)}"
-    elif trial.probe not in (None, "sizes"):
-        what = f"it is the probe '{trial.probe}'"
-    if what is not None:
-        raise UsageError(f"trial {result.id} cannot be repeated with PostgreSQL and pgbench alone: {what}")
+        found.append(f"its server ({dsns}) is somebody else's, and such a script makes servers of its own (run pgbench on that one)")
+    if other := sorted(runtimes - {"process", "cgroup", "external"}):
+        found.append(f"it needs the runtime {', '.join(other)}")
+    if not servers:
+        found.append("it has no server")
+    if len({(server.bin, server.version) for server in servers if server.dsn is None}) > 1:
+        found.append("its servers are not all of one PostgreSQL")
+    if other := sorted(used - {"pgbench"}):
+        found.append(f"it needs the driver {', '.join(other)}")
+    if trial.probe not in (None, "sizes"):
+        found.append(f"it is the probe '{trial.probe}'")
+    if found:
+        raise UsageError(f"trial {result.id} cannot be repeated with PostgreSQL and pgbench alone: {'; '.join(found)}")
 
 
 def _rooms(host: Host, record: RunRecord) -> dict[str, _Room]:
@@ -213,9 +207,8 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "# all that it made. It uses Linux's setpriv, taskset and, for limits, control groups. Below the functions stands the trial."
     yield "#"
     yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
-    yield "# directory on the disk that is to be used" + (
-        "; WAL_DIR, another one for the servers' WAL." if "wal" in server.volumes else "."
-    )
+    yield "# directory on the disk that is to be used."
+    yield from volume_commands.environment(result.trial.deployment)
     swap = record.surroundings.swap if record.surroundings else None
     if swap is not None:
         yield "#"
@@ -276,7 +269,12 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
             yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale))} {here}"
         else:
             source = shlex.quote(files[database.init])
+            data = database.init_data
+            if data is not None and data.files:  # they are named relative to where the file was
+                yield f"cd -- {shlex.quote(data.directory)}"
             yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {here} <{source}"
+            if data is not None and data.files:
+                yield 'cd -- "$work"'
         yield f"settle {name} {here}"
         if probe == "sizes":
             yield f"size {name} {here}"
@@ -291,17 +289,13 @@ def _settings(name: str, settings: Mapping[str, str], called: str, heading: str)
     yield "END"
 
 
-def _start(
-    host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tuple[str, Server]], volumes: Mapping[str, str]
-) -> Iterator[str]:
-    """All servers, those without a load too; then each database is read into shared buffers. ``volumes``: name → path."""
+def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tuple[str, Server]]) -> Iterator[str]:
+    """All servers, those without a load too; then each database is read into shared buffers."""
     pairs = [(container, server) for container in host.containers for server in container.servers]
     yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield f"copy {loaded[_contents(server)][0]} {name}"
-        if "wal" in server.volumes:
-            yield f"wal {name} {shlex.quote(volumes[server.volumes['wal']])}"
+        yield from volume_commands.copied(loaded[_contents(server)][0], name, server)
         yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
     yield "on_disk"
     for container, server in pairs:
@@ -311,6 +305,8 @@ def _start(
         yield f"start {container.name}.{server.name} {room.group} {room.cpus}"
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
+    for container, server in pairs:
+        yield from volume_commands.populated(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
     yield ""

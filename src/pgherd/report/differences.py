@@ -19,11 +19,13 @@ _BYTES = {"memory", "swap", "container_memory"}
 
 
 def differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
-    """Kind → table of what is not the same in all runs, a column for each: host facts, settings, options, versions.
+    """Kind → table of what is not the same in all runs, a column for each: host facts, settings, options, versions, and the user's
+    files (by a hash of their contents) where a run has any.
 
     A table without rows: they are all the same.
     """
-    return {kind: _differing(kind, runs, [dict(facts(record)) for _, record in runs]) for kind, facts in _KINDS.items()}
+    kinds = [kind for kind in _KINDS if kind != "files" or any(record.inputs for _, record in runs)]
+    return {kind: _differing(kind, runs, [dict(_KINDS[kind](record)) for _, record in runs]) for kind in kinds}
 
 
 def same(found: Mapping[str, Table]) -> str:
@@ -44,8 +46,8 @@ def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]], facts: Sequence
     for name in sorted({name for one in facts for name in one}):
         values = [one.get(name, MISSING) for one in facts]
         if len(set(values)) > 1:
-            # A setting's name is PostgreSQL's own.
-            rows.append((Shown(name if kind == "settings" else wording.label(name)), *map(Shown, values)))
+            # A setting's name is PostgreSQL's own, and a file's is the user's.
+            rows.append((Shown(name if kind in ("settings", "files") else wording.label(name)), *map(Shown, values)))
     return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
 
 
@@ -66,7 +68,15 @@ def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def _options(record: RunRecord) -> Iterator[tuple[str, str]]:
-    yield from _flat({name: value for name, value in record.options.items() if name != "settings"})
+    """Where files of the user's lie is no difference: each run has copies of its own, and ``_files`` has their contents."""
+    own = f"/{record.run}/inputs/"
+    for name, text in _flat({name: value for name, value in record.options.items() if name != "settings"}):
+        if not name.endswith("init_data.directory"):
+            yield name, text.partition(own)[2] or text
+
+
+def _files(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield from ((clean(name), clean(digest)) for name, digest in record.inputs.items())
 
 
 def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -75,7 +85,7 @@ def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, Sequence) and value and all(isinstance(one, Mapping) for one in value):
-            yield from _flat({str(one.get("name", place)): one for place, one in enumerate(value, 1)}, f"{prefix}{name}.")
+            yield from _flat({str(one.get("name") or place): one for place, one in enumerate(value, 1)}, f"{prefix}{name}.")
         else:
             yield clean(prefix + name), clean(format_bytes(value) if name in _BYTES and isinstance(value, int) else value)
 
@@ -91,4 +101,5 @@ _KINDS: Mapping[str, Callable[[RunRecord], Iterator[tuple[str, str]]]] = {
     "settings": _settings,
     "options": _options,
     "versions": _versions,
+    "files": _files,
 }

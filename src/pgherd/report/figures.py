@@ -25,7 +25,7 @@ from pgherd.studies.emulated import FUNCTIONAL, WHY
 TRIALS = "trials/*/trial.json"
 SAMPLES = "trials/*/samples/*.parquet"
 
-_OF_MEMORY = frozenset({"guest_memory"})
+_OF_MEMORY = frozenset({"guest_memory", "memory", "swapping"})
 """Figures that mean something although processors were emulated."""
 _ID = re.compile(r'\bid="([^"]+)"')
 _REFERENCE = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
@@ -42,10 +42,10 @@ _MODULES = {
     ),
     "compression": ("pgherd.report.compression_figures",),
     "density": ("pgherd.report.density_figures", "pgherd.report.density_cost_figures"),
-    "disk": ("pgherd.report.disk_figures",),
+    "disk": ("pgherd.report.disk_figures", "pgherd.report.disk_host_figures"),
     "exec": ("pgherd.report.exec_figures",),
     "hugepages": ("pgherd.report.compare_figures", "pgherd.report.hugepages_figures"),
-    "network": ("pgherd.report.network_figures",),
+    "network": ("pgherd.report.pair_figures", "pgherd.report.network_figures"),
     "scaling": ("pgherd.report.scaling_figures", "pgherd.report.scaling_cost_figures"),
     "sizes": ("pgherd.report.sizes_figures",),
     "storage": ("pgherd.report.storage_figures",),

@@ -23,7 +23,8 @@ from pgherd.studies.findings import as_finding
 ALL = "all points"
 """Stands for the geometric mean of a metric's changes over all points."""
 _CHANCE = {"seed", "budget seconds", "memory"}
-"""Options that differ between any two runs (memory is what happened to be free): listed, but no reason for a warning."""
+"""Options that differ between any two runs (memory is what happened to be free), those of arms and variants too: listed, but no
+reason for a warning."""
 NOTE = "Intervals hold what varied within each run, not what differs between two days or two hosts."
 
 
@@ -231,8 +232,8 @@ def _of_platforms(baseline: Run, run: Run, differing: Mapping[str, Table]) -> li
         said.append(f"The hosts differ ({_some(other)}): this compares two platforms, and a change may be theirs")
     elif hosts:
         said.append("The runs are of two hosts that look alike by all that was seen of them but their names")
-    for kind in ("settings", "options", "versions"):
-        names = [name for name in differences.names(differing[kind]) if name not in _CHANCE]
+    for kind in (kind for kind in differing if kind != "host facts"):
+        names = [name for name in differences.names(differing[kind]) if name.rpartition(": ")[2] not in _CHANCE]
         if names:
             said.append(f"The {kind} differ ({_some(names)}): a change may come from that")
     return said

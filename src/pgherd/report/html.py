@@ -16,6 +16,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import page, verdicts, wording
 from pgherd.report.notices import notices
+from pgherd.report.tables import leading
 from pgherd.report.wording import clean
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def render(
     """
     analysis = record.analysis
     held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
-    first = record.study if record.study in held else next(iter(held), None)
+    first = leading(record.study, held)
     main = page.main_table(first, held[first]) if first else None
     differing = held.pop("differences", None)
     return (

@@ -18,6 +18,8 @@ from pgherd.studies.io_view import MB, point_name, role_words, series_numbers
 
 POINTS_SHOWN = 2
 """Points of which a trial is drawn: the first and the last where there are more."""
+PANELS_SHOWN = 8
+"""Devices of one trial that are drawn, at most: many guests have many."""
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 _HEIGHT = 110
 _KB = 1024
@@ -29,15 +31,16 @@ def io(inputs: Inputs) -> Figure:
     shown = _shown(inputs)
     if not shown:
         raise NotDrawn("")
-    names = _names([view for _, phase in shown for view in _devices(phase)])
+    names = _names([view for _, phase in shown for view in _drawn(phase)])
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     for result, phase in shown:
         panels += _panels(result, phase, names)
     sentence = _sentence(shown)
+    qemu = ", in a guest the guest's own, and below that QEMU's own count," if any("(QEMU)" in name for name in names.values()) else ""
     which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, a clean one where there is one."
     subtitle = (
-        "Bytes are those of /proc/diskstats between two samples, about a second apart; flushes are not among the writes. Each device "
-        f"has a scale of its own. Grey bands are checkpoints. {which}"
+        f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart; flushes are not among the writes. Each "
+        f"device has a scale of its own{_hidden(shown)}. Grey bands are checkpoints. {which}"
     )
     chart = alt.vconcat(*panels, spacing=12).properties(title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
@@ -58,6 +61,15 @@ def _devices(phase: PhaseResult) -> list[DeviceView]:
     """Those that hold something; where none does, all."""
     every = phase.io.devices if phase.io is not None else []
     return [view for view in every if view.roles] or every
+
+
+def _drawn(phase: PhaseResult) -> list[DeviceView]:
+    """The first of those; below each that is a guest's, the same drive as its hypervisor sees it."""
+    every = {view.number: view for view in (phase.io.devices if phase.io is not None else [])}
+    found: list[DeviceView] = []
+    for view in _devices(phase):
+        found += [view, *(every[number] for number in view.below if number.startswith("guest-drive:") and number in every)]
+    return found[:PANELS_SHOWN]
 
 
 def _names(views: Sequence[DeviceView]) -> dict[str, str]:
@@ -81,8 +93,9 @@ def _panels(result: TrialResult, phase: PhaseResult, names: dict[str, str]) -> l
         y = alt.Y("y:Q", title="tps", scale=alt.Scale(domainMin=0))
         line = alt.Chart(data(rows)).mark_line(color=charts.INK, strokeWidth=1.5).encode(x=x, y=y)
         made.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
-    most = max((max(view.series.write_bytes + view.series.read_bytes, default=0.0) for view in _devices(phase)), default=0.0)
-    for place, view in enumerate(_devices(phase)):
+    drawn = _drawn(phase)
+    most = max((max(view.series.write_bytes + view.series.read_bytes, default=0.0) for view in drawn), default=0.0)
+    for place, view in enumerate(drawn):
         colour = _COLOURS[place % len(_COLOURS)]
         marks: list[charts.Line] = []
         labels: list[tuple[float, float, str, str]] = []
@@ -111,13 +124,19 @@ def _bands(bands: Sequence[dict[str, float]], x: alt.X) -> list[alt.Chart]:
     return [alt.Chart(data(bands)).mark_rect(color=FAINT, opacity=0.7).encode(x=x, x2=alt.X2("x2:Q"))]
 
 
+def _hidden(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
+    """That there are more devices than are drawn, if so."""
+    many = max(len(_devices(phase)) for _, phase in shown)
+    return f"; {many} devices hold data, and not all are drawn" if many > PANELS_SHOWN else ""
+
+
 def _length(phase: PhaseResult) -> int:
     return min((len(target.per_second) for target in phase.targets), default=0)
 
 
 def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
     """What the last of the trials shows."""
-    _, phase = shown[-1]
+    result, phase = shown[-1]
     parts = []
     for view in _devices(phase):
         found = series_numbers(view.series)
@@ -125,7 +144,9 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
         if rate is not None:
             text = f"{clean(view.name)} ({role_words(view, {})}) takes {charts_number(rate)} MB/s of writes"
             parts.append(text + (f", {peak:.1f} × that at its peak" if peak is not None else ""))
-    return "; ".join(parts) or "What the devices did by second"
+    if not parts:
+        return "What the devices did by second"
+    return (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + "; ".join(parts)
 
 
 def charts_number(value: float) -> str:

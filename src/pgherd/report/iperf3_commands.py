@@ -29,8 +29,8 @@ def script(result: TrialResult, record: RunRecord) -> str:
 def _lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     phase = result.trial.phases[0]
     (target, load), *_ = phase.loads.items()
-    link = next(one for one in result.trial.deployment.links if one.name == target)
-    host = link.host if link.kind == "remote" else FAR
+    link = next(one for one in result.trial.deployment.links if one.target == target)
+    host = FAR if link.kind == "namespaces" else link.host
     endpoint = Endpoint(target, "", host, link.port, "", "", "")
     argv = [word for word in iperf3.DRIVER.argv(load, endpoint, ceil(phase.ramp + phase.seconds)) if word != "--json"]
     # What pgherd leaves out as its ramp-up, iperf3 can leave out by itself.
@@ -43,6 +43,10 @@ def _lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     yield "set -eu"
     if link.kind == "remote":
         yield _comment(f"'iperf3 --server --port {link.port}' must run on {link.host}.")
+        yield shlex.join(argv)
+        return
+    if link.kind == "hosts":
+        yield _comment(f"For host {link.near}. First, on host {link.name}: iperf3 --server --one-off --bind {link.host} --port {link.port}")
         yield shlex.join(argv)
         return
     yield "# As root: two network namespaces, held by two processes; they go with them."

@@ -20,6 +20,8 @@ from pgherd.metrics.spool import Spool
 from pgherd.model.counted import MIXED, counted, counted_by
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.report import live_hosts
+from pgherd.report.live_hosts import Series
 from pgherd.report.present import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse, State
 from pgherd.report.wording import trial_throughput
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
@@ -36,10 +38,6 @@ _RECENT_BYTES = 8 * 2**20
 """So much of a long file is read when a look comes late: the machine is being measured."""
 _SAMPLERS = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", "processes"})
 """Those whose readings are shown; the rest of a spool is passed over."""
-_CPU_IN_USE = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
-
-Series = list[tuple[float, float]]
-"""(seconds since the epoch, value), in order of time."""
 
 
 class Readings:
@@ -114,6 +112,8 @@ class LiveRun:
         self.directory = directory
         self.readings: Readings | None = None
         """The samples of the trial that runs; None while there is none."""
+        self.cpu: Series = []
+        """The CPU in use over the trial that runs, in cores."""
         self._trial: int | None = None
         self._drivers: dict[int, tuple[Together, list[tuple[str, Lines]]]] = {}
         self._results: dict[str, PresentResult] = {}
@@ -167,13 +167,14 @@ class LiveRun:
         }
         if told.trial is None or self.readings is None:
             return found
-        facts = next(iter(record.hosts.values()), None)
-        cores = None if facts is None else facts.logical_cpus
+        self.cpu = live_hosts.cpu_in_use(self.readings, record, told.trial)
+        host, hosts = live_hosts.host_uses(self.readings, record, told.trial)
         return {
             **found,
             "trial": present_trial(told, now),
             "throughput": self._throughput(told),
-            "host": host_use(self.readings, cores),
+            "host": host,
+            "hosts": hosts,
             "containers": container_uses(self.readings, told.trial),
             "devices": devices(self.readings),
         }
@@ -275,14 +276,6 @@ def present_trial(told: LiveState, now: float) -> PresentTrial:
 
 def _within(value: float, most: float) -> float:
     return min(max(value, 0.0), most)
-
-
-def host_use(readings: Readings, cores: float | None) -> PresentUse:
-    """CPU in use on the host, in cores, and its memory that is not available."""
-    used = [rate for name in _CPU_IN_USE if (rate := readings.latest("host", name)) is not None]
-    total, available = readings.latest("host", "memory.total"), readings.latest("host", "memory.available")
-    memory = None if total is None or available is None else total - available
-    return PresentUse(name="host", cpu=sum(used) if used else None, vcpus=cores, memory=memory, limit=total)
 
 
 def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:

@@ -253,7 +253,9 @@ def _width() -> int:
 
 def _accounted(trials: Iterable[tuple[TrialResult, MemorySeries]]) -> str:
     """What the accounting says of these trials, for the caption."""
-    accounts: Sequence[float] = [abs(phase.memory.worst) for result, _ in trials for phase in result.phases if phase.memory is not None]
-    if not accounts:
-        return ""
-    return f"Containers and unallocated add up to the budget within {share(max(accounts), 2)} in every second."
+    shown = [result for result, _ in trials]
+    accounts: Sequence[float] = [abs(phase.memory.worst) for result in shown for phase in result.phases if phase.memory is not None]
+    said = [f"Containers and unallocated add up to the budget within {share(max(accounts), 2)} in every second."] if accounts else []
+    if any(container.runtime == "vm" for result in shown for _, container in result.trial.deployment.containers()):
+        said.append("Of a guest it is its hypervisor's memory; what is in that, the figure of guests' memory shows.")
+    return " ".join(said)

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from pgherd.report.charts import GREEN, ORANGE, PURPLE, SKY, Line
 from pgherd.report.figures import Inputs
 from pgherd.report.wording import clean, finite
 
 
-def best(inputs: Inputs) -> str | None:
-    """Name of the chosen model."""
-    models = inputs.analysis.figures.get("models")
-    name = models.get("best") if isinstance(models, Mapping) else None
+def best(inputs: Inputs, variant: str = "") -> str | None:
+    """Name of the chosen model, of one variant where the run has some."""
+    name = _models(inputs, variant).get("best")
     return str(name) if name else None
 
 
-def curves(inputs: Inputs, last: float) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Each model's curve as (load, throughput), at most a fifth beyond the last load measured, with a point exactly there."""
-    models = inputs.analysis.figures.get("models")
+def best_curve(inputs: Inputs, last: float, variant: str = "") -> list[tuple[float, float]]:
+    """The chosen model's curve, as ``curves`` has it; empty where none was chosen."""
+    return dict(curves(inputs, last, variant)).get(best(inputs, variant) or "", [])
+
+
+def _models(inputs: Inputs, variant: str) -> Mapping[str, Any]:
+    figures = inputs.analysis.figures
+    by_variant = figures.get("variant_models")
+    models = figures.get("models") if not variant else by_variant.get(variant) if isinstance(by_variant, Mapping) else None
+    return models if isinstance(models, Mapping) else {}
+
+
+def curves(inputs: Inputs, last: float, variant: str = "") -> list[tuple[str, list[tuple[float, float]]]]:
+    """Each model's curve as (load, throughput), at most a fifth beyond the last load measured, with a point exactly there; of one
+    variant where the run has some."""
     found = []
-    for name, curve in models.items() if isinstance(models, Mapping) else ():
+    for name, curve in _models(inputs, variant).items():
         if not isinstance(curve, Mapping):
             continue
         pairs = zip(curve.get("n", ()), curve.get("x", ()), strict=False)
@@ -33,13 +45,13 @@ def curves(inputs: Inputs, last: float) -> list[tuple[str, list[tuple[float, flo
 
 
 def drawn(
-    inputs: Inputs, found: list[tuple[str, list[tuple[float, float]]]], last: float, scale: float
+    inputs: Inputs, found: list[tuple[str, list[tuple[float, float]]]], last: float, scale: float, variant: str = ""
 ) -> tuple[list[Line], list[tuple[float, str, str]]]:
     """Lines of the curves, solid within the data and dashed beyond, and a label (height at its end, text, colour) for each.
 
     ``scale`` divides throughputs.
     """
-    chosen = best(inputs)
+    chosen = best(inputs, variant)
     lines: list[Line] = []
     labels = []
     for index, (name, points) in enumerate(found):

@@ -15,6 +15,8 @@ from pgherd.report.wording import clean, finite
 from pgherd.studies.network import published
 
 STUDY = "network"
+MOST_LINKS = 4
+"""Links that are drawn beside each other: with E14's two series there are colours enough for them."""
 
 
 @register("order", STUDY)
@@ -27,7 +29,7 @@ def untold(inputs: Inputs) -> Figure:
 @register("streams", STUDY)
 def streams(inputs: Inputs) -> Figure:
     """Throughput of each link by its parallel streams, with intervals."""
-    points = _points(inputs, "throughput")
+    points, chosen = _chosen(_points(inputs, "throughput"))
     if len({point["x"] for point in points}) < 2:
         raise NotDrawn("fewer than two numbers of streams were measured")
     small = max(point["y"] for point in points) < 1
@@ -35,7 +37,7 @@ def streams(inputs: Inputs) -> Figure:
         point |= {name: 1000 * point[name] for name in ("y", "low", "high") if point[name] is not None}
     unit = "Mbit/s" if small else "Gbit/s"
     sentence = inputs.analysis.answer.rstrip(".")
-    subtitle = "Mean over the trials; bars are its intervals, which may run out of the plot. Streams are on a logarithmic axis."
+    subtitle = f"Mean over the trials; bars are its intervals, which may run out of the plot. Streams are on a logarithmic axis.{chosen}"
     chart = _curves(points, f"throughput, {unit}", sentence, subtitle)
     return Figure(sentence, chart, (TRIALS,))
 
@@ -43,7 +45,7 @@ def streams(inputs: Inputs) -> Figure:
 @register("shape", STUDY)
 def shape(inputs: Inputs) -> Figure:
     """The same as shares of the best, beside E14's two shapes."""
-    own = _points(inputs, "throughput")
+    own, chosen = _chosen(_points(inputs, "throughput"))
     if len({point["x"] for point in own}) < 2:
         raise NotDrawn  # the figure of throughput says so
     points = [dict(point) for point in own]
@@ -57,18 +59,20 @@ def shape(inputs: Inputs) -> Figure:
             {"link": name, "x": x, "y": 100 * y / max(values), "low": None, "high": None}
             for x, y in zip(published.STREAMS, values, strict=True)
         ]
-    bounds = inputs.analysis.figures.get("limits", {})
+    known_links = {point["link"] for point in own}
+    bounds = {link: known for link, known in inputs.analysis.figures.get("limits", {}).items() if clean(link) in known_links}
     said = {"latency": "like the cloud's", "bandwidth": "like that on premises"}
     sentences = [f"{clean(link)}: {said.get(known.get('bound'), 'like neither')}" for link, known in bounds.items()]
     sentence = f"The shape beside E14's: {'; '.join(sentences) or 'not told'}"
     subtitle = "Each series as a share of its own best. A stream bound by latency leaves room for more; one bound by bandwidth does not."
+    subtitle += chosen
     return Figure(sentence, _curves(points, "throughput, % of the series' best", sentence, subtitle), (TRIALS,))
 
 
 @register("rtt", STUDY)
 def rtt(inputs: Inputs) -> Figure:
     """Round trip times by streams, idle on the left."""
-    points = _points(inputs, "rtt", idle=True)
+    points, chosen = _chosen(_points(inputs, "rtt", idle=True))
     if not any(point["x"] > 0 for point in points):
         raise NotDrawn("round trip times are known to the sender only")
     order = ["idle", *map(str, sorted({int(point["x"]) for point in points if point["x"] > 0}))]
@@ -87,6 +91,7 @@ def rtt(inputs: Inputs) -> Figure:
     lowest, highest = (pick(points, key=lambda point: point["y"]) for pick in (min, max))
     sentence = f"A round trip takes {lowest['y']:.3g} ms ({lowest['at']}) to {highest['y']:.3g} ms ({highest['at']} streams)"
     subtitle = "The kernel's smoothed round trip time of each stream, mean over streams and seconds; what queues at the link adds to it."
+    subtitle += chosen
     chart = alt.layer(*layers, width=charts.plot_width(links), height=HEIGHT, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
@@ -101,6 +106,18 @@ def _points(inputs: Inputs, column: str, *, idle: bool = False) -> list[dict[str
             x = at if isinstance(at, int) else 0
             found.append({"link": link, "x": x, "y": value, "low": finite(cell.low), "high": finite(cell.high)})
     return found
+
+
+def _chosen(points: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Of more links than can be told apart those with the least, the middle and the greatest highest value; and words that say so."""
+    highest: dict[str, float] = {}
+    for point in points:
+        highest[point["link"]] = max(point["y"], highest.get(point["link"], 0.0))
+    if len(highest) <= MOST_LINKS:
+        return points, ""
+    ranked = sorted(highest, key=lambda link: highest[link])
+    kept = {ranked[0], ranked[len(ranked) // 2], ranked[-1]}
+    return [point for point in points if point["link"] in kept], f" Of {len(ranked)} links the lowest, the middle and the highest."
 
 
 def _curves(points: Sequence[dict[str, Any]], title: str, sentence: str, subtitle: str) -> alt.TopLevelMixin:

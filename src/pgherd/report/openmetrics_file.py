@@ -88,7 +88,7 @@ def _told(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[
         found.setdefault(sample.family, {}).setdefault(tuple(sorted(sample.labels.items())), []).append(sample)
 
     totals = Totals(record)
-    progress: dict[str, Progress] = {}
+    progress: dict[tuple[str, bool], Progress] = {}
     if results:
         for t in _instants(results[0].started, results[-1].ended, RUN_STEP):
             for sample in run_metrics.run_info(record):
@@ -147,12 +147,13 @@ def _present(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
                 yield Sample(run_metrics.PHASE, {**about, "part": part}, 1.0, t)
 
 
-def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[str, Progress]) -> Iterator[Sample]:
+def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[tuple[str, bool], Progress]) -> Iterator[Sample]:
     """What the trial's drivers told once a second."""
     for phase in result.phases:
         for target, text in _outputs(run, result, phase):
             labels = {**run_metrics.target_everywhere(record, target), **target_labels(target)}
-            one = progress.setdefault(target, Progress(labels))
+            emulated = run_metrics.emulated(phase, target)
+            one = progress.setdefault((target, emulated), Progress(labels, emulated))
             one.begin()
             for line in read_progress(text):
                 one.tell(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)

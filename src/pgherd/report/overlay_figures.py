@@ -47,10 +47,10 @@ def curves(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[Curve]:
     return found
 
 
-def short(name: str) -> str:
-    """A run's name where there is room for few letters."""
+def short(name: str, most: int = LABEL) -> str:
+    """A name where there is room for few letters: both its ends."""
     name = clean(name)
-    return name if len(name) <= LABEL else f"{name[: LABEL // 2 - 1]}…{name[-(LABEL // 2) :]}"
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
 def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:

@@ -11,16 +11,16 @@ from pgherd.model.run import RunRecord
 from pgherd.report import charts, model_curves
 from pgherd.report.charts import SERIES, end_labels
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn
-from pgherd.report.overlay_figures import short
+from pgherd.report.overlay_figures import LABEL, short
 from pgherd.report.scaling_figures import BAR_NOTE, TALL, clients_axis, unit_of
 from pgherd.report.scaling_rows import SHAPES, Series, last, points, series
-from pgherd.report.wording import compact, finite
+from pgherd.report.wording import clean, compact, finite
 
 
 @dataclass(frozen=True)
 class Curve:
     """One variant of one run (or the run itself): its name, rows, colour and shape, and the best model's curve (clients,
-    transactions per second; empty where no model was chosen, or where a run has variants, whose models are not kept)."""
+    transactions per second; empty where no model was chosen)."""
 
     name: str
     rows: Series
@@ -42,22 +42,23 @@ def curves(runs: Sequence[tuple[str, RunRecord]]) -> list[Curve]:
                 continue
             place = len(found)
             coloured = Series(one.name, one.rows, SERIES[place % len(SERIES)], SHAPES[place % len(SHAPES)])
-            found.append(Curve(short(f"{name}: {one.name}" if one.name else name), coloured, () if one.name else _best(record, one)))
+            model = model_curves.best_curve(Inputs(record, record.analysis, []), last([one]), one.name)
+            found.append(Curve(_label(name, one.name), coloured, tuple(model)))
     if not found:
         raise NotDrawn("no run has two numbers of clients with a number to draw")
     return found
 
 
-def _best(record: RunRecord, one: Series) -> tuple[tuple[float, float], ...]:
-    assert record.analysis is not None
-    inputs = Inputs(record, record.analysis, [])
-    chosen = model_curves.best(inputs)
-    drawn = dict(model_curves.curves(inputs, last([one])))
-    return tuple(drawn.get(chosen or "", ()))
+def _label(run: str, variant: str) -> str:
+    """A curve's name; where there is no room for both, each of run and variant keeps its ends, by which names mostly differ."""
+    if not variant:
+        return short(run)
+    whole = f"{clean(run)}: {clean(variant)}"
+    return whole if len(whole) <= LABEL else f"{short(run, LABEL // 2)}: {short(variant, LABEL // 2)}"
 
 
 def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
-    """Measured throughput of all runs against clients, and each one's best model."""
+    """Measured throughput of all runs and their variants against clients, and each one's best model."""
     drawn = curves(runs)
     values = [value for one in drawn for point in points(one.rows.rows, "throughput") for name in ("y", "high") if (value := point[name])]
     unit, scale = unit_of(max(values))
@@ -74,7 +75,7 @@ def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
         labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, one.name, one.rows.colour))
     layers += end_labels(labels, x, y, (0, top), height=TALL)
     sentence = "At most, " + ", ".join(f"{one.name} {compact(finite(one.rows.best['throughput']))} tps" for one in drawn)
-    modelled = " Dashed: the model that fits a run best." if any(one.model for one in drawn) else " No model was chosen for any of them."
+    modelled = " Dashed: the model that fits best." if any(one.model for one in drawn) else " No model was chosen for any of them."
     return Figure(
         sentence,
         alt.layer(

@@ -57,7 +57,7 @@ MAIN_COLUMNS = {
     "hugepages": ("pages", "throughput", "gain", "verdict", "backed", "tlb_misses", "faults", "page_tables", "reserved"),
     "disk": (
         *("volume", "test", "iops", "bandwidth", "latency", "p99", "limited_by", "from_cache", "steady"),
-        *("rate_reached", "of_sum", "tainted"),
+        *("rate_reached", "of_sum", "imbalance", "tainted"),
     ),
     "density": (
         "databases",

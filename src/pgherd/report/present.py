@@ -98,6 +98,7 @@ class Present(Model):
     trial: PresentTrial | None = None
     throughput: PresentThroughput | None = None
     host: PresentUse | None = None
+    hosts: list[PresentUse] = Field(default_factory=list, description="each of several; 'host' is then all together")
     containers: list[PresentUse] = Field(default_factory=list)
     devices: list[PresentDevice] = Field(default_factory=list)
     trials: list[PresentResult] = Field(default_factory=list)

@@ -58,14 +58,14 @@ def throughput(inputs: Inputs) -> Figure:
 
 def _one(inputs: Inputs, line: Series) -> Figure:
     rows, end = line.rows, last([line])
-    curves = model_curves.curves(inputs, end)
+    curves = model_curves.curves(inputs, end, line.name)
     right = max([end * 1.02, *(n for _, drawn in curves for n, _ in drawn)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
     top = charts.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    lines, labels = model_curves.drawn(inputs, curves, end, scale)
+    lines, labels = model_curves.drawn(inputs, curves, end, scale, line.name)
     slope = finite(line.finding(inputs.analysis, "slope"))
     if slope:
         reach = min(right, top * scale / slope)
@@ -118,7 +118,7 @@ def _marks(inputs: Inputs, line: Series) -> list[tuple[float, str, str]]:
     if enough is not None:
         marks.append((enough, f"95 % of the peak from {enough:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
-    if knee is not None and model_curves.best(inputs) == "hinge":
+    if knee is not None and model_curves.best(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last([line])]
 
@@ -158,14 +158,15 @@ def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt
 
 
 def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
-    """The variants' curves over each other."""
+    """The variants' curves over each other, each with the model that fits it best."""
     values = [value for one in found for point in points(one.rows, "throughput") for name in ("y", "high") if (value := point[name])]
     unit, scale = unit_of(max(values))
     top = charts.nice_ceiling(max(values) / scale * 1.02)
     end = last(found)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    layers: list[alt.Chart] = []
+    models = [(model_curves.best_curve(inputs, end, one.name), one.colour) for one in found]
+    layers = charts.lines([([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y)
     labels = []
     for index, one in enumerate(found):
         shift = (index - (len(found) - 1) / 2) * end * 0.006  # bars of one number of clients stand side by side
@@ -176,6 +177,7 @@ def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
     sentence = _variants_sentence(inputs, found)
     subtitle = (
         f"Medians of the series. {BAR_NOTE} Points of one number of clients are moved apart a little, so that their bars can be seen."
+        + (" Dashed: the model that fits a variant best." if any(model for model, _ in models) else "")
     )
     size = {"width": charts.plot_width([text for *_, text, _ in labels]), "height": TALL}
     return Figure(sentence, alt.layer(*layers, title=charts.title(sentence, subtitle), **size), (TRIALS,))

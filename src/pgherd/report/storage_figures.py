@@ -28,7 +28,8 @@ def _compared(inputs: Inputs) -> Inputs:
 @register("latency", STUDY)
 def latency(inputs: Inputs) -> Figure:
     """The share of transactions done within a time, inside and outside of checkpoints; one panel for each variant."""
-    panels, said = [], []
+    curves: dict[str, list[dict[str, object]]] = {}
+    said = []
     for side in dict.fromkeys(_side(point) for point in (result.trial.point for result in inputs.results)):
         parts = [
             phase.io.latency
@@ -38,6 +39,7 @@ def latency(inputs: Inputs) -> Figure:
             if phase.io is not None
         ]
         rows: list[dict[str, object]] = []
+        p95 = []
         for name, key in ((_INSIDE, "inside"), (_OUTSIDE, "outside")):
             counts = histogram.merged(part.get(key, {}) for part in parts)  # type: ignore[call-overload]
             total, seen = sum(counts.values()), 0
@@ -46,13 +48,15 @@ def latency(inputs: Inputs) -> Figure:
             for index, count in sorted(counts.items()):
                 seen += count
                 rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": name})
-            p95 = histogram.quantile(counts, 0.95)
-            what = "too few to say" if p95 is None else f"{p95 / 1000:.3g} ms"
-            said.append(f"{f'{side}, ' if side else ''}{name} {what}")
+            value = histogram.quantile(counts, 0.95)
+            p95.append(f"{name} {'too few to say' if value is None else f'{value / 1000:.3g} ms'}")
         if rows:
-            panels.append(_panel(side, rows))
-    if not panels:
+            curves[side] = rows
+            said.append(f"{f'with {clean(side)} ' if side else ''}{', '.join(p95)}")
+    if not curves:
         raise NotDrawn(f"fewer than {LEAST} transactions were logged")
+    ends = [float(str(row["x"])) for rows in curves.values() for row in rows]
+    panels = [_panel(side, rows, (min(ends), max(ends)), last=side == list(curves)[-1]) for side, rows in curves.items()]
     sentence = f"p95 of transactions: {'; '.join(said)}"
     subtitle = "Logged transactions of all trials. Inside: any part of the transaction lies between a checkpoint's start and its end."
     chart = alt.vconcat(*panels, spacing=12).properties(title=charts.title(sentence, subtitle))
@@ -63,10 +67,12 @@ def _side(point: dict[str, int | float | str]) -> str:
     return str(point.get(VARIANT, "")).removesuffix(" again")
 
 
-def _panel(side: str, rows: list[dict[str, object]]) -> alt.Chart:
+def _panel(side: str, rows: list[dict[str, object]], reach: tuple[float, float], *, last: bool) -> alt.Chart:
+    """One variant's curves; all panels have the same times, which the last one names."""
     domain = [name for name in (_INSIDE, _OUTSIDE) if any(row["line"] == name for row in rows)]
     colours = {_INSIDE: VERMILLION, _OUTSIDE: BLUE}
-    x = alt.X("x:Q", title="latency of a transaction, ms", scale=alt.Scale(type="log"))
+    scale = alt.Scale(type="log", domain=[reach[0] / 1.1, reach[1] * 1.1], nice=False)
+    x = alt.X("x:Q", title="latency of a transaction, ms" if last else None, scale=scale)
     y = alt.Y("y:Q", title="% done", scale=alt.Scale(domain=[0, 100]))
     colour = alt.Color(
         "line:N", scale=alt.Scale(domain=domain, range=[colours[name] for name in domain]), legend=alt.Legend(title=None, orient="top-left")

@@ -5,17 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report.wording import Cell, finite
 
 Row = dict[str, Cell]
 
+_SUMMARY = {"network": "matrix"}
+"""Study → the table that sums up what its own has row by row, in runs that have one."""
+
 
 def columns(rows: Sequence[Row]) -> list[str]:
     """All column names, in the order in which the rows first mention them."""
     return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def leading(study: str, held: Mapping[str, Sequence[Row]]) -> str | None:
+    """The name of the table that stands right below the answer: the study's own, but for a summary that it has of it."""
+    wanted = (_SUMMARY.get(study, study), study)
+    return next((name for name in wanted if name in held), None) or next(iter(held), None)
 
 
 def csv_text(rows: Sequence[Row]) -> str:

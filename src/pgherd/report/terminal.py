@@ -18,7 +18,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import wording
 from pgherd.report.notices import notices
-from pgherd.report.tables import Row, columns
+from pgherd.report.tables import Row, columns, leading
 from pgherd.report.wording import MISSING, Cell, clean, compact, finite, half_width, number
 
 WIDTH = 100
@@ -197,6 +197,7 @@ _COMPACT: dict[str, tuple[Column, ...]] = {
         Column("limited\nby", _value("limited_by", _words), right=False),
         Column("cached", _value("from_cache", _words), right=False),
         Column("steady", _value("steady", _words), right=False),
+        Column("hosts\ndiffer by", _value("imbalance", _share), needs="imbalance"),
         Column("p99\nms", _value("p99", lambda cell: wording.brief(finite(cell)))),
         Column("tainted\ntrials", _tainted),
     ),
@@ -266,7 +267,7 @@ def _trials(results: Sequence[TrialResult]) -> str:
 def _print_table(console: Console, record: RunRecord) -> None:
     assert record.analysis is not None
     held = {name: rows for name, rows in record.analysis.tables.items() if rows}
-    name = record.study if record.study in held else next(iter(held), None)
+    name = leading(record.study, held)
     if name is None:
         return
     table, left_out = compact_table(name, held[name], min(WIDTH, console.width))

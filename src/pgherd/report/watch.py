@@ -39,9 +39,10 @@ def picture(present: Present, height: int = 40) -> Group:
     if present.throughput is not None:
         parts.append(Text(_throughput(present)))
     if present.host is not None:
-        parts += [Text(), _uses([present.host, *present.containers], rows)]
+        each = [one.model_copy(update={"name": f"host {one.name}"}) for one in present.hosts]
+        parts += [Text(), _uses([present.host, *each, *present.containers], rows)]
     if present.devices:
-        parts += [Text(), _devices(present, max(rows - len(present.containers), 2))]
+        parts += [Text(), _devices(present, max(rows - len(present.hosts) - len(present.containers), 2))]
     if present.trials:
         parts.append(Text())
         parts += [_result(one) for one in present.trials[-_RESULTS:]]
@@ -118,7 +119,7 @@ def measured_words(present: Present) -> str:
         return ""
     parts = [_throughput(present, drawn=False)] if present.throughput is not None else []
     cpu, memory = _cpu(present.host), _memory(present.host)
-    parts += [f"host CPU {cpu}"] if present.host.cpu is not None else []
+    parts += [f"{present.host.name} CPU {cpu}"] if present.host.cpu is not None else []
     return "; ".join(part for part in [*parts, f"memory {memory}"] if part)
 
 

@@ -22,6 +22,8 @@ MISSING = "–"
 """Stands where there is no number."""
 
 _LABELS = {
+    "hugepages": "huge pages",
+    "working-set": "working set",
     "cpu_per_tx": "CPU per transaction",
     "efficiency": "efficiency (of 1 database × N)",
     "efficiency_linear": "efficiency (of the linear slope)",
@@ -76,7 +78,7 @@ _LABELS = {
     "databases_held_linear": "databases held (of the linear slope)",
 }
 _PERCENT_COLUMNS = {"fraction", "efficiency", "efficiency_linear", "efficiency_cpu", "relative_error", "published_efficiency", "relative"}
-_PERCENT_COLUMNS |= {"device_share", "rate_reached", "of_sum"}
+_PERCENT_COLUMNS |= {"device_share", "rate_reached", "of_sum", "imbalance", "cpu_share"}
 _PERCENT_COLUMNS |= {"backed", "walking", "client_share", "buffers_share", "waiting", "gain_share"}
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
@@ -90,6 +92,8 @@ def label(name: str) -> str:
     """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``."""
     if name in _LABELS:
         return _LABELS[name]
+    if name.startswith("to "):  # a host's name, which is not ours to change
+        return clean(name)
     return " ".join(_INITIALS.get(word, word) for word in clean(name).replace("_", " ").replace(".", ": ").split(" "))
 
 

@@ -24,7 +24,7 @@ from pgherd.postgres import clones, golden, installations
 from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with_balloon
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, start_all, stop_all
-from pgherd.runner import prepare_swap
+from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room

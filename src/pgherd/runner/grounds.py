@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pgherd.cluster.remote import Engine
 from pgherd.model.base import Model
+from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.model.study import Study
 from pgherd.node.protocol import Node
-from pgherd.runner.bench import Bench, LocalBench
-from pgherd.runner.catalogue import prepare, study_of
-from pgherd.runner.cluster_bench import ClusterBench
-from pgherd.runner.crew import Crew
-from pgherd.runner.fleet import Fleet
-from pgherd.runner.on_hosts import OnHosts
-from pgherd.runner.prepare_cluster import prepare_over
-from pgherd.runner.prepared import Prepared, runnable
+from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.hosts.cluster_bench import ClusterBench
+from pgherd.runner.hosts.crew import Crew
+from pgherd.runner.hosts.on_hosts import OnHosts
+from pgherd.runner.hosts.preparation import prepare_over
+from pgherd.runner.play.bench import Bench, LocalBench
+from pgherd.runner.prepare.catalogue import prepare, study_of
+from pgherd.runner.prepare.prepared import Prepared, runnable
 from pgherd.runner.recording import Recording
 from pgherd.runner.session import session
-from pgherd.studies.spread import SpreadRequest
+from pgherd.store.live import told_dir
+from pgherd.studies.spread import CLUSTER_FIELDS, SpreadRequest
 
 
 def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tuple[Prepared, dict[str, HostFacts]]:
@@ -34,6 +37,7 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
         CapabilityError: a host cannot do it.
     """
     if not isinstance(asked, SpreadRequest) or asked.cluster is None:
+        _insist_no_host(asked)
         prepared = prepare(node, study, asked, dry=dry)
         return prepared, {"local": prepared.facts}
     with contextlib.closing(_connect(asked.cluster, asked.cluster_tls)) as engine:
@@ -54,7 +58,7 @@ def standing(node: Node, run: str, record: RunRecord, surroundings: Surroundings
         with session(node, run, surroundings, told) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
             fleet = Fleet(opened, usable, told)
-            told.output = fleet.scratch
+            told.output = lambda number: fleet.scratch / f"{number:04d}"
             try:
                 yield LocalBench(fleet), study
             finally:
@@ -62,11 +66,19 @@ def standing(node: Node, run: str, record: RunRecord, surroundings: Surroundings
         return
     with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
         bench = ClusterBench(Crew(engine), surroundings.cluster, run, surroundings, record.postgres, told)
+        told.output = partial(told_dir, told.run)
         try:
             bench.open()
             yield bench, OnHosts(study, surroundings.cluster)
         finally:
             bench.close()
+
+
+def _insist_no_host(asked: Model) -> None:
+    """That nothing is said of the hosts of a cluster where none is named."""
+    for name in sorted(CLUSTER_FIELDS & asked.model_fields_set):
+        if getattr(asked, name) != type(asked).model_fields[name].default:
+            raise UsageError(f"--{name.replace('_', '-')} says something of the hosts of a cluster; name the cluster with --cluster")
 
 
 def _connect(cluster: str, tls: str | None) -> Engine:

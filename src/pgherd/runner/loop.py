@@ -16,8 +16,9 @@ from pgherd.model.study import Study
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.runner import variant_settings
-from pgherd.runner.bench import Bench, Played
+from pgherd.runner.hosts.placing import nothing_left
+from pgherd.runner.play.bench import Bench, Played
+from pgherd.runner.prepare import variant_settings
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.conclude import conclude
@@ -77,7 +78,9 @@ def execute(
                 if result.error is None:
                     record = variant_settings.noted(record, trial, bench)
                 watcher.finished(result)
-                if not result.memory_kills:  # too little memory is what a trial may be about, and no fault of the run
+                # Too little memory is what a trial may be about, and no fault of the run; nor is a host that is lost to the trials that
+                # need it while others do without.
+                if not result.memory_kills and not (trial is not wanted and nothing_left(trial)):
                     failures = failures + 1 if result.error and not trial.may_die else 0
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")

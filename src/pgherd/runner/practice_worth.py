@@ -12,7 +12,7 @@ from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "devices-apart": ("wal_dir", "volumes"),
+    "devices-apart": ("wal_dir", "volumes", "roles"),
     "shared-buffers": ("settings.shared_buffers",),
     "huge-pages": ("huge_pages", "settings.huge_pages"),
     "checkpoint-spread": ("settings.checkpoint_completion_target",),

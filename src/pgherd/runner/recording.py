@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgherd.metrics.run_metrics import load_words
@@ -25,12 +25,12 @@ class Recording(Watcher):
 
     def __init__(self, run: Path, inner: Watcher) -> None:
         """Record into this run's directory; ``inner`` hears everything too."""
-        self._run = run
+        self.run = run
         self._inner = inner
         self._remaining = Remaining()
         self._state = LiveState(pid=os.getpid(), written=time.time())
-        self.output: Path | None = None
-        """Directory below which each trial's drivers write, once it is known."""
+        self.output: Callable[[int], Path] | None = None
+        """Where the drivers of a trial (of this number) write, once that is known."""
 
     def setup(self, what: str) -> None:
         """A step of setting up has begun."""
@@ -45,7 +45,7 @@ class Recording(Watcher):
 
     def trial(self, trial: Trial, number: int) -> None:
         """A trial begins."""
-        output = None if self.output is None else str(self.output / f"{number:04d}")
+        output = None if self.output is None else str(self.output(number))
         self._write(trial=live_trial(trial, number, time.time(), output), step=None, phase=None, phase_begun=None)
         self._inner.trial(trial, number)
 
@@ -71,7 +71,7 @@ class Recording(Watcher):
 
     def end(self) -> None:
         """The run has ended: there is nothing more to watch."""
-        remove_live(self._run)
+        remove_live(self.run)
 
     def _write(self, **changes: object) -> None:
         self._state = self._state.model_copy(update=changes)
@@ -84,14 +84,16 @@ class Recording(Watcher):
         }
         self._state = self._state.model_copy(update=left)
         with contextlib.suppress(OSError):
-            write_live(self._run, self._state)
+            write_live(self.run, self._state)
 
 
 def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> LiveTrial:
     """What is told of a trial that begins."""
     limits = {
-        container.name: LiveContainer(vcpus=container.vcpus if container.cpu_mode != "none" else None, memory=container.memory)
-        for _, container in trial.deployment.containers()
+        container.name: LiveContainer(
+            vcpus=container.vcpus if container.cpu_mode != "none" else None, memory=container.memory, host=host.name
+        )
+        for host, container in trial.deployment.containers()
     }
     phases = tuple(
         LivePhase(
@@ -112,6 +114,7 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
         begun=begun,
         phases=phases,
         containers=limits,
+        hosts=tuple(host.name for host in trial.deployment.hosts),
         output=output,
     )
 

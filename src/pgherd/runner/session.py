@@ -17,6 +17,7 @@ from pgherd.model.deployment import Host
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
 from pgherd.node.protocol import Node
+from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.choice import Runtimes
 from pgherd.runtimes.runtime import Runtime
@@ -28,8 +29,8 @@ class Session:
 
     ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
     the servers' socket directories. Both can be entered by ``account``. ``runtimes`` share the run's budget; each is opened
-    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.platform). ``swap`` is what was
-    made for this run, of what its ``surroundings`` ask.
+    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.deploy.platform). ``swap`` is what was
+    made for this run, of what its ``surroundings`` ask. ``opening`` is how clients on another host reach its servers, if there are any.
     """
 
     node: Node
@@ -43,6 +44,7 @@ class Session:
     platform: tuple[str, ...] = ()
     surroundings: Surroundings | None = None
     swap: Made | None = None
+    opening: Opening | None = None
 
     def runtime(self, name: str) -> Runtime:
         """The runtime of this name, open; raises as ``Runtimes.get``."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from pgherd.metrics import accounting
 from pgherd.metrics.keyed import flat_keyed
 from pgherd.model.deployment import Container
+from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law, balloon_manager
@@ -27,6 +28,7 @@ class GuestBalloons:
         self._node, self._groups = node, groups
         self._policy = GuestMemory()
         self._budget: int | None = None
+        self._withheld = 0
         self._manager: BalloonManager | None = None
         self._spool: Path | None = None
         self._promised: dict[str, Container] = {}
@@ -48,7 +50,7 @@ class GuestBalloons:
         """
         promised = {**self._promised, container.name: container}
         guests = [balloon_manager.law_guest(one) for one in promised.values() if one.memory is not None]
-        balloon_law.check(guests, self._budget if moves(self._policy.policy) else None, self._policy.reserve)
+        balloon_law.check(guests, self._shared if moves(self._policy.policy) else None, self._policy.reserve)
         self._promised = promised
 
     def withdraw(self, container: str) -> None:
@@ -58,7 +60,7 @@ class GuestBalloons:
     def entered(self, container: Container, machine: Machine) -> None:
         """A guest has come up; raises UsageError as ``promise``."""
         if self._manager is None:
-            self._manager = BalloonManager(self._policy, self._budget, self._free)
+            self._manager = BalloonManager(self._policy, self._shared, self._free)
             self._manager.record(self._spool)
             self._manager.start()
         self._manager.remove(container.name)
@@ -70,10 +72,22 @@ class GuestBalloons:
             self._manager.remove(container)
 
     def change_budget(self, budget: int) -> None:
-        """Another budget from now on; raises UsageError where the guests' minima are more."""
-        if self._manager is not None:
-            self._manager.change_budget(budget)
-        self._budget = budget
+        """Another budget from now on; raises UsageError where the minima of the guests that are up are more."""
+        before, self._budget = self._budget, budget
+        try:
+            self._announce()
+        except UsageError:
+            self._budget = before
+            raise
+
+    def withhold(self, memory: int) -> None:
+        """So many bytes of the budget are held by what is no guest from now on; raises as ``change_budget``."""
+        before, self._withheld = self._withheld, memory
+        try:
+            self._announce()
+        except UsageError:
+            self._withheld = before
+            raise
 
     def record(self, spool: Path | None) -> None:
         """Append what is seen to this spool from now on; None: to none. Raises OSError when it cannot be written."""
@@ -86,6 +100,15 @@ class GuestBalloons:
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.stop()
+
+    @property
+    def _shared(self) -> int | None:
+        """What guests and their hypervisors have together, bytes."""
+        return None if self._budget is None else max(self._budget - self._withheld, 0)
+
+    def _announce(self) -> None:
+        if self._manager is not None:
+            self._manager.change_budget(self._shared)
 
     def _free(self) -> int | None:
         """What the group around the guests could still be charged with, bytes, its least used file pages included; None: nobody counts."""

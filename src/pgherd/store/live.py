@@ -12,6 +12,9 @@ What else there is while a trial runs:
 - the directory ``LiveTrial.output``: what the drivers write, in ``PHASE/TARGET/stdout`` and ``…/stderr``, where PHASE is the phase's
   number as two digits and TARGET is the target's name with dots for slashes. It can be read by the account that runs pgherd.
 
+Of a run on several hosts there is less: every few seconds, a part of what each host has read and what its drivers have told, on the
+driver's clock (``pgherd.runner.hosts.relay``). The drivers' output then lies in ``trials/NNNN.partial/told``.
+
 Finished trials and their verdicts are in ``trials/NNNN/trial.json``, the run's state and answer in ``run.json``. Everything is only read:
 watching a run needs no word with its process.
 """
@@ -30,6 +33,8 @@ from pgherd.model.base import Model
 
 FILE: Final = "live.json"
 SCHEMA: Final = "pgherd/live/1"
+SPOOL: Final = "spool.jsonl"
+TOLD: Final = "told"
 
 
 class LivePhase(Model):
@@ -45,14 +50,16 @@ class LivePhase(Model):
 
 
 class LiveContainer(Model):
-    """What a container is given: ``vcpus`` in cores, ``memory`` in bytes; None where it has no limit."""
+    """What a container is given: ``vcpus`` in cores, ``memory`` in bytes; None where it has no limit. ``host`` is where it lies."""
 
     vcpus: float | None = None
     memory: int | None = None
+    host: str = "local"
 
 
 class LiveTrial(Model):
-    """The trial that is being run. ``number`` is its directory's; ``output`` the directory in which its drivers write."""
+    """The trial that is being run. ``number`` is its directory's; ``output`` the directory in which its drivers write; ``hosts`` those
+    that take part in it."""
 
     number: int
     point: dict[str, int | float | str]
@@ -61,6 +68,7 @@ class LiveTrial(Model):
     begun: float
     phases: tuple[LivePhase, ...] = ()
     containers: dict[str, LiveContainer] = Field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
     output: str | None = None
 
 
@@ -111,12 +119,22 @@ def remove_live(run: Path) -> None:
 
 def spool_file(run: Path, trial: int) -> Path:
     """Where the samples of the trial that runs are spooled; it is gone when the trial has ended."""
-    return run / "trials" / f"{trial:04d}.partial" / "spool.jsonl"
+    return run / "trials" / f"{trial:04d}.partial" / SPOOL
+
+
+def told_dir(run: Path, trial: int) -> Path:
+    """Where what the drivers of other hosts tell is put while the trial runs."""
+    return run / "trials" / f"{trial:04d}.partial" / TOLD
 
 
 def output_dir(trial: LiveTrial, phase: int, target: str) -> Path | None:
     """Where the target's driver writes in this phase (an index); None where that is not known here."""
-    return None if trial.output is None else Path(trial.output) / f"{phase:02d}" / target.replace("/", ".")
+    return None if trial.output is None else Path(trial.output) / output_name(phase, target)
+
+
+def output_name(phase: int, target: str) -> str:
+    """The directory of a target's driver below that of the trial's drivers; ``phase`` is an index."""
+    return f"{phase:02d}/{target.replace('/', '.')}"
 
 
 class Lines:

@@ -7,11 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, Role, RuntimeName, Server, Volume
+from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, InitData, Role, RuntimeName, Server, Volume
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
+from pgherd.studies.spread import SpreadRequest
 
 READ_ONLY = "default_transaction_read_only"
 """The setting by which a server refuses to write, for scripts of which the user says that they do not."""
@@ -19,7 +21,7 @@ READ_ONLY = "default_transaction_read_only"
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
-class DatabaseRequest(Model):
+class DatabaseRequest(SpreadRequest):
     """Options that say which databases to deploy, how to load them and how to measure, as given on the command line or
     in a scenario. None: pgherd chooses, and says what.
 
@@ -31,6 +33,9 @@ class DatabaseRequest(Model):
     memory: str | None = Field(None, description="memory of each database's container")
     runtime: Literal["process", "cgroup", "vm"] | None = Field(None, description="what isolates the databases")
     guest_memory: GuestMemoryPolicy | None = Field(None, description="who gives memory of virtual machines back to the host")
+    guest_pages: str | None = Field(None, description="virtual machines: the size of reserved huge pages on which their memory lies")
+    pin_vcpus: bool = Field(False, description="virtual machines: each vCPU runs on a CPU of its own")
+    ksm: bool = Field(False, description="virtual machines: the host merges equal pages of their memory (KSM)")
     cpu_mode: CpuMode | None = Field(None, description="how vcpus are enforced: a CFS quota, whole CPUs, or not")
     cores: float | None = Field(None, gt=0, description="cores of this host that the run may use")
     host_memory: str | None = Field(None, description="memory of this host that the run may use")
@@ -68,6 +73,7 @@ class DatabaseRequest(Model):
     rate: float | None = Field(None, gt=0, description="open loop: transactions per second of each database")
     protocol: Protocol = Field("prepared", description="how queries are sent")
     client_place: ClientPlace = Field("inside", description="whether pgbench runs inside the database's container")
+    client_host: str | None = Field(None, description="the host of the cluster on which pgbench runs, and no server")
 
     # How it is measured
     trace: bool = Field(False, description="trace the block requests of the servers' devices one by one (perf)")
@@ -98,6 +104,7 @@ class DatabaseOptions(Model):
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
+    guest: GuestMachine | None = Field(None, description="virtual machines: what their hypervisors do for them")
     labels: dict[str, str] = Field(default_factory=dict)
     pg_bin: str
     pg_version: str = Field(description="of the server; at somebody else's the programs in pg_bin may be of another")
@@ -105,6 +112,7 @@ class DatabaseOptions(Model):
     workload: str = "pgbench"
     scale: int = Field(10, ge=1)
     init: str | None = None
+    init_data: InitData | None = Field(None, description="the data files that init reads, as they were when the run was prepared")
     check_consistency: bool = False
     transparent_huge_pages: bool | None = Field(None, description="of the servers' shared memory; None: as the host has them")
     huge_page_bytes: int = Field(
@@ -148,9 +156,20 @@ class DatabaseOptions(Model):
         """What of each server lies on which of them: role → name."""
         return dict(self.roles) if self.wal_dir is None else {**self.roles, "wal": "wal"}
 
+    def database_called(self, name: str) -> Database:
+        """One of the databases, under this name."""
+        return Database(
+            name=name,
+            workload=self.workload,
+            scale=self.scale,
+            init=self.init,
+            init_data=self.init_data,
+            verify=self.check_consistency,
+        )
+
     def container(self, name: str) -> Container:
         """A container of one server with one database, ``bench``; of somebody else's server it is only the name."""
-        database = Database(name="bench", workload=self.workload, scale=self.scale, init=self.init, verify=self.check_consistency)
+        database = self.database_called("bench")
         if self.server is not None:
             theirs = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.server, databases=(database,))
             return Container(name=name, runtime="external", servers=(theirs,))
@@ -171,6 +190,7 @@ class DatabaseOptions(Model):
             vcpus=self.vcpus,
             cpu_mode=self.cpu_mode,
             memory=None if self.container_memory is None else self.container_memory - self.huge_page_bytes,
+            guest=self.guest,
             servers=(server,),
         )
 

@@ -16,6 +16,8 @@ MARK = "emulated"
 FUNCTIONAL = "functional"
 """Table of a run of which nothing but that it worked may be said."""
 WHY = "the guests' processors were emulated (TCG): functional only"
+_OF_MEMORY = ("memory_kills",)
+"""Tables of studies that mean something although processors were emulated."""
 
 
 def emulated(phases: Sequence[PhaseResult]) -> bool:
@@ -54,7 +56,7 @@ def with_emulated(analysis: Analysis, results: Sequence[TrialResult]) -> Analysi
             "trials_failed": _count(len(failed), "trials that did not"),
             "guests": _count(many, "guests at once, at most"),
         },
-        tables={FUNCTIONAL: rows},
+        tables={FUNCTIONAL: rows} | {name: analysis.tables[name] for name in _OF_MEMORY if name in analysis.tables},
         warnings=[
             "No throughput, latency or CPU of these trials means anything: the guests' processors were emulated. Where KVM works, the same "
             "command measures",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies import host_balance
 from pgherd.studies.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 
-_NONE = "no clean trial loaded every host"
+_WHAT = "throughput per loaded database"
 
 
 def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequence[Host]) -> Analysis:
@@ -22,15 +23,25 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     Where nothing was deployed there are the warnings alone: a study of hosts has its own table of them.
 
     A trial says something of the hosts when it loaded all of them. Its hosts are compared by throughput per loaded database, each
-    relative to the mean of the hosts in the same trial, so that trials of all points count alike.
+    relative to the mean of the hosts in the same trial, so that trials of all points count alike. Where every trial ran on one host
+    (and its clients perhaps on another), each host's row is of its own trials, and nothing is said of one host beside another.
     """
     warnings = [*analysis.warnings, *_absent(results)]
     if not any(host.containers for result in results for host in result.trial.deployment.hosts):
         return analysis.model_copy(update={"warnings": warnings})
+    if all(sum(bool(host.containers) for host in result.trial.deployment.hosts) <= 1 for result in results):
+        rows = [_row(host, _trials_of(host, results), (), results, alone=True) for host in hosts]
+        return analysis.model_copy(update={"warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
     names = [host.name for host in hosts]
     clean = [result for result in results if not result.tainted and _loaded(result) == set(names)]
-    relative = {name: [one[name] for result in clean if (one := _relative(result))] for name in names}
-    findings = {**analysis.findings, "host_imbalance": _imbalance(clean), "host_slowest": _slowest(relative, clean)}
+    rates = [_throughputs(result) for result in clean]
+    shares = [host_balance.relative(found) for found in rates]
+    relative = {name: [found[name] for found in shares if found] for name in names}
+    findings = {
+        **analysis.findings,
+        "host_imbalance": host_balance.imbalance(rates, _WHAT),
+        "host_slowest": host_balance.slowest(rates, _WHAT),
+    }
     rows = [_row(host, clean, relative[host.name], results) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
 
@@ -54,43 +65,26 @@ def _throughputs(result: TrialResult) -> dict[str, float]:
     return {host: sum(mean[host] for mean in means) / len(means) for host in sorted(everywhere)} if means else {}
 
 
-def _relative(result: TrialResult) -> dict[str, float]:
-    found = _throughputs(result)
-    mean = sum(found.values()) / len(found) if found else 0.0
-    return {host: value / mean for host, value in found.items()} if mean > 0 else {}
+def _trials_of(host: Host, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The clean trials in which a host had a part."""
+    return [result for result in results if not result.tainted and host.name in {one.name for one in result.trial.deployment.hosts}]
 
 
-def _imbalance(clean: Sequence[TrialResult]) -> Finding:
-    method = "1 − slowest host ÷ fastest host, in throughput per loaded database; mean over the trials that loaded every host"
-    each = [found for result in clean if (found := _throughputs(result)) and max(found.values()) > 0]
-    values = [1 - min(found.values()) / max(found.values()) for found in each]
-    if not values:
-        return missing("ratio", _NONE, method=method)
-    return as_finding(mean_interval(values), "ratio", "hosts that are alike differ by chance too: it is never quite 0", method=method)
-
-
-def _slowest(relative: Mapping[str, Sequence[float]], clean: Sequence[TrialResult]) -> Finding:
-    method = "throughput per loaded database of the slowest host ÷ the hosts' mean"
-    known = {host: values for host, values in relative.items() if values}
-    if not known:
-        return missing("ratio", _NONE, method=method)
-    host = min(known, key=lambda name: sum(known[name]) / len(known[name]))
-    estimate = mean_interval(known[host])
-    sure = estimate.high is not None and estimate.high < 1
-    note = f"host {host}" + ("" if sure else "; not shown to be slower than the others")
-    return as_finding(estimate, "ratio", note, method=method)
-
-
-def _row(host: Host, clean: Sequence[TrialResult], relative: Sequence[float], results: Sequence[TrialResult]) -> Row:
-    name = host.name
-    throughput = [found[name] for result in clean if (found := _throughputs(result))]
-    busy = [cores for result in clean for phase in result.phases if (cores := _busy(phase, name)) is not None]
+def _row(
+    host: Host, clean: Sequence[TrialResult], relative: Sequence[float], results: Sequence[TrialResult], *, alone: bool = False
+) -> Row:
+    """``clean`` are the trials that count; ``alone``: each of them ran on one host."""
+    name, none, of = host.name, host_balance.NONE, "over all points that loaded every host"
+    if alone:
+        none, of = "no clean trial loaded a database here", "over all points that were measured here"
+    throughput = [found[name] for result in clean if name in (found := _throughputs(result))]
+    busy = [cores for result in clean for phase in result.phases if (cores := phase.busy_cores(f"host:{name}")) is not None]
     return {
         "host": name,
         "cores_given": host.cores,
         "containers": max((_containers(result, name) for result in results), default=0),
-        "per_database": _mean(throughput, "tps", "over all points that loaded every host", _NONE),
-        "relative": _mean(relative, "ratio", "of the hosts' mean in the same trial", _NONE),
+        "per_database": _mean(throughput, "tps", of, none),
+        "relative": _mean(relative, "ratio", "of the hosts' mean in the same trial", "no trial loaded several hosts" if alone else none),
         "cpu_used": _mean(busy, "cores", "of the whole host", "the host's CPU was not seen"),
     }
 
@@ -101,11 +95,6 @@ def _mean(values: Sequence[float], unit: str, note: str, absent: str) -> Finding
 
 def _containers(result: TrialResult, name: str) -> int:
     return next((len(host.containers) for host in result.trial.deployment.hosts if host.name == name), 0)
-
-
-def _busy(phase: PhaseResult, name: str) -> float | None:
-    found = phase.metrics.get(f"host:{name}", {})
-    return phase.model_copy(update={"metrics": {"host": found}}).busy_cores() if found else None
 
 
 def _absent(results: Sequence[TrialResult]) -> list[str]:

@@ -49,6 +49,9 @@ UNITS: Mapping[str, str] = {
     "write_p99": "ms",
 }
 """Column → unit; MB and kB are 2^20 and 2^10 bytes."""
+_COUNTERS = "/proc/diskstats"
+_HYPERVISORS = "guest-drive:"
+"""How the number of a guest's drive as its hypervisor sees it begins."""
 METHODS: Mapping[str, str] = {
     "writes": "/proc/diskstats, flushes taken out",
     "queue": "/proc/diskstats: mean requests in flight",
@@ -112,7 +115,10 @@ def io_rows(results: Sequence[TrialResult]) -> list[Row]:
             row: Row = {"point": point, "device": device.name, "number": number, "roles": role_words(device, devices)}
             row["label"] = _label(used, number)
             for name, unit in UNITS.items():
-                row[name] = _mean([cell.get(name) for cell in cells], unit, METHODS.get(name, "/proc/diskstats"))
+                method = METHODS.get(name, _COUNTERS)
+                if number.startswith(_HYPERVISORS):
+                    method = method.replace(_COUNTERS, "QEMU's query-blockstats")
+                row[name] = _mean([cell.get(name) for cell in cells], unit, method)
             rows.append(row)
     return [{name: cell for name, cell in row.items() if _known(name, rows)} for row in rows]
 
@@ -178,6 +184,8 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
     def mean(values: Sequence[float]) -> float:
         return math.fsum(value * length for value, length in zip(values, series.seconds, strict=True)) / total
 
+    queue = [value for value in series.queue if value is not None]
+
     reads, writes = mean(series.reads), mean(series.writes)
     found: dict[str, float | None] = {
         "reads": reads,
@@ -187,7 +195,7 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         "write_rate": mean(series.write_bytes) / MB,
         "read_size": mean(series.read_bytes) / reads / KB if reads >= IDLE else None,
         "write_size": mean(series.write_bytes) / writes / KB if writes >= IDLE else None,
-        "queue": mean(series.queue),
+        "queue": mean(queue) if len(queue) == len(series.queue) else None,
         "read_await": _weighted(series.read_await, series.reads, series.seconds),
         "write_await": _weighted(series.write_await, series.writes, series.seconds),
         "flush_await": _weighted(series.flush_await, series.flushes, series.seconds),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from pgherd.studies.databases import DatabaseOptions
 
 WAITING = 0.10
 """Share of CPU time spent waiting for storage from which on storage counts as the limit, if CPU is not."""
+_STACKED = ("dm-", "md", "loop", "zram")
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Window:
     """CPU in cores over one phase, each None where it was not seen.
 
     ``loaded`` is that of the containers under load; ``databases`` that of all containers without clients and sampling
-    backends; ``clients`` the drivers', wherever they ran; ``pgherd`` its own with its sampling backends; ``platform``
-    everything else that used the host, of which ``named`` are the parts with a name.
+    backends; ``clients`` the drivers', inside and outside, unless they have a host of their own; ``pgherd`` its own with its
+    sampling backends; ``platform`` everything else that used the host, of which ``named`` are the parts with a name.
     """
 
     loaded: float | None
@@ -90,6 +93,21 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
     )
 
 
+def of_devices(phase: PhaseResult, *names: str) -> float | None:
+    """The sum of these metrics over the host's block devices; None where no device was seen to have them.
+
+    Devices that pass on to others what they are asked would be counted twice: they count only where there are no others (in a
+    container). Of several hosts a device is ``disk:HOST/NAME``.
+    """
+    seen = {
+        entity: math.fsum(metrics[name] for name in names)
+        for entity, metrics in phase.metrics.items()
+        if entity.startswith("disk:") and all(name in metrics for name in names)
+    }
+    plain = [value for entity, value in seen.items() if not re.split("[:/]", entity)[-1].startswith(_STACKED)]
+    return math.fsum(plain or seen.values()) if seen else None
+
+
 def latency(result: TrialResult, name: str) -> float | None:
     """Median over databases and windows of each one's own percentile; None unless every database has it."""
     values = [getattr(target.latency, name) for phase in result.phases for target in phase.targets]
@@ -142,10 +160,12 @@ def _has(entity: str, prefix: str, metrics: dict[str, float]) -> bool:
 
 
 def _clients(plan: Phase, phase: PhaseResult) -> tuple[float | None, float | None]:
-    """CPU of the drivers inside the containers and outside; None where one of them was not seen."""
+    """CPU that the drivers took from the servers' host, inside the containers and outside; None where one of them was not seen."""
     sums: dict[str, float | None] = {"inside": 0.0, "outside": 0.0}
     for target in phase.targets:
         load = plan.loads.get(target.target)
+        if load and load.host is not None:
+            continue
         place = load.place if load else "inside"
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
         before = sums[place]

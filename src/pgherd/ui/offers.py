@@ -148,6 +148,37 @@ OFFERS: Mapping[str, Offer] = {
             ),
         ),
         Offer(
+            "working-set",
+            "How much memory does a load need?",
+            (
+                Field("clients", "Numbers of clients", "wholes", "each has a working set of its own; empty: 30 and 2"),
+                Field("sweeps", "What is varied", "words", "memory, buffers or both", filled="memory"),
+                Field("workload", "Workload", "choice", "by itself random-block", _WORKLOADS),
+                Field("scale", "Scale", "whole", "random-block: MiB"),
+                Field("points", "Sizes", "whole", "of each curve, to begin with"),
+            ),
+            (
+                Field("buffers", "Shared buffers", "size", "while memory is varied; half of the database by itself"),
+                Field("configured", "Configured", "size", "memory that each database would be given, for the headroom"),
+                Field("seconds", "Measured period", "time", "of each trial"),
+                Field("repeats", "Repeats", "whole", "how often each size is measured to begin with"),
+                Field("budget", "Time for all trials", "time", "such as 5m"),
+                *(field for field in _PLACE if field.name != "memory"),
+                *_HOW,
+            ),
+        ),
+        Offer(
+            "compression",
+            "How far does which data compress, by codec and block size?",
+            (
+                Field("kinds", "Kinds of data", "words", "that pgherd makes, such as pgbench,realistic; empty: all"),
+                Field("codecs", "Codecs", "words", "such as lz4,zstd-3"),
+                Field("blocks", "Block sizes", "words", "such as 8k,128k"),
+                Field("samples", "Samples", "whole", "segments of 1 MB of each kind", filled="16"),
+            ),
+            (Field("seed", "Seed", "whole", "of the choice of segments"),),
+        ),
+        Offer(
             "sizes",
             "How large is a database of a given scale on this PostgreSQL?",
             (

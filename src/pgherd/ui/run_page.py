@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, Response
 
 from pgherd.report import html, page, verdicts, wording
 from pgherd.report.notices import notices
+from pgherd.report.tables import leading
 from pgherd.report.wording import clean
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.reading import Whole
@@ -81,7 +82,7 @@ def _inside(place: Path, directory: Path) -> bool:
 def _whole(whole: Whole) -> dict[str, Any]:
     record, analysis = whole.record, whole.record.analysis
     held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
-    first = record.study if record.study in held else next(iter(held), None)
+    first = leading(record.study, held)
     return {
         "run": whole.name,
         "record": record,

@@ -1,4 +1,4 @@
-"""Signing in with the token, where the server listens beyond loopback."""
+"""Signing in with the token, where one is asked for: beyond loopback, or on it by ``--token``."""
 
 from __future__ import annotations
 

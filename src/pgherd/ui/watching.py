@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.report.live import LiveRun
@@ -16,7 +15,6 @@ _AT_MOST_EVERY = 0.8
 _FORGOTTEN_AFTER = 60.0
 SHOWN = 120.0
 """Seconds of the past that the curves show."""
-_IN_USE = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
 
 
 @dataclass(frozen=True)
@@ -71,15 +69,4 @@ def _throughput(present: Present) -> Sparkline | None:
 def _cpu(run: LiveRun, present: Present) -> Sparkline | None:
     if run.readings is None:
         return None
-    host = present.host
-    parts = [run.readings.series("host", name) for name in _IN_USE]
-    return sparkline(_sum(parts), present.at, SHOWN, host.vcpus if host else None)
-
-
-def _sum(parts: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """Series of one source, summed up instant by instant."""
-    found: dict[float, float] = {}
-    for part in parts:
-        for t, value in part:
-            found[t] = found.get(t, 0.0) + value
-    return sorted(found.items())
+    return sparkline(run.cpu, present.at, SHOWN, present.host.vcpus if present.host else None)

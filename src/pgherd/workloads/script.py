@@ -8,16 +8,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.model.deployment import Database
+from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
 from pgherd.node.filling import Filling, LoadTarget, Say, silent
 from pgherd.node.protocol import Command, Node
-from pgherd.workloads import pgbench, shipped
+from pgherd.workloads import init_data, pgbench, shipped
 from pgherd.workloads.statements import backslash_commands, command_lines
 from pgherd.workloads.workload import Query, client_options
 
 _BUILTIN = "builtin:"
+_PROGRAMS = ("shell", "setshell")
 _INCLUDES = ("i", "ir", "include", "include_relative")
 
 
@@ -48,11 +49,12 @@ class ScriptFilling:
     scale: int
     init: str
     digest: str
+    data: InitData
     size_estimate: None = None
 
     @property
     def identity(self) -> str:
-        """``script-10-a1b2c3d4e5f6``: the scale and the file's hash."""
+        """``script-10-a1b2c3d4e5f6``: the scale and the hash of the file, and of the data files that it names."""
         return f"script-{self.scale}-{self.digest}"
 
     def load(self, target: LoadTarget, say: Say = silent) -> None:
@@ -60,13 +62,16 @@ class ScriptFilling:
 
         Not in one transaction: a loader may VACUUM or build indexes concurrently, and half a load is thrown away in
         any case. The file comes in by standard input, so that the servers' account need not be able to read it; files
-        that it names itself must be readable for that account, and are found relative to the file's directory.
+        that it names itself must be readable for that account, and are found relative to the file's directory (of a run's copy: to
+        that of the file that was copied).
 
         Raises:
-            UsageError: an error in the file, with its line and PostgreSQL's message.
+            UsageError: an error in the file, with its line and PostgreSQL's message; or its data files are not what they were.
         """
+        init_data.insist_unchanged(target.node, self.init, self.data)
         argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), self.database]
-        directory = os.path.dirname(os.path.abspath(self.init))
+        here = self.data.directory  # gone, perhaps, where a run is resumed that needs no file of it; on another host it is not there
+        directory = here if target.node.exists(here) else os.path.dirname(os.path.abspath(self.init))
         done = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
         if done.code != 0:
             raise UsageError(f"the database cannot be filled: {psql_error(done.err, self.init)}; correct the --init file")
@@ -88,7 +93,7 @@ class ScriptWorkload:
         """The --init file's contents, or pgbench's tables.
 
         Raises:
-            UsageError: the file cannot be read, or takes in others (data files that it copies from are its own affair).
+            UsageError: the file cannot be read, or takes in others (data files that it copies from are told apart by their contents).
         """
         if database.init is None:
             return pgbench.PgbenchFilling(database=database.name, scale=database.scale)
@@ -99,8 +104,10 @@ class ScriptWorkload:
                     f"--init {database.init}:{line}: \\{command} takes in another file, but a database is known by this one's text alone: "
                     "a change of the other would go unnoticed; put both into one file"
                 )
-        digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
-        return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest)
+        data = database.init_data or init_data.find(node, database.init, text)
+        decisive = f"{text}\0{data.digest}" if data.files else text
+        digest = hashlib.sha256(decisive.encode(errors="surrogateescape")).hexdigest()[:12]
+        return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest, data=data)
 
     def size_estimate(self, scale: int) -> None:
         """Only loading will tell."""
@@ -139,6 +146,46 @@ def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script
             raise TrialError(f"the script cannot be copied: {done.err.strip()}")
         staged.append(script.model_copy(update={"source": target}))
     return tuple(staged)
+
+
+def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
+    """Copy staged scripts from one node to a ``directory`` of another one (a guest), where every account can read them; returns the
+    same mix from there. Builtin transactions stay as they are.
+
+    Raises:
+        OSError: a file cannot be read here or written there.
+    """
+    carried = [
+        script
+        if script.source.startswith(_BUILTIN)
+        else script.model_copy(update={"source": os.path.join(directory, f"{number}-{os.path.basename(script.source)}")})
+        for number, script in enumerate(scripts)
+    ]
+    files = [(old.source, new.source) for old, new in zip(scripts, carried, strict=True) if old is not new]
+    if files:
+        there.make_dir(directory, mode=0o711)
+        for source, target in files:
+            there.write(target, here.read(source))
+        done = there.run(Command(["chmod", "0644", "--", *(target for _, target in files)]))
+        if done.code != 0:
+            raise OSError(f"scripts cannot be made readable in {there.name}: {done.err.strip()}")
+    return tuple(carried)
+
+
+def insist_self_contained(node: Node, script: Script) -> None:
+    """Insist that a script calls no programs of this machine (\\shell, \\setshell): a guest does not have them.
+
+    Raises:
+        UsageError: it does, or it cannot be read.
+    """
+    if script.source.startswith(_BUILTIN) or shipped.text(script.source) is not None:
+        return
+    for line, command in backslash_commands(_text(node, "--script", script.source)):
+        if command in _PROGRAMS:
+            raise UsageError(
+                f"--script {script.source}:{line}: \\{command} runs a program of the machine on which pgbench runs, and a guest has this "
+                "machine's PostgreSQL only; leave it out, or add --client-place outside"
+            )
 
 
 def dry_run(

@@ -1,4 +1,4 @@
-"""Where the commands of a pgbench script begin, so that an error can name a line.
+"""Where the commands of a pgbench script begin, so that an error can name a line; and which files an SQL file may read.
 
 pgbench says "command 2 of script 0" and no line. It splits a script as psql's lexer does (src/fe_utils/psqlscan.l):
 statements end at a semicolon outside of quotes, comments and parentheses, or at a backslash command; a backslash
@@ -8,6 +8,7 @@ command takes the rest of its line; \\gset and \\aset belong to the statement be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _TOKEN = re.compile(
     r"""(?P<comment>--[^\n]*)
@@ -30,12 +31,9 @@ def command_lines(script: str) -> list[int]:
     """The line (counted from 1) on which each command of a pgbench script begins, in pgbench's order."""
     lines: list[int] = []
     began: int | None = None
-    depth = position = 0
-    while position < len(script):
-        match = _TOKEN.match(script, position)
-        assert match is not None  # the last alternative takes any character
-        kind, here = match.lastgroup, position
-        position = _end_of(script, match)
+    depth = 0
+    for match, _ in _tokens(script):
+        kind, here = match.lastgroup, match.start()
         if kind in ("space", "comment", "block"):
             continue
         if kind == "meta":
@@ -59,23 +57,74 @@ def command_lines(script: str) -> list[int]:
     return lines
 
 
-_INLINE = re.compile(r"\bfrom\s+stdin\b[^;]*;[^\n]*\n.*?(?:^\\\\\.|\Z)", re.IGNORECASE | re.MULTILINE | re.DOTALL)
-"""The rows of COPY … FROM STDIN, which end at a line of their own; what stands there is no command."""
+_INLINE = re.compile(
+    r"(?:^\\copy\b[^\n]*\bfrom\s+p?stdin\b[^\n]*|\bfrom\s+stdin\b[^;]*;[^\n]*)\n.*?(?:^\\\.|\Z)", re.IGNORECASE | re.MULTILINE | re.DOTALL
+)
+"""The rows of COPY … FROM STDIN and of \\copy, which end at a line of their own; what stands there is no command."""
 
 
 def backslash_commands(script: str) -> list[tuple[int, str]]:
     """(line, name) of every backslash command of an SQL file for psql, outside of quotes, comments and rows for COPY."""
-    script = _INLINE.sub(lambda rows: "\n" * rows[0].count("\n"), script)
+    script = _without_rows(script)
     found: list[tuple[int, str]] = []
+    for match, _ in _tokens(script):
+        if match.lastgroup == "meta":
+            name = re.match(r"\\(\w+|.)", match["meta"])
+            found.append((_line(script, match.start()), name[1] if name else ""))
+    return found
+
+
+_QUOTED = re.compile(r"""'((?:[^']|'')*)'|"([^"]*)"|`([^`]*)`""")
+_WORD = re.compile(r"""[^\s'"`;|&<>()$]+""")
+LONGEST_NAME = 4096
+"""Longest path that Linux takes, bytes."""
+
+
+def named_words(script: str) -> set[str]:
+    """What in an SQL file for psql may name a file that it reads: every word of a backslash command (\\copy, \\lo_import, \\!, what stands
+    in backquotes), in quotes or not, and what begins with ``/`` in an SQL string (COPY … FROM '/a/file', PROGRAM 'zcat /a/file').
+
+    Whether there is such a file is for the caller to see. Names that are put together by variables or by SQL are not found.
+    """
+    script = _without_rows(script)
+    found: set[str] = set()
+    for match, end in _tokens(script):
+        text = script[match.start() : end]
+        if match.lastgroup == "meta":
+            quoted = ["".join(parts).replace("''", "'") for parts in _QUOTED.findall(text)]
+            found.update(quoted, _WORD.findall(text))
+        elif match.lastgroup in ("string", "escape", "dollar") and "/" in text:
+            whole = text[text.index("'") + 1 : -1].replace("''", "'") if "'" in text else ""
+            found.update(word for word in (whole, *_WORD.findall(text)) if word.startswith("/"))
+    return {word for word in found if 0 < len(word.encode(errors="surrogateescape")) <= LONGEST_NAME and "\0" not in word}
+
+
+def runs_programs(script: str) -> bool:
+    """Whether an SQL file for psql has a program run, whose own reading nobody sees: \\!, backquotes, \\copy or COPY … FROM PROGRAM."""
+    before = ""
+    for match, _ in _tokens(_without_rows(script)):
+        text = match[0].lower()
+        if match.lastgroup == "meta" and (text.startswith("\\!") or "`" in text or re.search(r"\bprogram\s*'", text)):
+            return True
+        if before == "from" and text == "program":
+            return True
+        before = text if match.lastgroup not in ("space", "comment", "block") else before
+    return False
+
+
+def _without_rows(script: str) -> str:
+    """The same lines, with those of rows for COPY empty."""
+    return _INLINE.sub(lambda rows: "\n" * rows[0].count("\n"), script)
+
+
+def _tokens(script: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Every token, and where it ends."""
     position = 0
     while position < len(script):
         match = _TOKEN.match(script, position)
         assert match is not None  # the last alternative takes any character
-        if match.lastgroup == "meta":
-            name = re.match(r"\\(\w+|.)", match["meta"])
-            found.append((_line(script, position), name[1] if name else ""))
         position = _end_of(script, match)
-    return found
+        yield match, position
 
 
 def _end_of(script: str, match: re.Match[str]) -> int:

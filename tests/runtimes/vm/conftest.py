@@ -22,7 +22,8 @@ from pgherd.runtimes.vm.guest_node import GuestNode
 AGENT = agent.__file__
 
 WITHOUT_CTYPES = (
-    "import runpy, sys; sys.modules['ctypes'] = None; sys.argv = ['agent', sys.argv[1]]; runpy.run_path({!r}, run_name='__main__')"
+    "import os, runpy, sys; sys.modules['ctypes'] = None; sys.argv = ['agent', sys.argv[1]]; "
+    "sys.path.insert(0, os.path.dirname({0!r})); runpy.run_path({0!r}, run_name='__main__')"
 )
 
 
@@ -113,7 +114,7 @@ def _port(tmp_path: Path, kind: str, program: list[str] | None = None) -> Iterat
         ours, theirs = socket.socketpair()
         line, slave = ours.detach(), theirs.detach()
         end = str(slave)
-    argv = [sys.executable, "-I", *(program or ["-S", AGENT]), end]
+    argv = [sys.executable, "-E", "-s", *(program or ["-S", AGENT]), end]  # as the guest's first script does it
     with open(tmp_path / "agent.err", "wb") as errors:
         process = subprocess.Popen(argv, pass_fds=() if kind == "pty" else (slave,), stderr=errors, cwd="/")
     if kind != "pty":  # a terminal's other end stays open, as a guest's port does

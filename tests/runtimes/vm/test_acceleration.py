@@ -8,6 +8,7 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
 from pgherd.runtimes.vm import acceleration, initramfs
+from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
 
 KERNEL = Kernel("/boot/vmlinuz-1", "1", "/nowhere", "installed")
@@ -107,3 +108,14 @@ def test_without_qemu_the_message_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr(acceleration.shutil, "which", lambda name: None)
     with pytest.raises(CapabilityError, match="install the package qemu-system-x86"):
         find(Qemu(), tmp_path)
+
+
+def test_the_group_of_the_device_is_what_an_account_needs(device: Path) -> None:
+    device.unlink()
+    kvm, tcg = (Hypervisor("/q", "7.2", True, one) for one in ("kvm", "tcg"))
+    assert acceleration.groups_for(kvm) == (), "it is not there: QEMU will say so"
+    device.write_text("")
+    for mode, groups in ((0o666, ()), (0o660, (str(device.stat().st_gid),)), (0o600, None)):
+        device.chmod(mode)
+        assert acceleration.groups_for(kvm) == groups
+        assert acceleration.groups_for(tcg) == ()

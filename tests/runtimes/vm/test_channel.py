@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from pgherd.runtimes.vm import agent
-from pgherd.runtimes.vm.channel import Channel
+from pgherd.runtimes.vm import agent_wire
+from pgherd.runtimes.vm import channel as channel_module
+from pgherd.runtimes.vm.channel import Channel, GuestError
 
 
 @pytest.fixture
@@ -26,15 +27,15 @@ class Peer:
         ours, self.socket = socket.socketpair()
         self.events: list[list] = []
         self.channel = Channel(ours, "db01", self.events.append)
-        self._frames = agent.Frames()
+        self._frames = agent_wire.Frames()
 
     def question(self):
         while True:
             for session, number, body in self._frames.feed(self.socket.recv(65536)):
-                return session, number, agent.decode(body)
+                return session, number, agent_wire.decode(body)
 
     def answer(self, session: int, number: int, value) -> None:
-        self.socket.sendall(agent.frame(session, number, agent.encode(value)))
+        self.socket.sendall(agent_wire.frame(session, number, agent_wire.encode(value)))
 
     def close(self) -> None:
         self.socket.close()
@@ -103,7 +104,7 @@ def test_what_the_agent_does_not_know_is_an_error_and_no_end(channel):
 
 def test_half_a_frame_of_an_earlier_host_is_dropped(port):
     """The host died in the middle of a question; the agent is not told."""
-    half = agent.frame(1, 1, agent.encode([b"write", b"/nonexistent/x", b"y" * 100_000]))
+    half = agent_wire.frame(1, 1, agent_wire.encode([b"write", b"/nonexistent/x", b"y" * 100_000]))
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(port.path)
         first.sendall(half[: len(half) // 2])
@@ -114,10 +115,12 @@ def test_half_a_frame_of_an_earlier_host_is_dropped(port):
 
 def test_an_earlier_host_s_answers_are_not_taken_for_ours(port, tmp_path):
     """It asked for much, read a little, and died; its answer arrives at whoever comes next."""
-    (tmp_path / "much").write_bytes(b"\xc0" * agent.PIECE)
+    (tmp_path / "much").write_bytes(b"\xc0" * agent_wire.PIECE)
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(port.path)
-        first.sendall(b"".join(agent.frame(7, number, agent.encode([b"read", os.fsencode(tmp_path / "much"), 0])) for number in (1, 2, 3)))
+        first.sendall(
+            b"".join(agent_wire.frame(7, number, agent_wire.encode([b"read", os.fsencode(tmp_path / "much"), 0])) for number in (1, 2, 3))
+        )
         first.recv(1000)
     second = Channel.open(port.path, "db01", 60)
     for _ in range(3):
@@ -160,7 +163,7 @@ def test_an_answer_that_comes_too_late_is_ignored(peer):
 def test_nonsense_from_a_guest_does_no_harm(peer, told):
     thread, outcome = asked(peer.channel, b"ping")
     session, number, _ = peer.question()
-    peer.socket.sendall(b"\xdb\xff" + agent.frame(session, number, told) + agent.frame(session, 0, told))
+    peer.socket.sendall(b"\xdb\xff" + agent_wire.frame(session, number, told) + agent_wire.frame(session, 0, told))
     peer.answer(session ^ 1, number, [b"ok", b"for another"])
     peer.answer(session, number + 1, [b"ok", b"never asked"])
     peer.answer(session, number, [b"ok", b"right"])
@@ -210,3 +213,16 @@ def test_a_guest_that_ends_or_hangs_while_it_boots(tmp_path):
             Channel.open(str(tmp_path / "s"), "db01", 0.3)
         with pytest.raises(OSError, match="guest db01 has ended before its agent answered"):
             Channel.open(str(tmp_path / "s"), "db01", 60, alive=lambda: False)
+
+
+def test_a_guest_that_did_not_answer_is_waited_for_a_moment_only_until_it_does(peer, monkeypatch):
+    monkeypatch.setattr(channel_module, "HASTE", 0.05)
+    assert not peer.channel.silent
+    for _ in range(2):
+        with pytest.raises(GuestError, match="did not answer"):
+            peer.channel.call(b"ping", timeout=0.05 if not peer.channel.silent else 600)
+        assert peer.channel.silent
+    session, number, _ = peer.question()
+    peer.answer(session, number, [b"ok", 1])
+    while peer.channel.silent:
+        time.sleep(0.005)

@@ -13,7 +13,7 @@ import pytest
 from pgherd.metrics.spool import Spool
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Source
-from pgherd.runtimes.vm import agent, guest_node
+from pgherd.runtimes.vm import agent_wire, guest_node
 from pgherd.runtimes.vm.guest_node import GuestNode
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_names_are_bytes(plain_guest, tmp_path):
     assert name in plain_guest.listdir(str(tmp_path)) and plain_guest.read(str(tmp_path / name)) == b"x"
 
 
-@pytest.mark.parametrize("size", [0, 1, agent.PIECE - 1, agent.PIECE, agent.PIECE + 1, 3 * agent.PIECE])
+@pytest.mark.parametrize("size", [0, 1, agent_wire.PIECE - 1, agent_wire.PIECE, agent_wire.PIECE + 1, 3 * agent_wire.PIECE])
 def test_large_files_come_in_pieces(plain_guest, tmp_path, size):
     data = os.urandom(size)
     (tmp_path / "large").write_bytes(data)

@@ -10,7 +10,7 @@ from pgherd.metrics import registry
 from pgherd.metrics.sampler import View
 from pgherd.metrics.spool import Spool
 from pgherd.node.protocol import Source
-from pgherd.runtimes.vm import agent
+from pgherd.runtimes.vm import agent_sampling
 from pgherd.runtimes.vm.guest_clock import GuestClock, Offset
 from pgherd.runtimes.vm.guest_spool import GuestSpool, announcement, append, entity, lines, merge
 
@@ -106,7 +106,7 @@ def test_failures_keep_their_reason():
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(-50, 50), st.binary(max_size=40)), max_size=6), st.integers(0, 200))
 def test_records_become_lines_however_they_are_cut(records, cut):
-    data = b"".join(agent.RECORD.pack(when, index, len(raw)) + raw for when, index, raw in records)
+    data = b"".join(agent_sampling.RECORD.pack(when, index, len(raw)) + raw for when, index, raw in records)
     cut = min(cut, len(data))
     first, rest = lines(data[:cut])
     second, rest = lines(rest + data[cut:])

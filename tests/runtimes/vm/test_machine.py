@@ -166,3 +166,29 @@ def test_a_free_port_can_be_listened_on() -> None:
 
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
+
+
+def test_what_the_guests_kernel_ended_for_want_of_memory_is_read_from_its_console(start: Callable[..., Machine]) -> None:
+    machine = start()
+    assert machine.memory_kills() == []
+    with open(machine.places.log, "a") as log:
+        log.write("[   12.3] Out of memory: Killed process 211 (postgres) total-vm:812345kB, anon-rss:1kB\r\n")
+    assert machine.memory_kills() == ["postgres"]
+
+
+def test_qemu_runs_as_the_account_that_is_named(tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the group that opens /dev/kvm, where guests run by that; as ourselves where no group would do."""
+    seen = []
+
+    class Node(LocalNode):
+        def spawn(self, command, at=None):
+            seen.append((command.user, command.groups))
+            raise OSError("not started")
+
+    guest, kvm = Guest("db01", "/k", "/i", "/r", accelerator="kvm"), Hypervisor("/q", "7.2", False, "kvm")
+    for groups, expected in (((), ("pg", ())), (("107",), ("pg", ("107",))), (None, (None, ()))):
+        monkeypatch.setattr("pgherd.runtimes.vm.acceleration.groups_for", lambda hypervisor, groups=groups: groups)
+        machine = Machine(Node(), guest, str(tmp_path), kvm, journal, "pg")
+        with pytest.raises(OSError, match="not started"):
+            machine.start()
+        assert seen.pop() == expected

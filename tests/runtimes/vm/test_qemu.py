@@ -29,7 +29,7 @@ def words(guest: Guest, **more: bool) -> list[str]:
 def test_a_guest_of_q35() -> None:
     argv = words(GUEST)
     assert qemu.option(argv, "-name") == "guest=pgherd-db01,debug-threads=on"
-    assert qemu.option(argv, "-machine") == "q35,memory-backend=ram"
+    assert qemu.option(argv, "-machine") == "q35,memory-backend=ram,mem-merge=off"
     assert qemu.option(argv, "-m") == "512M" and qemu.option(argv, "-object") == "memory-backend-ram,id=ram,size=536870912,merge=off"
     assert "if=none,id=root,format=raw,file=/root.ext4,readonly=on" in argv
     assert "if=none,id=data,format=raw,file=/a,,b/data.raw,discard=unmap,werror=report,rerror=report,cache=none,aio=threads" in argv
@@ -37,6 +37,9 @@ def test_a_guest_of_q35() -> None:
     assert "virtio-blk-pci,drive=data,serial=data" in argv
     assert "virtserialport,bus=serial0.0,chardev=agent,name=pgherd.agent" in argv
     assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432" in argv
+    several = replace(GUEST, port=7001, further=((7010, 5433),))
+    assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432,hostfwd=tcp:127.0.0.1:7010-:5433" in words(several)
+    assert (several.ports, replace(GUEST, port=None).ports) == ((7001, 7010), ())
     assert "virtio-balloon-pci,id=balloon0,deflate-on-oom=on,free-page-reporting=on" in argv
     assert qemu.option(argv, "-sandbox").startswith("on,")
     assert "-sandbox" not in words(GUEST, sandbox=False)

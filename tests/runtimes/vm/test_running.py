@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.vm import qemu, running
 from pgherd.runtimes.vm.qemu import Disk, Guest, Places
@@ -24,3 +26,21 @@ def test_without_port_and_console() -> None:
 
 def test_looking_at_this_machine_finds_guests_of_ours_only() -> None:
     assert all(guest.pid > 1 and guest.name for guest in running.find_all(LocalNode()))
+
+
+def test_a_guest_that_runs_as_another_account_is_ours_by_the_place_of_its_sockets(tmp_path) -> None:
+    """Nobody else can put a directory into one of ours that only we may write."""
+    ours, open_to_all = tmp_path / "ours", tmp_path / "open"
+    for place, mode in ((ours, 0o711), (open_to_all, 0o777)):
+        place.mkdir()
+        place.chmod(mode)
+    guest = Guest("x", "/k", "/i", "/r")
+
+    def argv(place: str) -> list[str]:
+        return qemu.arguments("q", guest, Places(f"{place}/v1/qmp", "/a", "/c", "/l"))
+
+    assert running._in_place_of_ours(argv(str(ours)))
+    assert not running._in_place_of_ours(argv(str(open_to_all)))
+    assert not running._in_place_of_ours(["qemu-system-x86_64"])
+    elsewhere = Places(f"{ours}/v1/qmp", "/a", f"{open_to_all}/v1/console", "/l")
+    assert not running._in_place_of_ours(qemu.arguments("q", replace(guest, shell=True), elsewhere))

@@ -1,5 +1,6 @@
 """The runtime of guests, over an inner runtime and machines that are only pretended; tests/it/test_vm.py boots real ones."""
 
+import os
 from typing import ClassVar
 
 import pytest
@@ -8,6 +9,7 @@ from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.choice import Runtimes, choose
@@ -47,9 +49,13 @@ class Pretended:
 
     events: ClassVar[list] = []
 
-    def __init__(self, node, guest, directory, hypervisor, journal):
+    def __init__(self, node, guest, directory, hypervisor, journal, account=None):
         self.guest, self.directory, self.running = guest, directory, False
         self.agent_socket = f"{directory}/agent"
+        self.name, self.pid, self.account = guest.name, os.getpid(), account
+
+    def pin(self, cpus):
+        self.events.append(("pin", self.guest.name, cpus))
 
     def start(self, join, cpus):
         self.running = True
@@ -68,6 +74,8 @@ class Pretended:
 
 class Connected:
     """A guest's node."""
+
+    lost, silent = None, False
 
     @classmethod
     def connect(cls, name, socket, timeout, alive):
@@ -119,6 +127,21 @@ def test_a_guest_is_what_its_container_asks(runtime, images, vcpus, cores):
     machine = runtime.boot(container, runtime.create(container), images, (), "/run/x")
     assert (machine.guest.vcpus, machine.guest.memory, machine.guest.accelerator) == (cores, 2**30, "tcg")
     assert Pretended.events == [("start", "a", ("/groups/a/cgroup.procs",), (1,))]
+
+
+def test_each_of_a_guests_servers_has_a_port_that_leads_to_its_own(runtime, images):
+    container = Container(name="a", runtime="vm")
+    guest = runtime.boot(container, runtime.create(container), images, (), "/run/x", 3).guest
+    assert len(set(guest.ports)) == 3 and [there for _, there in guest.further] == [5433, 5434]
+
+
+def test_what_is_held_by_others_is_not_the_guests_to_share(runtime):
+    runtime.share(GuestMemory(policy="guest-balloon", reserve=0), 2**30)
+    runtime.withhold(2**29)
+    with pytest.raises(UsageError, match="are guaranteed"):
+        runtime.create(Container(name="a", runtime="vm", memory=2**30, memory_minimum=3 * 2**28))
+    runtime.withhold(0)
+    runtime.create(Container(name="a", runtime="vm", memory=2**30, memory_minimum=3 * 2**28))
 
 
 def test_a_container_that_does_not_say_gets_some_memory(runtime, images):
@@ -194,3 +217,51 @@ def test_more_than_there_is_cannot_be_promised(runtime):
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         runtime.create(Container(name="b", runtime="vm", memory=2**30, memory_minimum=6 * 2**27))
     assert [one.name for one in runtime.inner.made] == ["a"]
+
+
+def test_huge_pages_are_reserved_while_the_guest_runs_and_its_memory_lies_on_them(runtime, images, monkeypatch):
+    reserved, undone = [], []
+    monkeypatch.setattr(module.huge_pages, "reserve", lambda node, journal, size, pages: reserved.append((size, pages)) or 7)
+    monkeypatch.setattr(runtime._journal, "undo", undone.append)
+    container = Container(name="a", runtime="vm", memory=2**30, guest=GuestMachine(huge_page=2**21))
+    for _ in range(2):
+        guest = runtime.boot(container, runtime.create(container), images, (), "/run/x").guest
+    assert (guest.backing, guest.huge_page, guest.merge) == ("huge", 2**21, False)
+    assert reserved == [(2**21, 512)] * 2 and undone == [7], "the first guest's went with it"
+    runtime.end("a")
+    assert undone == [7, 7]
+
+
+def test_pages_are_merged_from_the_first_guest_that_wants_it_to_the_end(runtime, images, monkeypatch):
+    switched, undone = [], []
+    monkeypatch.setattr(module.same_page_merging, "switch_on", lambda node, journal: switched.append(1) or 9)
+    monkeypatch.setattr(runtime._journal, "undo", undone.append)
+    for name in ("a", "b"):
+        container = Container(name=name, runtime="vm", guest=GuestMachine(merge=True))
+        assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.merge
+    assert switched == [1] and not undone
+    runtime.close()
+    assert undone == [9]
+
+
+def test_vcpus_are_pinned_to_the_same_cpus_whenever_the_guest_is_booted(runtime, images):
+    if len(runtime._placement.cpus) < 2:
+        pytest.skip("there is one CPU only")
+    for name in ("a", "b", "a"):
+        container = Container(name=name, runtime="vm", guest=GuestMachine(pinned=True))
+        runtime.boot(container, runtime.create(container), images, (), "/run/x")
+        runtime.connect(name)
+    first, second, again = [event for event in Pretended.events if event[0] == "pin"]
+    assert first == again and first[2] != second[2] and len(first[2]) == 1
+
+
+def test_a_guest_that_leaves_a_question_without_an_answer_is_mute(runtime, images):
+    container = Container(name="a", runtime="vm")
+    machine = runtime.boot(container, runtime.create(container), images, (), "/run/x", account="pg")
+    assert machine.account == "pg"
+    node = runtime.connect("a")
+    assert runtime.mute() == []
+    node.silent = True
+    assert runtime.mute() == ["a"]
+    node.lost = "it has died"
+    assert runtime.mute() == [], "which is something else"

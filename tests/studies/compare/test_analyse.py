@@ -39,6 +39,14 @@ def test_what_was_not_seen_is_left_out_with_the_reason(options, simulate):
     assert "ratio:other:memory" not in found.findings
 
 
+def test_where_no_server_is_deployed_nobody_misses_what_only_servers_have(options, simulate):
+    results, _ = simulate(options(), truth={"other": 0.8}, p99=False).until_stop()
+    (host,) = results[0].trial.deployment.hosts
+    empty = results[0].trial.deployment.model_copy(update={"hosts": (host.model_copy(update={"containers": ()}),)})
+    bare = [one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": empty})}) for one in results]
+    assert not [said for said in analyse(options(), bare).warnings if said.startswith("Left out")]
+
+
 def test_equal_things_are_said_to_be_equal(options, simulate):
     found, _ = told(options(budget_seconds=1e6), simulate, noise=0.002)
     assert found.answer.startswith("other and base do not differ by more than 2 %") and found.grade == "A"

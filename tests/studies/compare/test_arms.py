@@ -79,3 +79,11 @@ def test_a_pair_of_its_own_has_a_server_of_its_own(options):
     made = options(side_by_side=True)
     loaded = {str(t.point["variant"]): next(iter(t.phases[0].loads)) for t in arms.block(made, 1)}
     assert loaded["base"] != loaded["base again"]
+
+
+def test_whole_blocks_take_turns_on_the_hosts(options):
+    made = options(hosts=("b", "a"))
+    names = [{host.labels["host"] for trial in arms.block(made, number) for host in trial.deployment.hosts} for number in range(3)]
+    assert names == [{"b"}, {"a"}, {"b"}]
+    assert [trial.key() for trial in arms.block(made, 1)] == [trial.key() for trial in arms.block(options(), 1)]
+    assert all(not host.labels for trial in arms.block(options(), 0) for host in trial.deployment.hosts)

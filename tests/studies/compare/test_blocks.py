@@ -48,3 +48,18 @@ def test_an_interruption_shows_as_a_gap(options, simulate):
     results += simulator.all(trials[1:])
     assert whole_blocks(options(), results)[0].gap == 3600
     assert whole_blocks(options(), run(simulate, options(), 1))[0].gap == 0
+
+
+def test_a_block_that_had_to_move_in_its_midst_is_no_pair(options, simulate):
+    def on(result, name):
+        whole = result.trial.deployment.hosts[0]
+        own = whole.model_copy(update={"name": name, "labels": {"host": name}, "containers": ()})
+        deployment = result.trial.deployment.model_copy(update={"hosts": (whole, own)})
+        return result.model_copy(update={"trial": result.trial.model_copy(update={"deployment": deployment})})
+
+    results = run(simulate, options(), 2)
+    moved = [on(one, "a") for one in results[:4]] + [on(one, "b") for one in results[4:]]
+    one, other = whole_blocks(options(), moved)
+    assert (one.host, one.clean) == ("a", True) and (other.host, other.clean) == ("a, b", False)
+    assert other.faults == "it ran on several hosts (a, b)"
+    assert whole_blocks(options(), results)[0].host == ""

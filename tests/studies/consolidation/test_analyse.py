@@ -67,6 +67,13 @@ def test_one_kernel_below_all_containers_is_said(make_options, simulate):
     assert any("share one kernel" in said and "not judged against E5" in said for said in found.warnings)
 
 
+def test_what_guests_hypervisors_take_is_said(make_options, simulate):
+    simulator = simulate(make_options(runtime="vm", cpu_mode="none"))
+    said = analyse(simulator.options, simulator.all()).warnings
+    assert any("hypervisor needs for itself" in warning for warning in said)
+    assert not any("one kernel" in warning for warning in said)
+
+
 def test_a_kill_is_a_finding_and_no_failure(make_options, simulate):
     options = make_options(rates=(0.0, 0.5), schemes=(1, 3), buffers=(75,))
 

@@ -15,6 +15,7 @@ def test_defaults_are_those_of_the_experiment():
         ({"repeats": 3}, "give blocks"),
         ({"seconds": "5s"}, "give the length of one with period"),
         ({"huge_pages": "2MB"}, "no control group counts huge pages"),
+        ({"runtime": "vm", "guest_pages": "2MB"}, "no control group counts huge pages"),
         ({"server": "host=x"}, "makes its own servers"),
         ({"rate": 5.0}, "makes its own servers"),
         ({"working_set": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),

@@ -41,6 +41,11 @@ def test_unseen_cpu_stays_unseen(make_options, simulate):
     assert seen is not None and seen.used is None and seen.per_core is None
 
 
+def test_guests_have_no_more_than_their_vcpus_without_any_limit(make_options):
+    assert [shares_cpu(make_options(cpu_mode="none", runtime=runtime), 1) for runtime in ("cgroup", "vm")] == [False, True]
+    assert not shares_cpu(make_options(cpu_mode="none", runtime="vm"), 3)
+
+
 def test_a_clean_rerun_stands_for_a_tainted_trial(make_options, simulate):
     options = make_options(blocks=2)
     simulator = simulate(options, taint=lambda one: "steal" if one.repeat == 0 else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,7 +22,7 @@ MS = 1.0
 class Bank:
     """Volumes that make ``iops`` I/Os per second at most, each I/O taking ``latency`` ms; ``cached`` is the share that the device
     does not see; ``jobs_cpu`` and ``busy`` (of the host's CPU) are what the trial used; ``slope`` is how much an hour's worth of a
-    trial rises or falls from its first second to its last."""
+    trial rises or falls from its first second to its last. ``speed`` is by how much a host is faster than the others."""
 
     options: DiskOptions
     iops: float = 40_000.0
@@ -35,6 +35,7 @@ class Bank:
     fail: Callable[[Trial], str | None] = lambda trial: None
     taint: Callable[[Trial], bool] = lambda trial: False
     together: float = 1.0
+    speed: dict[str, float] = field(default_factory=dict)
     seed: int = 1
     clock: float = field(default=1_000_000.0)
 
@@ -49,7 +50,8 @@ class Bank:
         for target, load in phase.loads.items():
             # Little's law: so many in flight, each taking so long, are so many a second, up to what the volume can do.
             made = min(load.clients * load.threads / (self.latency / 1000), self.iops if test.bytes == 8192 else self.iops / 40)
-            made *= (self.together if len(phase.loads) > 1 else 1.0) * rng.gauss(1, self.noise)
+            made *= (self.together if len({t.rpartition("/")[2] for t in phase.loads}) > 1 else 1.0) * rng.gauss(1, self.noise)
+            made *= self.speed.get(target.partition("/")[0], 1.0)
             if load.rate is not None:
                 made = min(made, load.rate)
             values = {"job_cpu": self.job_cpu}
@@ -78,9 +80,12 @@ class Bank:
                 )
             )
         device = {f"{side}_bytes": amount * (1 - self.cached) for side, amount in moved.items()}
-        devices = {one.devices[0] for one in self.options.volumes if one.devices}
+        devices = {
+            f"{one.volume.host}/{one.devices[0]}" if one.volume.host else one.devices[0] for one in self.options.volumes if one.devices
+        }
         metrics = {f"disk:{name}": device for name in devices}
-        metrics["host"] = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
+        cpu = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
+        metrics |= dict.fromkeys(["host", *(f"host:{host}" for host in self.options.hosts)], cpu)
         result = "fail" if self.taint(trial) else "pass"
         verdicts = [Verdict(check="steal", kind="noise", result=result, observed="o", wanted="w")]
         begin = started + phase.ramp
@@ -95,10 +100,11 @@ class Bank:
         return results
 
 
-def options(count: int = 1, **changes: object) -> DiskOptions:
+def options(count: int = 1, hosts: Sequence[str | None] = (None,), **changes: object) -> DiskOptions:
     size = 64 * 2**30
     found = [
-        DiskVolume(volume=Volume(name=f"disk{n}", path=f"/mnt/{n}"), size=size, filesystem="ext4", devices=(f"sd{n}",))
+        DiskVolume(volume=Volume(name=f"disk{n}", path=f"/mnt/{n}", host=host), size=size, filesystem="ext4", devices=(f"sd{n}",))
+        for host in hosts
         for n in range(count)
     ]
     return DiskOptions.model_validate({"volumes": found, "cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})

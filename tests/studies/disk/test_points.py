@@ -1,6 +1,8 @@
 import pytest
 
-from pgherd.studies.disk.points import cached, group, limited_by, reached, shared
+from pgherd.studies.disk.access import TESTS
+from pgherd.studies.disk.measure import HostShare, Measured
+from pgherd.studies.disk.points import Group, cached, group, limited_by, reached, shared
 
 
 def groups(make, bank, volumes=1, changes=None, **host):
@@ -56,6 +58,22 @@ def test_volumes_that_hold_one_another_back(make, bank):
     assert limit(options, found, place="all") == "sharing"
     options, found = groups(make, bank, 2)
     assert limit(options, found, place="all") == "device"
+
+
+def on_hosts(iops, *hosts):
+    return Measured("k", True, iops, 0.0, by_volume={"disk0": iops}, by_host={host: HostShare(iops, 0.0, None, None) for host in hosts})
+
+
+def test_only_what_the_same_hosts_did_is_compared():
+    def made(place, used, deeper=()):
+        return Group(TESTS["random-read"], place, tuple(used), tuple(deeper), len(used), 0)
+
+    alone = made("disk0", [on_hosts(100, "a", "b"), on_hosts(50, "a")], [on_hosts(55, "a")])
+    assert alone.deeper_ratio == pytest.approx(55 / 50)
+    assert made("disk0", [on_hosts(100, "a", "b")], [on_hosts(55, "a")]).deeper_ratio is None
+    assert made("disk0", [on_hosts(100, "a", "b")]).deeper_ratio is None
+    assert shared(made("all", [on_hosts(90, "b", "a"), on_hosts(20, "a")]), [alone]) == pytest.approx(0.9), "the most hosts"
+    assert shared(made("all", [on_hosts(20, "b")]), [alone]) is None
 
 
 def test_memory_is_a_cache_and_what_is_not_seen_is_unknown(make, bank):

@@ -179,6 +179,10 @@ def test_variants_are_held_against_the_first(variants: Build, server: Any, shape
     assert [row["clients"] for row in rows] == list(given.clients)
     at_one = rows[0]["ratio"]
     assert isinstance(at_one, Finding) and at_one.low < 1.2 < at_one.high
+    drawn = found.figures["variant_models"]
+    assert list(drawn) == ["old", "new", "same"] and "models" not in found.figures
+    highest = {name: max(one["hinge"]["x"]) for name, one in drawn.items()}
+    assert highest == pytest.approx({name: max(map(shapes[name], given.clients)) for name in shapes}, rel=0.1)
 
 
 def test_runtimes_stand_beside_virtual_and_physical(variants: Build, server: Any, shape: Any) -> None:
@@ -230,3 +234,17 @@ def test_any_subset_of_trials_can_be_analysed(seed: int, noise: float, keep: int
     found = STUDY.analyse(given_options, results[::keep])
     assert found.answer
     assert found.findings["peak_throughput"].value is not None
+
+
+def test_clients_on_a_host_of_their_own_share_no_cores_with_the_server(options: Build, server: Any) -> None:
+    chosen = options(clients=(1, 4), repeats=3, refine=False)
+    results = []
+    for result in server(chosen).until_stop()[0]:
+        phases = [
+            phase.model_copy(update={"loads": {target: load.model_copy(update={"host": "c"}) for target, load in phase.loads.items()}})
+            for phase in result.trial.phases
+        ]
+        results.append(result.model_copy(update={"trial": result.trial.model_copy(update={"phases": tuple(phases)})}))
+    found = STUDY.analyse(chosen, results)
+    assert not any("shares the cores" in text for text in found.warnings)
+    assert {row["clients_cpu"].value for row in found.tables["cpu"]} == {0}

@@ -7,7 +7,7 @@ from pytest import approx
 
 from pgherd.studies.working_set import inside
 from pgherd.studies.working_set.curves import Measured
-from pgherd.studies.working_set.options import Curve
+from pgherd.studies.working_set.options import MB, Curve
 from pgherd.studies.working_set.propose import trial_at
 
 MEMORY = Curve("memory", 30)
@@ -41,6 +41,28 @@ def test_misses_end_between_two_sizes(measured):
     finding = inside.by_misses(measured())
     assert (finding.low, finding.value, finding.high) == (240, 260, 260)
     assert finding.confidence is None and "at most 5 %" in finding.method
+
+
+def test_a_guest_is_seen_by_its_own_kernels_counts(measured):
+    """What the host counts of a guest is its hypervisor."""
+
+    def inside_a_guest(result):
+        (host,) = result.trial.deployment.hosts
+        guest = host.model_copy(update={"containers": tuple(one.model_copy(update={"runtime": "vm"}) for one in host.containers)})
+        deployment = result.trial.deployment.model_copy(update={"hosts": (guest,)})
+        (phase,) = result.phases
+        own = phase.metrics["container:db01"]
+        seen = {"vm.refault_file": own["memory.refault_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
+        metrics = {**phase.metrics, "guest:db01": seen, "container:db01": {"memory.usage": 1e9}}
+        trial = result.trial.model_copy(update={"deployment": deployment})
+        return result.model_copy(update={"trial": trial, "phases": [phase.model_copy(update={"metrics": metrics})]})
+
+    before = measured()
+    found = Measured(before.curve, [inside_a_guest(result) for result in before.trials])
+    assert inside.by_misses(found).value == inside.by_misses(before).value
+    use = inside.by_use(found)
+    assert use.value == 200 and "calls available" in use.method
+    assert inside.by_pressure(found).value is None
 
 
 def test_swapping_in_is_a_miss_too(measured):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.working_set.options import Curve, least_beside
+from pgherd.runtimes.vm.qemu import LEAST_MEMORY
+from pgherd.studies.working_set.options import GUEST, LEAST_BUFFERS, MB, Curve, least_beside
 
 
 def test_the_deployment_of_a_size(options):
@@ -31,4 +32,9 @@ def test_a_sweep_that_is_not_made_needs_no_sizes(options):
 
 
 def test_more_clients_need_more_beside_the_buffers():
-    assert 0 < least_beside(2) < least_beside(30)
+    assert 0 < least_beside(2, "cgroup") < least_beside(30, "cgroup")
+
+
+def test_a_guest_needs_its_own_system_beside_them_too():
+    assert least_beside(2, "vm") == least_beside(2, "cgroup") + GUEST
+    assert least_beside(1, "vm") + LEAST_BUFFERS >= LEAST_MEMORY // MB, "the second sweep's smallest guest comes up"

@@ -91,9 +91,12 @@ create() {
 
 # copy LOADED SERVER: a server of its own from a loaded one that was shut down.
 copy() {
-    mkdir -m 700 "$work/$2"
-    own "$work/$2"
-    cp -a --reflink=auto -- "$work/$1/data" "$work/$2/data"
+    if [ ! -d "$work/$2" ]; then
+        mkdir -m 700 "$work/$2"
+        own "$work/$2"
+        mkdir "$work/$2/data"
+    fi
+    cp -a --reflink=auto -- "$work/$1/data/." "$work/$2/data"
 }
 
 # settings SERVER: its whole postgresql.conf, from standard input.
@@ -148,8 +151,12 @@ loaded() {
 on_disk() {
     sync -f "$work"
     [ -z "$elsewhere" ] || each_elsewhere sync -f
-    [ -z "$groups" ] || find "$work" -path '*/data/*' -type f -size +256k -exec dd if={} iflag=nocache count=0 status=none ';'
+    [ -z "$groups" ] || uncache "$work"
+    [ -z "$groups" ] || [ -z "$elsewhere" ] || each_elsewhere uncache
 }
+
+# uncache DIRECTORY: drop the files of clusters below it from the page cache.
+uncache() { find "$1" -path '*/data/*' -type f -size +256k -exec dd if={} iflag=nocache count=0 status=none ';'; }
 
 # warm SERVER DATABASE: read it into shared buffers.
 warm() { [ -z "$prewarm" ] || quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -d "$2" -c "$prewarm"; }

@@ -1,17 +1,59 @@
 # ---- Files that lie apart from the rest
 
+# apart DIRECTORY: a directory of our own below it, named by $there.
+apart() {
+    there=$(mktemp -d -- "$1/repeat-XXXXXX") || die "parts of this trial's servers were in $1; name another directory in the environment"
+    elsewhere=yes
+    printf '%s\n' "$there" >>"$work/elsewhere"
+    own "$there"
+    as test -d "$there/." || die "account $ACCOUNT cannot enter $there; name another directory in the environment"
+}
+
+# data SERVER DIRECTORY: have its data lie there, before they are copied.
+data() {
+    mkdir -m 700 "$work/$1"
+    own "$work/$1"
+    apart "$2"
+    mkdir "$there/data"
+    ln -s -- "$there/data" "$work/$1/data"
+}
+
 # wal SERVER DIRECTORY: move its write-ahead log to a directory of its own there.
 wal() {
-    place=$(mktemp -d -- "${WAL_DIR:-$2}/repeat-wal-XXXXXX") ||
-        die "the WAL of this trial was in $2; name a directory for it with WAL_DIR"
-    elsewhere=yes
-    printf '%s\n' "$place" >>"$work/elsewhere"
-    own "$place"
-    as test -d "$place/." || die "account $ACCOUNT cannot enter $place; choose another place with WAL_DIR"
-    mv -T -- "$work/$1/data/pg_wal" "$place/pg_wal"
-    ln -s -- "$place/pg_wal" "$work/$1/data/pg_wal"
+    apart "$2"
+    mv -T -- "$work/$1/data/pg_wal" "$there/pg_wal"
+    ln -s -- "$there/pg_wal" "$work/$1/data/pg_wal"
+}
+
+# space SERVER NAME DIRECTORY: a tablespace there.
+space() {
+    apart "$3"
+    echo "CREATE TABLESPACE $2 LOCATION :'there'" | quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -v there="$there" -d postgres
+}
+
+# temporary SERVER TABLESPACE: temporary files go there.
+temporary() {
+    quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -d postgres -c "ALTER SYSTEM SET temp_tablespaces = '$2'" -c 'SELECT pg_reload_conf()'
+}
+
+# spread SERVER DATABASE TABLESPACE...: move tables and indexes to these, the largest first, each to where least is.
+spread() {
+    server=$1 database=$2
+    shift 2
+    form="CASE kind WHEN 'r' THEN 'TABLE' WHEN 'i' THEN 'INDEX' ELSE 'MATERIALIZED VIEW' END"
+    query="SELECT size, format('ALTER %s %I.%I SET TABLESPACE', $form, schema, name) FROM ($relations) AS found (schema, name, kind, size)
+        ORDER BY size DESC, schema, name"
+    client "$server" psql -qXAt -F ' ' -v ON_ERROR_STOP=1 -d "$database" -c "$query" >"$work/relations" || die "failed: $query"
+    awk -v names="$*" '{
+        count = split(names, name, " ")
+        at = 1
+        for (i = 2; i <= count; i++) if (filled[i] < filled[at]) at = i
+        filled[at] += $1 > 1 ? $1 : 1
+        print substr($0, length($1) + 2), name[at] ";"
+    }' "$work/relations" | quietly client "$server" psql -qX -v ON_ERROR_STOP=1 -d "$database"
+    quietly client "$server" psql -qX -d postgres -c CHECKPOINT
 }
 
 # each_elsewhere COMMAND...: run it on each of these directories.
-each_elsewhere() { while IFS= read -r place; do "$@" "$place"; done <"$work/elsewhere"; }
+each_elsewhere() { while IFS= read -r there; do "$@" "$there"; done <"$work/elsewhere"; }
 

@@ -103,6 +103,19 @@ def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
     return _known(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
 
 
+def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
+    """The groups that an account which is not ours needs beside its own to run guests; None where it cannot, whatever its groups."""
+    if hypervisor.functional_only:
+        return ()
+    try:
+        found = os.stat(DEVICE)
+    except FileNotFoundError:
+        return ()
+    if found.st_mode & 0o006 == 0o006:
+        return ()
+    return (str(found.st_gid),) if found.st_mode & 0o060 == 0o060 else None
+
+
 def _key(found: str, kernel: Kernel) -> str:
     host = os.uname()
     device = os.stat(DEVICE).st_rdev if os.path.exists(DEVICE) else 0

@@ -1,15 +1,8 @@
-"""The guest's agent: reads files, starts processes, samples and tells the time for the host, over one serial port.
+"""The guest's agent: reads files, starts processes, samples and tells the time for the host, over one serial port (``agent_wire``).
 
 It runs inside the guest on Python's standard library alone (3.11 or later), and on little of that: what takes ten milliseconds to import
-takes an emulated processor half a second. So: no threads, no json, no subprocess, one poll loop; and one file: the guest has no other.
-
-**Frames.** A serial port has no end of file, and a host may vanish in the middle of a frame and come back; a length would then be
-counted from anywhere. So a frame lies between delimiters that cannot occur inside it (SLIP, RFC 1055), the first of which ends whatever was
-left of an older frame. Inside: session (8 bytes), number (4), body, CRC-32 of all that (4); what does not check is dropped. A host draws
-its session at random and answers bear it, so that nobody takes those to an earlier host for his.
-
-**Bodies** are bencoded (BEP 3). A request is ``[operation, arguments…]``, an answer ``[b"ok", value]``, ``[b"os", errno, text, path]``,
-``[b"late", seconds]`` or ``[b"bad", text]``; number 0 is an event: ``[b"ended", serial, code, CPU in µs]``. Instants are in ns.
+takes an emulated processor half a second. So: no threads, no json, no subprocess, one poll loop; and three files, ``agent``,
+``agent_wire`` and ``agent_sampling``, which lie beside each other in the guest, where there is no package around them.
 
 What it starts dies with it. A new session ends the captured commands and samplings of the one before, for which nobody waits any more; its
 other processes run on.
@@ -21,8 +14,6 @@ import os
 import select
 import sys
 import time
-from binascii import crc32
-from struct import Struct
 
 try:
     import _signal as signal  # type: ignore[import-not-found]  # the module around it costs an import of enum
@@ -31,189 +22,21 @@ except ImportError:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-_END, _ESCAPE = b"\xc0", b"\xdb"
-_ESCAPED_END, _ESCAPED_ESCAPE = b"\xdb\xdc", b"\xdb\xdd"
-_HEAD, _CHECK = Struct("<QI"), Struct("<I")
-_LONGEST = 64 << 20
-PIECE = 1 << 20  # bytes of a file, or of readings, that go over the line at once
+if TYPE_CHECKING or __package__:
+    from pgherd.runtimes.vm.agent_sampling import NEVER, Sampling, close_all, pread
+    from pgherd.runtimes.vm.agent_wire import PIECE, Frames, decode, encode, frame
+else:  # inside the guest
+    from agent_sampling import NEVER, Sampling, close_all, pread
+    from agent_wire import PIECE, Frames, decode, encode, frame
+
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _AGAIN_SECONDS = 0.2  # a port whose host is not there is looked at so often: poll() would return at once
 _END_SECONDS = 10.0  # for a command that wants to clean up when it is ended
-
-RECORD = Struct("<QiI")  # the head of one reading: instant, index of the source (of a failure its complement), bytes that follow
-MOST_WAITING = 8 << 20  # bytes of readings that wait to be fetched; ticks beyond are lost, and counted
-_WHOLE = 2048  # many files of /proc come by the page: a longer answer may not be all of it
-_BESIDE = 1  # the tick as which a reading beside the ticks counts: sources that are not read on each are left out
-_NEVER, _LATER = 1 << 62, object()
-
-
-def encode(value: Any) -> bytes:
-    """Bencode integers, bytes, and lists or tuples of them; raises TypeError for anything else."""
-    if isinstance(value, bytes):
-        return b"%d:%b" % (len(value), value)
-    if isinstance(value, int):
-        return b"i%de" % value
-    if isinstance(value, list | tuple):
-        return b"l%be" % b"".join([encode(one) for one in value])
-    raise TypeError(f"{type(value).__name__} has no place in a frame")
-
-
-def decode(data: bytes) -> Any:
-    """The inverse of ``encode``; raises ValueError for what it does not give."""
-    stack: list[list[Any]] = []
-    at = 0
-    value: Any
-    while True:
-        kind = data[at : at + 1]
-        if kind == b"l":
-            stack.append([])
-            at += 1
-            continue
-        if kind == b"e":
-            if not stack:
-                raise ValueError("a list ends that has not begun")
-            value = stack.pop()
-            at += 1
-        elif kind == b"i":
-            end = data.index(b"e", at)
-            value = int(data[at + 1 : end])
-            at = end + 1
-        else:
-            colon = data.index(b":", at)
-            size = data[at:colon]
-            if not size.isdigit():
-                raise ValueError(f"{size[:20]!r} is no length")
-            at = colon + 1 + int(size)
-            if at > len(data):
-                raise ValueError(f"{at - len(data)} bytes are missing")
-            value = data[colon + 1 : at]
-        if not stack:
-            if at != len(data):
-                raise ValueError(f"{len(data) - at} bytes too many")
-            return value
-        stack[-1].append(value)
-
-
-def frame(session: int, number: int, body: bytes) -> bytes:
-    """One frame as it goes over the line."""
-    plain = _HEAD.pack(session, number) + body
-    plain += _CHECK.pack(crc32(plain))
-    return _END + plain.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_END, _ESCAPED_END) + _END
-
-
-class Frames:
-    """Cuts a stream of bytes into frames; noise and torn frames vanish."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """(session, number, body) of each frame that these bytes complete."""
-        self._rest += data
-        if _END not in data:
-            if len(self._rest) > _LONGEST:
-                self._rest.clear()
-            return []
-        *whole, rest = self._rest.split(_END)
-        self._rest = rest
-        found = []
-        for one in whole:
-            plain = bytes(one).replace(_ESCAPED_END, _END).replace(_ESCAPED_ESCAPE, _ESCAPE)
-            body = plain[: -_CHECK.size]
-            if len(body) >= _HEAD.size and _CHECK.unpack(plain[-_CHECK.size :])[0] == crc32(body):
-                session, number = _HEAD.unpack_from(body)
-                found.append((session, number, body[_HEAD.size :]))
-        return found
-
-
-class Sampling:
-    """Files and process trees that are read once per period; the readings wait in memory until they are fetched."""
-
-    def __init__(self, period: int) -> None:
-        """``period`` is in nanoseconds; the first tick is due at once."""
-        self.period, self.due = period, time.monotonic_ns()
-        self.lost = self._tick = self._size = 0
-        self._sources: list[tuple[bytes, str, int]] = []
-        self._open: dict[str, int] = {}
-        self._gone: set[int] = set()
-        self._waiting: list[bytes] = []
-
-    def add(self, sources: Sequence[tuple[bytes, bytes, int]]) -> None:
-        """Read these too: (kind 'file' or 'tree', path or pid, read on each n-th tick)."""
-        self._sources += [(kind, os.fsdecode(where), every) for kind, where, every in sources]
-
-    def tick(self) -> None:
-        """Do the reading that is due, and say when the next one is."""
-        self.read(self._tick, everything=self._tick == 0)
-        self._tick += 1
-        self.due = max(self.due + self.period, time.monotonic_ns())
-
-    def read(self, tick: int = _BESIDE, *, everything: bool = False) -> None:
-        """Read the sources whose turn it is, or all."""
-        if self._size > MOST_WAITING:
-            self.lost += 1
-            return
-        found = self._waiting
-        for index, (kind, where, every) in enumerate(self._sources):
-            if index in self._gone or (tick % every and not everything):
-                continue
-            now = time.time_ns()
-            try:
-                raw = self._tree(where) if kind == b"tree" else self._file(where)
-            except OSError as error:
-                if kind == b"tree" or where.startswith("/proc/"):
-                    self._gone.add(index)  # a process that has ended does not come back
-                raw, index = str(error).encode(errors="replace"), ~index
-            found.append(RECORD.pack(now, index, len(raw)))
-            found.append(raw)
-            self._size += RECORD.size + len(raw)
-
-    def _file(self, path: str) -> bytes:
-        number = self._open.get(path)
-        if number is None:
-            number = self._open[path] = os.open(path, os.O_RDONLY)
-        raw = os.pread(number, 65536, 0)
-        return raw if len(raw) < _WHOLE else raw + _pread(number, len(raw))
-
-    def _tree(self, pid: str) -> bytes:
-        """The stat lines of a process and its children. An open file reads as gone when its process is, whoever has the pid next."""
-        lines = []
-        for one in (pid, *self._file(f"/proc/{pid}/task/{pid}/children").decode().split()):
-            path = f"/proc/{one}/stat"
-            try:
-                lines.append(self._file(path).rstrip(b"\n"))
-            except OSError:
-                if path in self._open:
-                    os.close(self._open.pop(path))
-                if one == pid:
-                    raise
-        return b"\n".join(lines)
-
-    def fetch(self, most: int = PIECE) -> list[Any]:
-        """[whether there is more, ticks lost, records]; what is fetched is forgotten."""
-        data = b"".join(self._waiting)
-        piece, rest = data[:most], data[most:]
-        self._waiting = [rest] if rest else []
-        self._size = len(rest)
-        return [int(bool(rest)), self.lost, piece]
-
-    def close(self) -> None:
-        """Close all files."""
-        _close(self._open.values())
-        self._open = {}
-
-
-def _pread(number: int, at: int = 0, most: int = _NEVER) -> bytes:
-    """A file from a place to its end, or ``most`` bytes of it."""
-    pieces = []
-    while most and (piece := os.pread(number, min(most, 65536), at)):
-        pieces.append(piece)
-        at += len(piece)
-        most -= len(piece)
-    return b"".join(pieces)
+_FAIRNESS = "/proc/self/oom_score_adj"
+_LATER = object()
 
 
 class Child:
@@ -258,7 +81,7 @@ class Agent:
 
     def _patience(self) -> int | None:
         """Milliseconds until something is due."""
-        dues = [sampling.due / 1e9 for sampling in self._samplings.values() if sampling.due != _NEVER]
+        dues = [sampling.due / 1e9 for sampling in self._samplings.values() if sampling.due != NEVER]
         dues += [child.deadline for child in self._children.values() if child.deadline]
         if not self._there:
             dues.append(self._again)
@@ -358,7 +181,7 @@ class Agent:
         """A file from a place on: a piece of it, shorter only where it ends."""
         number = os.open(path, os.O_RDONLY)
         try:
-            return _pread(number, start, PIECE)
+            return pread(number, start, PIECE)
         finally:
             os.close(number)
 
@@ -408,7 +231,7 @@ class Agent:
         try:
             child = self._start(asked, files)
         except BaseException:
-            _close(files)
+            close_all(files)
             raise
         child.request, child.caught = self._request, files
         child.seconds = milliseconds / 1000
@@ -439,7 +262,7 @@ class Agent:
                 finally:
                     os._exit(127)
         finally:
-            _close(files)
+            close_all(files)
         self._serial += 1
         child = Child(self._serial, pid, _signal(death))
         self._children[child.serial] = self._handles[child.handle] = child
@@ -460,10 +283,10 @@ class Agent:
             return
         try:
             if child.request > 0:
-                told = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(_pread, child.caught)]]
+                told = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(pread, child.caught)]]
                 self._send(child.request, told)
         finally:
-            _close(child.caught)
+            close_all(child.caught)
 
     def _overdue(self, child: Child) -> None:
         """Its time is over: told to end in its own way first, if it has one."""
@@ -497,8 +320,8 @@ class Agent:
     def do_fetch(self, handle: int) -> Any:
         """What has been read since the last time; see ``Sampling.fetch``. A stopped sampling is gone with its last piece."""
         sampling = self._samplings[handle]
-        found = sampling.fetch()
-        if sampling.due == _NEVER and not found[0]:
+        found = sampling.fetch(PIECE)
+        if sampling.due == NEVER and not found[0]:
             del self._samplings[handle]
         return found
 
@@ -507,12 +330,7 @@ class Agent:
         sampling = self._samplings[handle]
         sampling.read(everything=True)
         sampling.close()
-        sampling.due = _NEVER
-
-
-def _close(files: Iterable[int]) -> None:
-    for number in files:
-        os.close(number)
+        sampling.due = NEVER
 
 
 def _account(user: bytes) -> list[int]:
@@ -555,6 +373,7 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
         os.chdir(directory or b"/")
         if cpus:
             os.sched_setaffinity(0, cpus)
+        _be_fair()
         if owner:
             os.setgroups([])
             os.setgid(owner[1])
@@ -571,6 +390,15 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
     except OSError as error:
         os.write(2, b"%b: %b\n" % (argv[0], (error.strerror or str(error)).encode()))
         os._exit(failed)
+
+
+def _be_fair() -> None:
+    """What is started may be ended for want of memory as anything else may; the agent itself is exempt (see ``guest_init``)."""
+    with open(_FAIRNESS, "rb", 0) as file:
+        exempt = int(file.read()) < 0
+    if exempt:
+        with open(_FAIRNESS, "wb", 0) as file:
+            file.write(b"0")
 
 
 def _found(program: bytes, path: bytes) -> bytes:

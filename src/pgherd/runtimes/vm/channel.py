@@ -1,6 +1,6 @@
 """The host's side of a guest's agent: calls over the Unix socket that QEMU connects with the guest's serial port.
 
-Frames and bodies are described, and made, in ``agent``, which runs inside the guest. Here a thread reads; any thread may call,
+Frames and bodies are described, and made, in ``agent_wire``, which the agent has too. Here a thread reads; any thread may call,
 and waits for its own answer. Every call has a deadline: a guest can be so busy, or so dead, that nothing comes.
 """
 
@@ -18,13 +18,15 @@ from collections.abc import Callable
 from typing import Any
 
 from pgherd.model.errors import TrialError
-from pgherd.runtimes.vm import agent
+from pgherd.runtimes.vm import agent_wire
 
 _PAUSE = 0.05
 _EVENT = 0
 PATIENCE = 30.0
 """Seconds for which an answer is waited for; an emulated guest that works hard takes its time."""
-
+HASTE = 2.0
+"""Seconds for which a guest is waited for that has not answered the last question: what has to be tidied up after a frozen guest takes
+many questions."""
 
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
@@ -42,6 +44,8 @@ class Channel:
         self.name = name
         self.lost: str | None = None
         """Why the guest can't be reached any more; None while it can."""
+        self.silent = False
+        """Whether the last question that was waited for has not been answered, and nothing has come since."""
         self._events = events or (lambda event: None)
         self._connection = connection
         self._session = secrets.randbits(64)
@@ -119,11 +123,12 @@ class Channel:
             self._number = self._number % 0xFFFFFFFF + 1
             answer.number = self._number
             self._waiting[answer.number] = answer
-        data = agent.frame(self._session, answer.number, agent.encode([operation, *arguments]))
+        data = agent_wire.frame(self._session, answer.number, agent_wire.encode([operation, *arguments]))
         try:
             with self._sending:
                 self._connection.sendall(data)
         except BlockingIOError:
+            self.silent = True
             self._forget(answer)
             raise GuestError(f"guest {self.name} takes no more questions; it has not read for {PATIENCE:.0f} s") from None
         except OSError as error:
@@ -132,8 +137,10 @@ class Channel:
         return answer
 
     def end(self, answer: Answer, timeout: float) -> Any:
-        """Wait for an answer; raises as ``call``."""
+        """Wait for an answer, from a guest that is silent for a moment only; raises as ``call``."""
+        timeout = min(timeout, HASTE) if self.silent else timeout
         if not answer.done.wait(timeout):
+            self.silent = True
             self._forget(answer)
             raise GuestError(f"guest {self.name} did not answer '{answer.question()}' within {timeout:.0f} s")
         if answer.value is None:
@@ -166,7 +173,7 @@ class Channel:
             self._waiting.pop(answer.number, None)
 
     def _read(self) -> None:
-        frames = agent.Frames()
+        frames = agent_wire.Frames()
         reason = "its virtual machine has closed the agent's socket"
         try:
             while data := self._connection.recv(1 << 18):
@@ -180,11 +187,12 @@ class Channel:
 
     def _take(self, number: int, body: bytes) -> None:
         try:
-            value = agent.decode(body)
+            value = agent_wire.decode(body)
         except (ValueError, RecursionError):
             return
         if not isinstance(value, list) or not value:
             return
+        self.silent = False
         if number == _EVENT:
             self._events(value)
             return

@@ -17,7 +17,7 @@ from pgherd.postgres.golden import Golden
 _MINUTES = 600.0
 _LEAST = 16 * 2**20
 _INODE_BYTES = 256
-_BYTES_PER_INODE = 32768
+_BYTES_PER_INODE, _MOST_INODES = 32768, 65536
 _JOURNAL = 64 * 2**20
 
 
@@ -76,7 +76,7 @@ def pack(node: Node, directory: str, image: str, *, free: int, account: str | No
     used = used_bytes(node, directory)
     files = sum(len(directories) + len(names) for _, directories, names in os.walk(directory))
     data = used + free
-    inodes = 2 * files + 1024 + free // _BYTES_PER_INODE
+    inodes = 2 * files + 1024 + min(free // _BYTES_PER_INODE, _MOST_INODES)  # each takes room, and a server's files are large
     size = data + data // 64 + inodes * _INODE_BYTES + _JOURNAL + _LEAST
     check_space(node, os.path.dirname(image), used, "the disk of a guest")
     owner = (0, 0) if account is None else (pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)

@@ -1,13 +1,8 @@
 """A guest's clock against the host's: measured by round trips, at least at the beginning and the end of what is to be compared.
 
-**One measurement** asks the guest several times what time it is. With the host's instants before and after (T1, T4) and the guest's
-when the question came and when the answer left (T2, T3), the guest is ahead by ((T2 - T1) + (T3 - T4)) / 2, and the time on the way was
-(T4 - T1) - (T3 - T2): RFC 5905, section 8. The answer with the shortest way counts. Nothing is known of how the way splits into there and
-back, so the offset is known to ± half of it, and no estimate can do better (F. Cristian, Probabilistic clock synchronization, Distributed
-Computing 3, 1989).
-
-**Between two measurements** the offset is taken to change linearly, before the first and after the last to stay. An emulated guest's clock
-may run at its own pace: ``drift`` says at which.
+**One measurement** asks the guest several times what time it is; the answer with the shortest way counts, and says between which bounds
+the guest's lead lies. **Between two measurements** it is taken to change linearly (both: pgherd.model.clock_offset). An emulated guest's
+clock may run at its own pace: ``drift`` says at which.
 """
 
 from __future__ import annotations
@@ -16,6 +11,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from pgherd.model.clock_offset import between, bounds
 
 Ask = Callable[[], tuple[float, float]]
 """Asks the guest; returns its clock when the question came and when the answer left (seconds since the epoch)."""
@@ -39,7 +36,8 @@ def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time
         t1 = clock()
         t2, t3 = ask()
         t4 = clock()
-        found = Offset((t1 + t4) / 2, ((t2 - t1) + (t3 - t4)) / 2, abs((t4 - t1) - (t3 - t2)) / 2)
+        low, high = bounds(t1, t2, t3, t4)
+        found = Offset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
         if best is None or found.uncertainty < best.uncertainty:
             best = found
     if best is None:
@@ -60,13 +58,7 @@ class GuestClock:
 
     def offset(self, at: float) -> float:
         """By how many seconds the guest is ahead at an instant of the host's clock."""
-        if not self.measured:
-            raise ValueError("the guest's clock has not been measured")
-        after = bisect_right([one.at for one in self.measured], at)
-        if after == 0 or after == len(self.measured):
-            return self.measured[0 if after == 0 else -1].offset
-        first, second = self.measured[after - 1], self.measured[after]
-        return first.offset + (second.offset - first.offset) * (at - first.at) / (second.at - first.at)
+        return between([(one.at, one.offset) for one in self.measured], at)
 
     def guest(self, at: float) -> float:
         """The guest's clock at an instant of the host's."""
@@ -74,14 +66,7 @@ class GuestClock:
 
     def host(self, at: float) -> float:
         """The host's clock at an instant of the guest's: the inverse of ``guest``."""
-        if not self.measured:
-            raise ValueError("the guest's clock has not been measured")
-        shown = [one.at + one.offset for one in self.measured]
-        after = bisect_right(shown, at)
-        if after == 0 or after == len(shown):
-            return at - self.measured[0 if after == 0 else -1].offset
-        first, second = self.measured[after - 1], self.measured[after]
-        return first.at + (second.at - first.at) * (at - shown[after - 1]) / (shown[after] - shown[after - 1])
+        return at - between([(one.at + one.offset, one.offset) for one in self.measured], at)
 
     @property
     def uncertainty(self) -> float:

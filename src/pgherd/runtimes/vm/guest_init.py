@@ -6,8 +6,8 @@ AGENT_PORT = "pgherd.agent"
 """Name of the virtio-serial port between the node on the host and the agent in the guest."""
 HOME = "/usr/lib/pgherd"
 """Directory of what pgherd itself puts into the root image."""
-AGENT = f"{HOME}/agent.py"
-"""The agent in the guest."""
+AGENT = "agent"
+"""The agent's program in the guest, a compiled module of this name in ``HOME``; what it imports of ours lies beside it."""
 ADDRESS = "10.0.2.15"
 """The guest's address in the network that QEMU makes up for it."""
 GATEWAY = "10.0.2.2"
@@ -62,9 +62,8 @@ if [ -n "$shell" ]; then
     (while :; do setsid cttyhack /bin/sh -i </dev/$shell >/dev/$shell 2>&1; sleep 1; done) &
 fi
 read -r python <{HOME}/interpreter
-program={AGENT}
-[ ! -e {AGENT}c ] || program={AGENT}c
 echo "{READY}"
-"$python" -I -S $program /dev/virtio-ports/{AGENT_PORT}
+# Where memory runs out the kernel is to end a server, which is told, and not the one that tells.
+(echo -1000 >/proc/self/oom_score_adj; exec "$python" -E -s -S {HOME}/{AGENT}.pyc /dev/virtio-ports/{AGENT_PORT})
 stop "the agent ended with exit code $?"
 """

@@ -17,8 +17,8 @@ from typing import Any
 
 from pgherd.node.connections import Connections
 from pgherd.node.protocol import Command, Completed, Source
-from pgherd.runtimes.vm import guest_spool
-from pgherd.runtimes.vm.agent import PIECE
+from pgherd.runtimes.vm import guest_spool, pulse
+from pgherd.runtimes.vm.agent_wire import PIECE
 from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
 from pgherd.runtimes.vm.guest_clock import GuestClock, Offset, measure
 
@@ -73,6 +73,11 @@ class GuestNode:
     def lost(self) -> str | None:
         """Why the guest can't be reached any more, in a sentence; None while it can."""
         return self.channel.lost
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has left the last question without an answer: it is frozen, or very busy."""
+        return self.channel.silent
 
     def close(self) -> None:
         """Disconnect; what runs in the guest runs on."""
@@ -210,8 +215,21 @@ class GuestNode:
     # ---- SQL and samples
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement in autocommit on a kept connection from the host; a connection that was lost is made anew once."""
-        return self._connections.sql(conninfo, statement, parameters)
+        """Run one statement in autocommit on a kept connection from the host; a connection that was lost is made anew once.
+
+        Raises:
+            psycopg.Error: the server refuses it, or cannot be reached.
+            GuestError: the guest does not answer any more.
+        """
+        import psycopg
+
+        try:
+            with pulse.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
+                return self._connections.sql(conninfo, statement, parameters)
+        except psycopg.OperationalError:
+            if self.silent:
+                raise GuestError(f"guest {self.name} does not answer any more, and so neither does its server") from None
+            raise
 
     def disconnect(self, conninfo: str) -> None:
         """Close the kept connection, if there is one."""
@@ -347,7 +365,9 @@ def _readable(name: str, sources: Sequence[Source]) -> list[list[Any]]:
 
 
 def _asked(command: Command, at: float | None) -> list[Any]:
-    """A command as the agent wants it."""
+    """A command as the agent wants it. Raises ValueError for what it cannot do."""
+    if command.groups:
+        raise ValueError(f"'{command.argv[0]}' cannot be given further groups in a guest")
     words = [os.fsencode(word) for word in command.argv]
     environment = [os.fsencode(f"{name}={value}") for name, value in command.env.items()]
     files = [os.fsencode(path or "") for path in (command.stdin, command.stdout, command.stderr)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.node.protocol import Source
-from pgherd.runtimes.vm.agent import RECORD
+from pgherd.runtimes.vm.agent_sampling import RECORD
 from pgherd.runtimes.vm.guest_clock import GuestClock
 
 

@@ -78,7 +78,8 @@ def build(
     passed("kernel")
     hypervisor = acceleration.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
     passed("trying the hypervisor")
-    boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else chosen.image  # a real processor unpacks it at once
+    # A real processor unpacks it at once.
+    boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else _readable(chosen, cache_dir, scratch)
     passed("unpacking the kernel")
     initrd = _first_file_system(chosen, cache_dir, scratch)
     passed("first file system")
@@ -101,10 +102,21 @@ def _boot_image(chosen: Kernel, cache_dir: str, scratch: str) -> str:
     if target.exists():
         return str(target)
     if refused.exists():
-        return chosen.image
+        return _readable(chosen, cache_dir, scratch)
     data = kernel.uncompressed(Path(chosen.image).read_bytes())
     _put(refused if data is None else target, data or b"", scratch)
-    return chosen.image if data is None else str(target)
+    return _readable(chosen, cache_dir, scratch) if data is None else str(target)
+
+
+def _readable(chosen: Kernel, cache_dir: str, scratch: str) -> str:
+    """The kernel as it is, where every account can read it: some distributions keep theirs for root, and QEMU does not run as root."""
+    found = os.stat(chosen.image)
+    if found.st_mode & 0o004:
+        return chosen.image
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{_digest(chosen.image, found.st_size, found.st_mtime_ns)}.image"
+    if not target.exists():
+        _put(target, Path(chosen.image).read_bytes(), scratch)
+    return str(target)
 
 
 def _first_file_system(chosen: Kernel, cache_dir: str, scratch: str) -> str:
@@ -120,6 +132,7 @@ def _put(target: Path, data: bytes, scratch: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(scratch, target.name)
     temporary.write_bytes(data)
+    temporary.chmod(0o644)  # for the account that QEMU runs as
     temporary.replace(target)
 
 
@@ -131,7 +144,7 @@ def list_all(cache_dir: str) -> list[Kept]:
     """What the cache keeps for guests, by kind and age."""
     place = root_image.home(cache_dir)
     kept = [_kept("kernel package", path) for path in sorted(place.glob("kernel/*"))]
-    kept += [_kept("kernel", path) for path in sorted(place.glob("kernel-*.elf"))]
+    kept += [_kept("kernel", path) for path in sorted([*place.glob("kernel-*.elf"), *place.glob("kernel-*.image")])]
     kept += [_kept("first file system", path) for path in sorted(place.glob("initrd-*.cpio"))]
     kept += [
         Kept("root image", image.path, image.bytes, image.made, f"PostgreSQL {image.version} of {image.bin}")

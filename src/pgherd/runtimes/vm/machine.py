@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.host.undo import Kill
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
-from pgherd.runtimes.vm import qemu
+from pgherd.runtimes.vm import acceleration, qemu
 from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.monitor import Monitor
 from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
@@ -26,14 +27,24 @@ BOOT_SECONDS = 120.0
 """For a guest to come up; an emulated processor on a busy host is slow."""
 _QUIT_SECONDS = 5.0
 _WHOLE = 1000
+_MEMORY_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
 
 
 class Machine:
     """One guest, from start to stop. Its QEMU dies with this process, and is in the journal while it runs."""
 
-    def __init__(self, node: Node, guest: Guest, directory: str, hypervisor: Hypervisor, journal: Journal | None = None) -> None:
-        """``directory`` is private and has a short path: the guest's sockets and its console's log lie in it.
+    def __init__(
+        self,
+        node: Node,
+        guest: Guest,
+        directory: str,
+        hypervisor: Hypervisor,
+        journal: Journal | None = None,
+        account: str | None = None,
+    ) -> None:
+        """``directory`` is private and has a short path: the guest's sockets and its console's log lie in it. QEMU runs as ``account``
+        (None: as ourselves), whose the directory and the guest's disks must be.
 
         Raises:
             UsageError: no guest can be like that.
@@ -49,6 +60,8 @@ class Machine:
                 f"the socket path {longest} has {size} bytes, and Linux takes {SOCKET_PATH_MAX} at most; use a shorter one"
             )
         self._journal = journal
+        self._groups = acceleration.groups_for(hypervisor)
+        self._account = account if self._groups is not None else None
         self._note: int | None = None
         self._process: Process | None = None
         self._monitor: Monitor | None = None
@@ -71,6 +84,13 @@ class Machine:
         """Whether its QEMU runs."""
         return self._process is not None and self._process.poll() is None
 
+    def ended(self, patience: float = 2.0) -> bool:
+        """Whether its QEMU has ended, or does in a moment: its sockets close before the process is gone."""
+        with contextlib.suppress(TimeoutError):
+            if self._process is not None:
+                self._process.wait(patience)
+        return not self.running
+
     @property
     def agent_socket(self) -> str:
         """The socket to which a node connects in order to talk with the guest's agent."""
@@ -91,7 +111,9 @@ class Machine:
             OSError: QEMU cannot be started.
         """
         argv = qemu.arguments(self.hypervisor.program, self.guest, self.places, sandbox=self.hypervisor.sandbox)
-        self._process = self.node.spawn(Command(argv, join=join, cpus=cpus, cwd=self.directory, stdout=self._errors, stderr=self._errors))
+        groups = (self._groups or ()) if self._account is not None else ()
+        command = Command(argv, join=join, cpus=cpus, cwd=self.directory, user=self._account, groups=groups)
+        self._process = self.node.spawn(replace(command, stdout=self._errors, stderr=self._errors))
         start = processes.start_time(self.node, self.pid)
         if self._journal is not None and start is not None:
             self._note = self._journal.note(Kill(pid=self.pid, start=start))
@@ -200,6 +222,10 @@ class Machine:
         parts = [f"QEMU says:\n{told}"] * bool(told) + [f"its console ends with:\n{shown}"] * bool(shown)
         return "\n".join(parts) or "its console shows nothing"
 
+    def memory_kills(self) -> list[str]:
+        """The processes that the guest's kernel has ended for want of memory, as its console tells: the names of programs."""
+        return _MEMORY_KILL.findall(self.console_tail(_WHOLE))
+
     def console_tail(self, lines: int = 8) -> str:
         """The console's last lines."""
         return self._tail(self.places.log, lines)
@@ -215,6 +241,13 @@ class Machine:
 
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

@@ -51,8 +51,9 @@ class Guest:
     ``backing`` of its memory: 'plain', 'shared' (a memory file, which vhost-user devices need), or 'huge' (reserved huge pages of
     ``huge_page``, taken at the start). ``merge`` lets the host's KSM look for equal pages. ``reporting`` tells the host which pages are
     free; ``deflate_on_oom`` gives the balloon's pages back before the guest ends a process. ``port`` is the one on 127.0.0.1 that
-    is forwarded to the guest's ``guest_port`` (None: none). ``stats_seconds``: how often the guest tells the balloon device its
-    figures (0: never). ``shell`` puts a shell on the console. ``words`` are further ones on the kernel's command line.
+    is forwarded to the guest's ``guest_port`` (None: none); ``further`` are more of them, each with the guest's. ``stats_seconds``: how
+    often the guest tells the balloon device its figures (0: never). ``shell`` puts a shell on the console. ``words`` are further ones on
+    the kernel's command line.
     """
 
     name: str
@@ -72,8 +73,14 @@ class Guest:
     stats_seconds: int = 1
     port: int | None = None
     guest_port: int = 5432
+    further: tuple[tuple[int, int], ...] = ()
     shell: bool = False
     words: tuple[str, ...] = field(default=())
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of 127.0.0.1 that lead into it, in the order of the guest's own."""
+        return () if self.port is None else (self.port, *(here for here, _ in self.further))
 
     def check(self) -> None:
         """Raise UsageError where no guest can be like that."""
@@ -153,7 +160,9 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
         "-no-reboot",
     ]
     # A microvm has nothing that it does not need; these let a distribution's kernel power it off and keep time.
-    argv += ["-machine", f"{guest.machine},memory-backend=ram" + (",acpi=on,rtc=on,pit=on,pic=on,isa-serial=on" if mmio else "")]
+    # All of QEMU's memory is offered to KSM unless the machine too is told not to, whatever the backend says.
+    machine = f"{guest.machine},memory-backend=ram,mem-merge={_on(guest.merge)}"
+    argv += ["-machine", machine + (",acpi=on,rtc=on,pit=on,pic=on,isa-serial=on" if mmio else "")]
     argv += ["-global", "virtio-mmio.force-legacy=false"] if mmio else []
     tcg = guest.accelerator == "tcg"
     argv += ["-accel", "tcg,thread=multi,tb-size=32" if tcg else "kvm", "-cpu", "max" if tcg else "host", "-smp", str(guest.vcpus)]
@@ -179,8 +188,9 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
         argv += ["-drive", f"if=none,id={disk.serial},format=raw,file={_escaped(disk.path)},{options}"]
         argv += device("blk", f"drive={disk.serial}", f"serial={disk.serial}")
     if guest.port is not None:
-        # The guest reaches nothing; only the forwarded port leads into it.
-        argv += ["-netdev", f"user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:{guest.port}-:{guest.guest_port}"]
+        # The guest reaches nothing; only the forwarded ports lead into it.
+        forwarded = [f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ((guest.port, guest.guest_port), *guest.further)]
+        argv += ["-netdev", ",".join(["user,id=net0,restrict=on", *forwarded])]
         argv += device("net", "netdev=net0")
     argv += device("balloon", "id=balloon0", f"deflate-on-oom={_on(guest.deflate_on_oom)}", f"free-page-reporting={_on(guest.reporting)}")
     argv += ["-object", "rng-builtin,id=rng0", *device("rng", "rng=rng0")]

@@ -30,8 +30,8 @@ from pgherd.runtimes.vm.guest_tree import GuestTree
 from pgherd.runtimes.vm.initramfs import busybox
 
 SCHEMA = "pgherd/root-image/1"
-AGENT_FILE = Path(__file__).with_name("agent.py")
-"""The agent as it is shipped."""
+AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (guest_init.AGENT, "agent_wire", "agent_sampling")]
+"""The agent as it is shipped: its program, and the modules of ours that it imports."""
 
 _POSTGRES = (
     "postgres", "initdb", "pgbench", "psql", "pg_ctl", "pg_config", "pg_controldata", "pg_isready", "pg_waldump", "pg_dump", "pg_restore",
@@ -120,6 +120,8 @@ def ensure(
         seconds=node.now() - began,
         built=True,
     )
+    image.chmod(0o644)  # for the account that QEMU runs as
+    image.parent.chmod(0o755)
     manifest = {"schema": SCHEMA, "image": asdict(found), "sources": sorted(tree.sources.values())}
     (image.parent / "image.json").write_text(json.dumps(manifest))
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -226,17 +228,16 @@ def _own(tree: GuestTree, node: Node, interpreter: str) -> None:
         tree.link(f"{guest_init.HOME}/bin/{name}", program)
     tree.write(f"{guest_init.HOME}/init", guest_init.INIT, 0o755)
     tree.write(f"{guest_init.HOME}/interpreter", f"{interpreter}\n")
-    agent = AGENT_FILE.read_bytes()
-    tree.write(guest_init.AGENT, agent, 0o755)
-    # An emulated processor takes a second to compile it.
-    py_compile.compile(
-        str(AGENT_FILE),
-        cfile=f"{tree.root}{guest_init.AGENT}c",
-        dfile=guest_init.AGENT,
-        doraise=True,
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-    )
-    tree.sources[str(AGENT_FILE)] = (str(AGENT_FILE), len(agent), AGENT_FILE.stat().st_mtime_ns)
+    for file in AGENT_FILES:
+        # An emulated processor takes a second to compile it.
+        py_compile.compile(
+            str(file),
+            cfile=f"{tree.root}{guest_init.HOME}/{file.stem}.pyc",
+            dfile=f"{guest_init.HOME}/{file.name}",
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        tree.sources[str(file)] = (str(file), file.stat().st_size, file.stat().st_mtime_ns)
 
 
 def _which(name: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,14 +35,24 @@ def find_all(node: Node) -> list[Running]:
     for pid in node.listdir("/proc"):
         if pid.isdigit():
             try:
-                if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
-                    continue  # anybody may call a program so, and name a socket of his own
                 words = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
-                if PROGRAM in words[0] and option(words, "-name").startswith(f"guest={NAME_PREFIX}"):
+                ours = PROGRAM in words[0] and option(words, "-name").startswith(f"guest={NAME_PREFIX}")
+                if ours and (os.stat(f"/proc/{pid}").st_uid == os.geteuid() or _in_place_of_ours(words)):
                     found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
             except (OSError, ValueError):
                 continue  # it has ended meanwhile, is somebody else's, or only looks like one
     return sorted(found, key=lambda guest: guest.name)
+
+
+def _in_place_of_ours(argv: Sequence[str]) -> bool:
+    """Whether the guest's sockets lie where only we could have put their directory: QEMU may run as another account, and anybody may call a
+    program so and name a socket of his own."""
+    sockets = re.findall(r"(?:^unix:|socket,id=console,path=)(.*?),server=on", "\n".join(argv), re.MULTILINE)
+    around = {os.path.dirname(os.path.dirname(path.replace(",,", ","))) for path in sockets}
+    if len(around) != 1:
+        return False
+    found = os.lstat(around.pop())
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def parse(pid: int, argv: Sequence[str], status: str) -> Running:

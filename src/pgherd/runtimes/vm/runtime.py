@@ -6,19 +6,22 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 
+from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_guests import GuestBalloons
+from pgherd.runtimes.placement import Placement
 from pgherd.runtimes.runtime import Capabilities, Room, Runtime
 from pgherd.runtimes.vm import acceleration, initramfs
 from pgherd.runtimes.vm.disk_image import mkfs
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.images import Images
-from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine, free_port
+from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine, free_ports
 from pgherd.runtimes.vm.qemu import Disk, Guest
 
 DEFAULT_MEMORY = 512 * 2**20
@@ -41,6 +44,10 @@ class VmRuntime:
         self._machines: dict[str, Machine] = {}
         self._nodes: dict[str, GuestNode] = {}
         self._containers: dict[str, Container] = {}
+        self._placement = Placement(cpus if cpus is not None else sorted(os.sched_getaffinity(0)))
+        self._pins: dict[str, tuple[int, ...]] = {}
+        self._reserved: dict[str, int | None] = {}
+        self._merging: int | None = None
         self.balloons = GuestBalloons(node, self.budget_groups)
 
     def share(self, policy: GuestMemory | None, budget: int | None) -> None:
@@ -80,17 +87,30 @@ class VmRuntime:
             self.balloons.withdraw(container.name)
             raise
 
-    def boot(self, container: Container, room: Room, images: Images, disks: Sequence[Disk], directory: str) -> Machine:
+    def boot(
+        self,
+        container: Container,
+        room: Room,
+        images: Images,
+        disks: Sequence[Disk],
+        directory: str,
+        servers: int = 1,
+        account: str | None = None,
+    ) -> Machine:
         """Start the container's guest and return at once; ``connect`` waits for it. One that runs is ended first.
 
-        ``directory`` is private and has a short path. Call it from a thread that outlives the guest.
+        ``directory`` is private and has a short path. So many ``servers`` are reached from outside: a port of this machine leads to each
+        of the guest's from 5432 on. QEMU runs as ``account`` (None: as ourselves), whose the directory and the disks must be. Call it
+        from a thread that outlives the guest.
 
         Raises:
             UsageError: no guest can be like that.
-            CapabilityError: the directory's path is too long for sockets.
+            CapabilityError: the directory's path is too long for sockets; huge pages that it is to lie on cannot be had.
             OSError: QEMU cannot be started.
         """
         self.end(container.name)
+        port, *more = free_ports(servers)
+        asked = container.guest or GuestMachine()
         guest = Guest(
             name=container.name,
             kernel=images.boot,
@@ -101,10 +121,18 @@ class VmRuntime:
             memory=container.memory or DEFAULT_MEMORY,
             accelerator=images.hypervisor.accelerator,
             reporting=self.balloons.reporting,
-            port=free_port(),
+            backing="plain" if asked.huge_page is None else "huge",
+            huge_page=asked.huge_page or Guest.huge_page,
+            merge=asked.merge,
+            port=port,
+            further=tuple((one, Guest.guest_port + number) for number, one in enumerate(more, 1)),
         )
-        machine = Machine(self._node, guest, directory, images.hypervisor, self._journal)
+        machine = Machine(self._node, guest, directory, images.hypervisor, self._journal, account)
         self._machines[container.name], self._containers[container.name] = machine, container.model_copy(update={"memory": guest.memory})
+        if asked.huge_page is not None:
+            self._reserved[container.name] = huge_pages.reserve(self._node, self._journal, guest.huge_page, guest.memory // guest.huge_page)
+        if asked.merge and self._merging is None:
+            self._merging = same_page_merging.switch_on(self._node, self._journal)
         machine.start(room.join, room.cpus)
         return machine
 
@@ -114,12 +142,22 @@ class VmRuntime:
         machine.wait_ready(timeout)
         node = self._nodes[container] = GuestNode.connect(container, machine.agent_socket, timeout, alive=lambda: machine.running)
         node.align_clock()
+        if (asked := self._containers[container].guest) is not None and asked.pinned:
+            machine.pin(self._pins_of(machine))
         self.balloons.entered(self._containers[container], machine)
         return node
 
     def machines(self) -> Mapping[str, Machine]:
         """The guests that have been booted, by container."""
         return dict(self._machines)
+
+    def lost(self) -> list[str]:
+        """The guests whose agents' sockets have been closed."""
+        return [name for name, node in self._nodes.items() if node.lost is not None]
+
+    def mute(self) -> list[str]:
+        """The guests that run and have left the last question without an answer."""
+        return [name for name, node in self._nodes.items() if node.lost is None and node.silent]
 
     def end(self, container: str) -> None:
         """End a container's guest, if there is one; the room stays."""
@@ -129,10 +167,14 @@ class VmRuntime:
             node.close()
         if machine is not None:
             machine.stop()
+        reserved = self._reserved.pop(container, None)
+        if reserved is not None:
+            self._journal.undo(reserved)
 
     def destroy(self, container: str) -> None:
         """End the guest and remove its room."""
         self.end(container)
+        self._pins.pop(container, None)
         self.balloons.withdraw(container)
         self._within.destroy(container)
 
@@ -147,6 +189,9 @@ class VmRuntime:
                 self.end(container)
             except OSError as error:  # the others are to end all the same; the journal has this one
                 failed.append(f"guest {container}: {error}")
+        if self._merging is not None:
+            self._journal.undo(self._merging)
+            self._merging = None
         if failed:
             raise OSError("; ".join(failed))
 
@@ -155,6 +200,10 @@ class VmRuntime:
         self._within.change_budget(memory)
         self.balloons.change_budget(memory)
 
+    def withhold(self, memory: int) -> None:
+        """So many bytes of the budget are held by what is no guest (0: none): guests are not to share them."""
+        self.balloons.withhold(memory)
+
     def empty(self) -> None:
         """As the inner runtime."""
         self._within.empty()
@@ -162,6 +211,15 @@ class VmRuntime:
     def budget_groups(self) -> Mapping[str, str]:
         """The inner runtime's."""
         return self._within.budget_groups()
+
+    def _pins_of(self, machine: Machine) -> tuple[int, ...]:
+        """The CPUs for a guest's vCPUs, the same whenever it is booted: those that its container has for itself, else the next in turn."""
+        if machine.name not in self._pins:
+            wanted = Container(name=machine.name, vcpus=machine.guest.vcpus, cpu_mode="cpuset")
+            self._pins[machine.name] = self._placement.place(wanted)
+        allowed = os.sched_getaffinity(machine.pid)
+        given = self._pins[machine.name]
+        return given if allowed.issuperset(given) else tuple(sorted(allowed))
 
     @property
     def _within(self) -> Runtime:

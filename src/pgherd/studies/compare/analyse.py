@@ -12,7 +12,7 @@ from pgherd.analysis.paired import paired_ratio, why_no_ratio
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
-from pgherd.studies.compare import tables, words
+from pgherd.studies.compare import by_host, tables, words
 from pgherd.studies.compare.blocks import ENOUGH, Block, counted, whole_blocks
 from pgherd.studies.compare.compared import Compared
 from pgherd.studies.compare.metrics import METRICS
@@ -61,8 +61,9 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
             "comparison": tables.comparison_rows(found),
             "differences": tables.difference_rows(options),
             "blocks": tables.block_rows(options, blocks, results),
+            **({"by_host": by_host.rows(found)} if len(options.hosts) > 1 else {}),
         },
-        warnings=warnings + _warnings(found),
+        warnings=warnings + _warnings(found) + by_host.warnings(found),
         look_at=_look_at(found),
         figures={"series": tables.figure(found)},
     )
@@ -173,10 +174,12 @@ def _warnings(found: Compared) -> list[str]:
         if block.gap > TORN:
             said.append(f"Block {block.number} was interrupted for {format_seconds(block.gap)}: its pairs lie far apart in time")
     reasons: dict[str, list[str]] = {}
+    # Where no server is deployed (volumes, links), nobody misses what only servers have.
+    served = any(True for block in found.used for result in block.all for _ in result.trial.deployment.servers())
     for name in METRICS:
         why = found.every[name].why_not(options)
         unseen = all(value is None for values in found.every[name].values.values() for value in values)
-        if why and name != found.primary.metric.name and not (METRICS[name].rare and unseen):
+        if why and name != found.primary.metric.name and not (unseen and (METRICS[name].rare or not served)):
             reasons.setdefault(why, []).append(found.every[name].metric.label)
     said += [f"Left out: {', '.join(labels)}: {why}" for why, labels in reasons.items()]
     return said

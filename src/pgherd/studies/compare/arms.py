@@ -22,6 +22,7 @@ from pgherd.model.study import Study
 from pgherd.model.trial import Trial
 from pgherd.studies.compare.options import Arm, CompareOptions
 from pgherd.studies.registry import study_of
+from pgherd.studies.spread import PIN
 
 VARIANT = "variant"
 """The coordinate that a comparison adds to a trial's point."""
@@ -57,7 +58,7 @@ def _trials(study: str, text: str) -> tuple[Trial, ...]:
 
 
 def block(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
-    """The trials of a block in the order in which they run.
+    """The trials of a block in the order in which they run. Where there are hosts to take turns, the whole block runs on one of them.
 
     Shuffled by the seed and the block's number. Arms that measure the same points take turns at each of them, so that a
     pair lies close together in time; else each arm measures its own points in a row.
@@ -77,7 +78,15 @@ def block(options: CompareOptions, number: int, reason: str = "planned") -> tupl
             rng.shuffle(sides)
     alone = all(len(of) == 1 for of in by_side.values())
     made = tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
-    return _side_by_side(options, made) if options.side_by_side else made
+    if options.side_by_side:
+        made = _side_by_side(options, made)
+    return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in made) if options.hosts else made
+
+
+def _on_host(trial: Trial, name: str) -> Trial:
+    """The trial on one host of the run's cluster."""
+    hosts = tuple(host.model_copy(update={"labels": {**host.labels, PIN: name}}) for host in trial.deployment.hosts)
+    return trial.model_copy(update={"deployment": trial.deployment.model_copy(update={"hosts": hosts})})
 
 
 def _side_by_side(options: CompareOptions, block_trials: Sequence[Trial]) -> tuple[Trial, ...]:

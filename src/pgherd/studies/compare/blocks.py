@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pgherd.model.result import TrialResult
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.options import CompareOptions
+from pgherd.studies.spread import PIN
 
 ENOUGH = 3
 """Clean blocks from which on tainted ones are left out; with fewer, those that finished stand in, as an indication."""
@@ -32,14 +33,21 @@ class Block:
         return all(result.error is None for result in self.all)
 
     @property
+    def host(self) -> str:
+        """The host of a cluster on which it ran; ``a, b`` where it had to move in its midst, '' for a run without a cluster."""
+        in_order = sorted(self.all, key=lambda result: result.started)
+        return ", ".join(dict.fromkeys(name for result in in_order if (name := _host(result))))
+
+    @property
     def clean(self) -> bool:
-        """Whether no trial is tainted: a pair is only as good as its worse half."""
-        return not any(result.tainted for result in self.all)
+        """Whether no trial is tainted, and all ran on one host: a pair is only as good as its worse half."""
+        return not any(result.tainted for result in self.all) and ", " not in self.host
 
     @property
     def faults(self) -> str:
         """Why it is not clean: ``base failed steal; big did not finish``."""
-        return "; ".join(f"{side} {_fault(result)}" for side, results in self.results.items() for result in results if result.tainted)
+        found = [f"{side} {_fault(result)}" for side, results in self.results.items() for result in results if result.tainted]
+        return "; ".join(found) or f"it ran on several hosts ({self.host})"
 
     @property
     def gap(self) -> float:
@@ -71,6 +79,11 @@ def counted(blocks: Sequence[Block]) -> list[Block]:
     clean = [block for block in blocks if block.clean]
     finished = [block for block in blocks if block.finished]
     return clean if len(clean) >= min(ENOUGH, len(finished)) else finished
+
+
+def _host(result: TrialResult) -> str:
+    """The host of the cluster that a trial was pinned to, as its deployment names it beside the whole (see runner.placing)."""
+    return next((host.name for host in result.trial.deployment.hosts if host.labels.get(PIN) == host.name), "")
 
 
 def _fault(result: TrialResult) -> str:

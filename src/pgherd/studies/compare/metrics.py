@@ -13,15 +13,12 @@ from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies import schedule
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.options import Arm
-from pgherd.studies.observe import latency
+from pgherd.studies.observe import latency, of_devices
 
 AT = "@"
 """Stands between a metric and the point at which alone it is taken: ``throughput@databases=4``."""
 DEFAULT = "throughput"
 MB = 2**20
-
-# Devices that pass on to others what they are asked: counting them too would count a byte twice.
-_STACKED = ("disk:dm-", "disk:md", "disk:loop", "disk:zram")
 
 
 @dataclass(frozen=True)
@@ -91,13 +88,7 @@ def _of_loaded(phase: PhaseResult) -> list[Mapping[str, float]]:
 
 
 def _devices(result: TrialResult, phase: PhaseResult) -> float | None:
-    disks = {
-        entity: m["read_bytes"] + m["write_bytes"]
-        for entity, m in phase.metrics.items()
-        if entity.startswith("disk:") and "read_bytes" in m and "write_bytes" in m
-    }
-    plain = [value for entity, value in disks.items() if not entity.startswith(_STACKED)]
-    return math.fsum(plain or disks.values()) if disks else None
+    return of_devices(phase, "read_bytes", "write_bytes")
 
 
 def _memory(result: TrialResult) -> float | None:

@@ -43,6 +43,7 @@ class CompareOptions(Model):
     budget_seconds: float = Field(260.0, gt=0)
     max_reruns: int = Field(6, ge=0)
     own: bool = False
+    hosts: tuple[str, ...] = Field((), description="hosts of a cluster on which blocks take turns; none: they run where pgherd does")
     side_by_side: bool = False
     defaults: dict[str, dict[str, str]] = Field(default_factory=dict)
     seed: int = 1

@@ -75,14 +75,16 @@ def _mean(series: Series, side: str) -> Finding:
 
 def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequence[TrialResult]) -> list[Row]:
     """One row per trial of a whole block, in the order in which they ran: ``order`` is its place in the run, from 1."""
-    numbers = {block.number for block in blocks}
+    hosts = {block.number: block.host for block in blocks}
     several = any(len(arms.trials(arm)) > 1 for arm in options.arms)
     rows: list[Row] = []
     seen_in: set[str] = set()
     for order, result in enumerate(results, 1):
-        if result.trial.repeat not in numbers:
+        if result.trial.repeat not in hosts:
             continue
         row: Row = {"block": result.trial.repeat, "order": order, "variant": str(result.trial.point[arms.VARIANT]), "trial": result.id}
+        if hosts[result.trial.repeat]:
+            row["host"] = hosts[result.trial.repeat]
         if several:
             row["point"] = ", ".join(f"{name} {value}" for name, value in arms.point_of(result).items())
         row["tainted"] = int(result.tainted)

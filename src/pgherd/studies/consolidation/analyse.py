@@ -164,6 +164,12 @@ def _warnings(options: ConsolidationOptions, trials: Trials) -> list[str]:
         said.append(
             "Without control groups nothing limits the databases' memory: the schemes differ in their servers, buffers and vCPUs only"
         )
+    elif options.runtime == "vm":
+        said.append(
+            "What a guest's hypervisor needs for itself is taken from the memory that all of them have together, so that schemes 3 and 4, "
+            "with more guests, have less of it left. Guests have no swap of their own: what their balloons do not give up, the host "
+            "compresses or swaps without their knowing"
+        )
     if any(shares_cpu(options, scheme) for scheme in options.runnable) and any(scheme in APART for scheme in options.runnable):
         more = options.databases * options.vcpus
         said.append(
@@ -187,6 +193,6 @@ def _look_at(options: ConsolidationOptions) -> list[str]:
     found = []
     if options.blocks < LEAST:
         found.append(f"--blocks {LEAST}: intervals, for claims")
-    if not any(options.rates) and options.runtime == "cgroup":
+    if not any(options.rates) and options.runtime in ("cgroup", "vm"):
         found.append("--rates 0,0.2,0.4,0.55: how far memory can be overcommitted in each scheme")
     return found

@@ -56,7 +56,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
             raise ValueError("a trial consists of periods; give the length of one with period")
         return seconds
 
-    @field_validator("huge_pages")
+    @field_validator("huge_pages", "guest_pages")
     @classmethod
     def _no_huge_pages(cls, huge_pages: str | None) -> str | None:
         if huge_pages not in (None, "off"):

@@ -46,8 +46,7 @@ def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float
     """A scheme's containers on a host whose memory is what the rate leaves available."""
     containers: dict[str, dict[str, list[Database]]] = {}
     for container, server, database in places(options, scheme):
-        made = Database(name=database, workload=options.workload, scale=options.scale, init=options.init, verify=options.check_consistency)
-        containers.setdefault(container, {}).setdefault(server, []).append(made)
+        containers.setdefault(container, {}).setdefault(server, []).append(options.database_called(database))
     found = []
     for name, servers in containers.items():
         memory = None
@@ -60,6 +59,7 @@ def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float
                 vcpus=options.vcpus,
                 cpu_mode=options.cpu_mode,
                 memory=memory,
+                guest=options.guest,
                 servers=tuple(_server(options, scheme, percent, one, tuple(held)) for one, held in servers.items()),
             )
         )

@@ -131,5 +131,6 @@ class Trials:
 
 
 def shares_cpu(options: ConsolidationOptions, scheme: int) -> bool:
-    """Whether the scheme's databases share one container's vCPUs, where others' have vCPUs of their own: E4's correction is for it."""
-    return scheme not in APART and options.cpu_mode != "none"
+    """Whether the scheme's databases share one container's vCPUs, where others' have vCPUs of their own: E4's correction is for it. A guest
+    has no more than its vCPUs, with or without a limit on top."""
+    return scheme not in APART and (options.cpu_mode != "none" or options.runtime == "vm")

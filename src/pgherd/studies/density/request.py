@@ -7,10 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from pgherd.studies.databases import DatabaseRequest
-from pgherd.studies.spread import SpreadRequest
 
 
-class DensityRequest(SpreadRequest, DatabaseRequest):
+class DensityRequest(DatabaseRequest):
     """Options of ``pgherd density`` as given on the command line or in a scenario, beside those of the databases."""
 
     points: tuple[int, ...] | None = Field(None, description="numbers of databases to measure")

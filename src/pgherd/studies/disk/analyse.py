@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.analysis.intervals import LEAST
 from pgherd.analysis.steady_window import RANGE, ROUNDS, SLOPE
@@ -10,7 +10,8 @@ from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.disk.access import MIX, TESTS
-from pgherd.studies.disk.options import ALL, DiskOptions
+from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imbalance
+from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.studies.disk.points import MEMORY_FILESYSTEMS, Group, cached, group, limited_by, reached, shared
 from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, volume_rows
 from pgherd.studies.grade import trial_warnings
@@ -25,19 +26,21 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
         return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
     findings: dict[str, Finding] = {}
     for of in groups:
-        suffix = f".{of.place}" if len(options.volumes) > 1 else ""
-        findings[_name(of) + suffix] = figure_finding(options, of, alone_of(groups, of))
+        suffix = f".{of.place}" if len(options.names()) > 1 else ""
+        findings[of.name + suffix] = figure_finding(options, of, alone_of(groups, of))
     findings |= _rates(options, groups)
+    findings |= host_findings(options, groups) if options.hosts else {}
     grade = _grade(options, groups, results)
-    text = _answer(options, groups)
+    text = _answer(options, groups, findings)
     return Analysis(
         answer=text if grade != "C" else f"Indication only: {text}",
         grade=grade,
         findings=findings,
         tables={
-            "disk": disk_rows(options, groups),
+            "disk": with_imbalance(options, groups, disk_rows(options, groups)) if options.hosts else disk_rows(options, groups),
             "hero": hero_rows(options, groups),
             "depth": depth_rows(options, groups),
+            **({"hosts": host_rows(options, groups)} if options.hosts else {}),
             "volumes": volume_rows(options),
         },
         warnings=[*warnings, *_warnings(options, groups)],
@@ -46,17 +49,12 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
     )
 
 
-def _name(of: Group) -> str:
-    """``random_read_iops``, ``sequential_write_bandwidth``, ``single_read_latency``."""
-    return f"{of.test.name.replace('-', '_')}_{of.figure[0]}"
-
-
 def _rates(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     for of in groups:
         part = reached(options, of)
         if part is not None:
-            suffix = f".{of.place}" if len(options.volumes) > 1 else ""
+            suffix = f".{of.place}" if len(options.names()) > 1 else ""
             found[f"rate_reached{suffix}"] = Finding(
                 value=part,
                 unit="ratio",
@@ -81,7 +79,7 @@ def _grade(options: DiskOptions, groups: Sequence[Group], results: Sequence[Tria
     return "A" if complete and enough and steady and true and all(v.result == "pass" for v in verdicts) else "B"
 
 
-def _answer(options: DiskOptions, groups: Sequence[Group]) -> str:
+def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str, Finding]) -> str:
     """The figures of the last place: all volumes at once, or the only one."""
     place = options.places()[-1]
     at = {of.test.name: of for of in groups if of.place == place}
@@ -93,8 +91,11 @@ def _answer(options: DiskOptions, groups: Sequence[Group]) -> str:
         if values:
             note = " (from a cache)" if cached(options, at[name]) else ""
             parts.append(f"{TESTS[name].label} {_short(sum(values) / len(values))} {unit}{note}")
-    where = f"All {len(options.volumes)} volumes at once" if place == ALL else f"Volume {place}"
-    return f"{where}: {', '.join(parts)}." if parts else f"{where}: nothing finished."
+    where = f"All {len(options.names())} volumes at once" if place == ALL else f"Volume {place}"
+    where += f", {len(options.hosts)} hosts together" if options.hosts else ""
+    slow = behind(findings) if options.hosts else None
+    text = f"{where}: {', '.join(parts)}" if parts else f"{where}: nothing finished"
+    return f"{text}; {slow}." if slow else f"{text}."
 
 
 def _short(value: float) -> str:
@@ -102,28 +103,14 @@ def _short(value: float) -> str:
 
 
 def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    found = []
-    for one in options.volumes:
-        if one.filesystem in MEMORY_FILESYSTEMS:
-            found.append(f"{one.name} lies in memory ({one.filesystem}): its figures say nothing of a disk")
-        elif not one.direct:
-            smaller = (
-                f"; its file of {format_bytes(one.size)} fits into this host's memory of {format_bytes(options.memory)}"
-                if one.size < options.memory
-                else ""
-            )
-            found.append(f"{one.name} ({one.filesystem}) is reached through the page cache, which takes part in every figure{smaller}")
-        if one.distorts:
-            found.append(f"{one.name} is a loop device on a file: the file system below it takes part in every figure, so they are too low")
-        if not one.devices and one.filesystem not in MEMORY_FILESYSTEMS:
-            found.append(f"{one.name}: no device of it is seen, so whether a cache answered is not known")
+    found = _of_volumes(options)
     hit = [of for of in groups if cached(options, of) and not any(v.filesystem in MEMORY_FILESYSTEMS for v in options.at(of.place))]
     if hit:
         said = ", ".join(f"{of.test.label} on {of.place} ({of.device_share or 0:.0%})" for of in hit)
         found.append(f"Came from a cache, since the devices moved less than fio asked for: {said}")
     small = [one for one in options.volumes if one.direct and one.size < options.memory]
     if small:
-        names = ", ".join(one.name for one in small)
+        names = ", ".join(dict.fromkeys(one.name for one in small))
         found.append(
             f"Caches below this host (a controller's, a hypervisor's) cannot be seen from here; one of {format_bytes(small[0].size)} would "
             f"hold the whole file of {names}: raise --size where that may be"
@@ -150,6 +137,39 @@ def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
             )
     absent = [f"{t} on {p}" for p in options.places() for t in options.tests if (p, t) not in {(of.place, of.test.name) for of in groups}]
     return [*found, *([f"No finished trial of {', '.join(absent)}"] if absent else [])]
+
+
+def _of_volumes(options: DiskOptions) -> list[str]:
+    """What must be said of the volumes themselves: of those of one name that are alike on several hosts once."""
+    found = []
+    for name in options.names():
+        said: dict[str, list[str]] = {}
+        for one in options.at(name):
+            for sentence in _of_volume(options, one):
+                said.setdefault(sentence, []).append(one.volume.host or "")
+        for sentence, hosts in said.items():
+            where = f" on {', '.join(hosts)}" if options.hosts else ""
+            found.append(f"{name}{where}{sentence}")
+    return found
+
+
+def _of_volume(options: DiskOptions, one: DiskVolume) -> list[str]:
+    """Sentences without their beginning, which is the volume's name."""
+    found = []
+    if one.filesystem in MEMORY_FILESYSTEMS:
+        found.append(f" lies in memory ({one.filesystem}): its figures say nothing of a disk")
+    elif not one.direct:
+        smaller = (
+            f"; its file of {format_bytes(one.size)} fits into the host's memory of {format_bytes(options.memory)}"
+            if one.size < options.memory
+            else ""
+        )
+        found.append(f" ({one.filesystem}) is reached through the page cache, which takes part in every figure{smaller}")
+    if one.distorts:
+        found.append(" is a loop device on a file: the file system below it takes part in every figure, so they are too low")
+    if not one.devices and one.filesystem not in MEMORY_FILESYSTEMS:
+        found.append(": no device of it is seen, so whether a cache answered is not known")
+    return found
 
 
 def _look_at(options: DiskOptions, groups: Sequence[Group]) -> list[str]:

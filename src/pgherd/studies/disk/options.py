@@ -39,7 +39,7 @@ class DiskVolume(Model):
 
 
 class DiskOptions(MeasuredOptions):
-    """Everything that a disk run depends on.
+    """Everything that a disk run depends on. On several hosts ``volumes`` are those of all, each naming its host.
 
     ``depth`` and ``sequential_depth`` are the I/Os in flight of each volume; ``rate`` the mix's reads and writes per second of
     each volume. ``check_depth``: each test with many I/Os in flight is measured once more at twice its depth, which tells whether
@@ -68,25 +68,35 @@ class DiskOptions(MeasuredOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> DiskOptions:
-        names = [one.name for one in self.volumes]
-        if len(set(names)) < len(names) or ALL in names:
+        names = [one.volume.target for one in self.volumes]
+        if len(set(names)) < len(names) or ALL in [one.name for one in self.volumes]:
             raise ValueError(f"volumes have names of their own, and none is '{ALL}'; these are {', '.join(names)}")
         if MIX in self.tests and self.rate is None:
             raise ValueError("the mix is of two rates, reads and writes per second; there are none")
         return self
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that do the same at the same time, each with volumes of these names; none where it is this host alone."""
+        return tuple(dict.fromkeys(one.volume.host for one in self.volumes if one.volume.host is not None))
+
+    def names(self) -> tuple[str, ...]:
+        """The volumes' names; of several hosts each has one of every name."""
+        return tuple(dict.fromkeys(one.name for one in self.volumes))
+
     def places(self) -> tuple[str, ...]:
         """The volumes' names, and ALL where all are measured at once too."""
-        names = tuple(one.name for one in self.volumes)
+        names = self.names()
         return (*names, ALL) if self.together and len(names) > 1 else names
 
     def at(self, place: str) -> tuple[DiskVolume, ...]:
-        """The volumes that a place's load goes to."""
+        """The volumes that a place's load goes to, on all hosts."""
         return self.volumes if place == ALL else tuple(one for one in self.volumes if one.name == place)
 
     def deployment(self) -> Deployment:
-        """No server: the host and its volumes."""
-        return Deployment(hosts=(Host(name="local", cores=self.cores),), volumes=tuple(one.volume for one in self.volumes))
+        """No server: the hosts and their volumes."""
+        hosts = tuple(Host(name=name, cores=self.cores) for name in self.hosts or ("local",))
+        return Deployment(hosts=hosts, volumes=tuple(one.volume for one in self.volumes))
 
     def depth_of(self, test: Access) -> int:
         """I/Os that a test keeps in flight on a volume."""

@@ -39,6 +39,11 @@ class Group:
         return all(one.clean for one in self.used)
 
     @property
+    def name(self) -> str:
+        """The name of its finding: ``random_read_iops``, ``sequential_write_bandwidth``, ``single_read_latency``."""
+        return f"{self.test.name.replace('-', '_')}_{self.figure[0]}"
+
+    @property
     def figure(self) -> tuple[str, str, list[float]]:
         """What the test is about: the name, unit and values of its figure."""
         if self.test.figure == "latency":
@@ -52,11 +57,6 @@ class Group:
         return [value for one in self.used if (value := take(one)) is not None]
 
     @property
-    def median_iops(self) -> float:
-        """Median I/Os per second of the used trials."""
-        return float(statistics.median(one.iops for one in self.used))
-
-    @property
     def device_share(self) -> float | None:
         """Median share of what fio asked for that the devices moved; None where they were not seen."""
         shares = self.values(lambda one: one.device_share)
@@ -64,8 +64,9 @@ class Group:
 
     @property
     def deeper_ratio(self) -> float | None:
-        """I/Os at twice the depth over those at the depth; None where that was not measured."""
-        return statistics.median(one.iops for one in self.deeper) / self.median_iops if self.deeper else None
+        """I/Os at twice the depth over those at the depth; None where that was not measured on the same hosts."""
+        medians = _medians_on_same_hosts(self.deeper, self.used)
+        return medians[0] / medians[1] if medians else None
 
     @property
     def unsteady(self) -> int:
@@ -150,9 +151,21 @@ def reached(options: DiskOptions, of: Group) -> float | None:
 
 
 def shared(of: Group, alone: Sequence[Group]) -> float | None:
-    """I/Os of all volumes at once over the sum of those of each by itself; None where one of these is missing."""
+    """I/Os of all volumes at once over the sum of those of each by itself; None where one of these is missing, or was not measured on
+    the same hosts."""
     names = {name for one in of.used for name in one.by_volume}
-    sums = {one.place: one.median_iops for one in alone}
-    if not names or not names <= set(sums):
+    each = {one.place: one.used for one in alone}
+    if not names or not names <= set(each):
         return None
-    return of.median_iops / sum(sums[name] for name in names)
+    medians = _medians_on_same_hosts(of.used, *(each[name] for name in names))
+    return medians[0] / sum(medians[1:]) if medians else None
+
+
+def _medians_on_same_hosts(*sides: Sequence[Measured]) -> list[float]:
+    """Each side's median I/Os per second, over its trials on the same hosts: the most hosts on which every side has a trial. None of
+    them where there are no such hosts: sums over different hosts are not to be compared."""
+    common = set[tuple[str, ...]].intersection(*({tuple(sorted(one.by_host)) for one in side} for side in sides))
+    if not common:
+        return []
+    hosts = max(sorted(common), key=len)
+    return [float(statistics.median(one.iops for one in side if tuple(sorted(one.by_host)) == hosts)) for side in sides]

@@ -1,7 +1,8 @@
 """Which trials a disk run consists of, and in which order. Pure; imports no scientific library.
 
 Each repeat is a block of every test on every volume, shuffled: a device that slows down as it fills its caches, or a neighbour on
-the same hardware, then spoils no test more than another. The trials that tell whether the depth was the limit come last.
+the same hardware, then spoils no test more than another. The trials that tell whether the depth was the limit come last. Several hosts
+do the same in every trial, all at once.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def _deeper(options: DiskOptions) -> list[Point]:
     if not options.check_depth:
         return []
     return [
-        {"test": name, "volume": one.name, "depth": 2 * options.depth_of(TESTS[name])}
-        for one in options.volumes
+        {"test": name, "volume": volume, "depth": 2 * options.depth_of(TESTS[name])}
+        for volume in options.names()
         for name in options.tests
         if TESTS[name].deep and name != MIX
     ]
@@ -55,6 +56,6 @@ def _deeper(options: DiskOptions) -> list[Point]:
 def _trial(options: DiskOptions, point: Point, repeat: int, reason: str) -> Trial:
     test, place = TESTS[str(point["test"])], str(point["volume"])
     depth = int(point["depth"]) if "depth" in point else None
-    loads = {one.name: options.load(test, one, depth) for one in options.at(place)}
+    loads = {one.volume.target: options.load(test, one, depth) for one in options.at(place)}
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))

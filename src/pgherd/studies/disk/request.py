@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from pgherd.model.base import Model
+from pgherd.studies.spread import SpreadRequest
 
 
-class DiskRequest(Model):
+class DiskRequest(SpreadRequest):
     """Options of ``pgherd disk`` as given on the command line or in a scenario. None: pgherd chooses, and says what.
 
-    Sizes and durations are texts with units. A volume is a text as pgherd.runner.volume_text reads it.
+    Sizes and durations are texts with units. A volume is a text as pgherd.runner.prepare.volume_text reads it.
     """
 
     volume: tuple[str, ...] = Field((), description="what is measured: [NAME=]DIR, [NAME=]loop:SIZE[@DIR] or [NAME=]device:/dev/X")

@@ -110,6 +110,7 @@ def volume_rows(options: DiskOptions) -> list[Row]:
     """What each volume is."""
     return [
         {
+            **({} if one.volume.host is None else {"host": one.volume.host}),
             "volume": one.name,
             "kind": one.volume.kind,
             "path": one.volume.path,

@@ -158,13 +158,8 @@ def _row(options: ExecOptions, trials: Trials, host: str) -> Row:
     row: Row = {"host": host} if len(options.hosts) > 1 else {}
     row |= _of_host(options, trials, host)
     if len(options.hosts) > 1:
-        row["host_cpu"] = trials.mean(lambda result: _busy(result.phases[0], f"host:{host}"), "cores", "the host's CPU was not seen")
+        row["host_cpu"] = trials.mean(lambda result: result.phases[0].busy_cores(f"host:{host}"), "cores", "the host's CPU was not seen")
     return row | {"trials": trials.tried, "tainted": trials.tainted}
-
-
-def _busy(phase: PhaseResult, entity: str) -> float | None:
-    """Cores in use on one of several hosts, as ``PhaseResult.busy_cores`` has it of all."""
-    return phase.model_copy(update={"metrics": {"host": phase.metrics.get(entity, {})}}).busy_cores()
 
 
 def _devices(trials: Trials) -> list[Row]:

@@ -31,7 +31,7 @@ Streams = Annotated[tuple[int, ...], AfterValidator(_ascending)]
 
 class NetworkOptions(MeasuredOptions):
     """Everything that a network run depends on. ``rate`` and ``delay`` of a link are those of namespaces; ``reverse``: the far ends
-    send."""
+    send. Links between hosts of a cluster are measured one at a time, each alone."""
 
     links: tuple[Link, ...] = Field(min_length=1)
     streams: Streams = STREAMS
@@ -40,9 +40,18 @@ class NetworkOptions(MeasuredOptions):
     congestion: str | None = None
     iperf3_version: str = ""
 
-    def deployment(self) -> Deployment:
-        """No server: the host and its links."""
-        return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts between which all links are, in the cluster's order; none where this host is at the near end."""
+        return tuple(dict.fromkeys(link.near for link in self.links if link.near is not None))
+
+    def deployment(self, target: str) -> Deployment:
+        """No server: the host and its links; of a link between two hosts those, and that link alone."""
+        link = next(one for one in self.links if one.target == target)
+        if link.near is None:
+            return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
+        ends = tuple(Host(name=name, cores=self.cores) for name in (link.near, link.name))
+        return Deployment(hosts=ends, links=(link,))
 
     def load(self, streams: int) -> Load:
         """iperf3's load with so many streams; IDLE: one stream at a trickle."""

@@ -29,7 +29,7 @@ def design(options: NetworkOptions) -> Design:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, point, repeat, reason)
 
-    points: list[Point] = [{"link": link.name, "streams": streams} for link in options.links for streams in (IDLE, *options.streams)]
+    points: list[Point] = [{"link": link.target, "streams": streams} for link in options.links for streams in (IDLE, *options.streams)]
     blocks = []
     for repeat in range(options.repeats):
         rng = random.Random(f"order {options.seed} {repeat}")
@@ -40,4 +40,5 @@ def design(options: NetworkOptions) -> Design:
 def _trial(options: NetworkOptions, point: Point, repeat: int, reason: str) -> Trial:
     loads = {str(point["link"]): options.load(int(point["streams"]))}
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
-    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))
+    deployment = options.deployment(str(point["link"]))
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=deployment, phases=(phase,))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pgherd.model.base import Model
 from pgherd.studies.network.options import STREAMS, Streams
+from pgherd.studies.spread import SpreadRequest
 
 
-class NetworkRequest(Model):
+class NetworkRequest(SpreadRequest):
     """Options of ``pgherd network`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
 
     to: tuple[str, ...] = Field((), description="where an iperf3 server answers: HOST or HOST:PORT")
+    port: int | None = Field(None, ge=1, le=65535, description="of a cluster: where the hosts' iperf3 servers listen in their trials")
     namespaces: bool = Field(False, description="between two network namespaces of this host")
     limit: str | None = Field(None, description="namespaces: bits per second that the link lets through, such as 200M")
     delay: str | None = Field(None, description="namespaces: time that every packet is held up, each way")
+    between: tuple[str, ...] = Field((), description="of a cluster: the hosts between which it is measured; all by default")
     streams: Streams = Field(STREAMS, description="numbers of parallel TCP streams")
     reverse: bool = Field(False, description="the far end sends")
     window: str | None = Field(None, description="size of the socket buffers; the kernel tunes them otherwise")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.selection import Selection, fit_models
@@ -50,7 +51,6 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
         tables["ratios"] = ratio_rows(lines)
     given = _grade(options, lines, results)
     text = answer(lines)
-    only = selections[lines[0].variant] if len(servers) == 1 else None
     return Analysis(
         answer=text if given != "C" else f"Indication only: {text}",
         grade=given,
@@ -58,7 +58,7 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
         tables=tables,
         warnings=warnings,
         look_at=_look_at(lines),
-        figures={"models": model_curves(only, lines[0].loads[-1])} if only else {},
+        figures=_model_figures(lines, selections, several=len(servers) > 1),
     )
 
 
@@ -73,6 +73,12 @@ def _model_rows(selections: dict[str, Selection]) -> list[dict[str, Finding | st
     for variant, selection in selections.items():
         rows += [{"variant": variant, **row} if variant else row for row in model_rows(selection, load="clients")]
     return rows
+
+
+def _model_figures(lines: Sequence[Curve], selections: dict[str, Selection], *, several: bool) -> dict[str, Any]:
+    """What figures draw of the models: ``models``, or with variants ``variant_models`` by the variant's name."""
+    drawn = {line.variant: model_curves(selections[line.variant], line.loads[-1]) for line in lines}
+    return {"variant_models": drawn} if several else {"models": drawn[lines[0].variant]}
 
 
 def _grade(options: ScalingOptions, lines: Sequence[Curve], results: Sequence[TrialResult]) -> Grade:
@@ -137,7 +143,7 @@ def _curve_warnings(options: ScalingOptions, line: Curve) -> list[str]:
 def _shared_cores(lines: Sequence[Curve]) -> list[str]:
     """How much of the CPU at the peak was pgbench's own."""
     found = {line.variant: sum(shares) / len(shares) for line in lines if (shares := line.points[line.best].values(client_share))}
-    if not found:
+    if not any(found.values()):  # not seen, or they have a host of their own
         return []
     said = ", ".join(f"{100 * share:.0f} %{f' ({name})' if name else ''}" for name, share in found.items())
     return [

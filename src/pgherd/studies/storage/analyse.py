@@ -36,7 +36,7 @@ def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis
         "stalls": [row for side, trials in by_side.items() for row in _stall_rows(side, trials)],
         "checkpoints": [row for side, trials in by_side.items() for row in _checkpoint_rows(side, trials)],
     }
-    said = [sentence for side, trials in by_side.items() for sentence in words.warnings(options, side, trials)]
+    said = words.warnings(options, by_side)
     if options.untraced:
         said.insert(0, f"The share of requests under 1 ms is unknown: {options.untraced}")
     if options.single:
@@ -49,7 +49,7 @@ def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis
             "answer": f"{answer}; {stalled}." if stalled else found.answer,
             "findings": {**findings, **found.findings},
             "tables": {**tables, **found.tables},
-            "warnings": [*found.warnings, *dict.fromkeys(said)],
+            "warnings": [*found.warnings, *said],
         }
     )
 
@@ -254,6 +254,6 @@ def _alone(
         grade=grade,
         findings=findings,
         tables=tables,
-        warnings=[*warnings, *dict.fromkeys(said)],
+        warnings=[*warnings, *said],
         look_at=["the table 'io': each device by itself", "the table 'checkpoints': what the server's log says of each"],
     )

@@ -55,24 +55,31 @@ def stalls_of(by_side: Mapping[str, Sequence[Observed]]) -> str:
     return "WAL writing: " + ", ".join(found) if found else ""
 
 
-def warnings(options: StorageOptions, side: str, trials: Sequence[Observed]) -> list[str]:
-    """What is missing, and where PostgreSQL and the devices disagree."""
-    who = "" if options.single else f"{side}: "
+def warnings(options: StorageOptions, by_side: Mapping[str, Sequence[Observed]]) -> list[str]:
+    """What is missing, and where PostgreSQL and the devices disagree; with the variants of which that is so, where not of all."""
+    said: dict[str, list[str]] = {}
+    for side, trials in by_side.items():
+        for sentence in _warnings(options, trials):
+            said.setdefault(sentence, []).append(side)
+    return [sentence if len(sides) == len(by_side) else f"{', '.join(sides)}: {sentence}" for sentence, sides in said.items()]
+
+
+def _warnings(options: StorageOptions, trials: Sequence[Observed]) -> list[str]:
     if not trials:
-        return [f"{who}no trial finished with an I/O view"]
+        return ["no trial finished with an I/O view"]
     found = []
     counts = [len(one.checkpoints) for one in trials]
     if options.io_bound is None and statistics.median(counts) < SEVERAL:
         found.append(
-            f"{who}a trial held {statistics.median(counts):g} checkpoint{'' if statistics.median(counts) == 1 else 's'}, and fewer than "
+            f"a trial held {statistics.median(counts):g} checkpoint{'' if statistics.median(counts) == 1 else 's'}, and fewer than "
             f"{SEVERAL} say little of them; give more --seconds, or less --checkpoint-every"
         )
     if not all(one.apart for one in trials):
         found.append(
-            f"{who}data and WAL do not lie on devices of their own, so what the WAL's device sees is not known, and a stall is "
+            "data and WAL do not lie on devices of their own, so what the WAL's device sees is not known, and a stall is "
             "seen by the flushes of both; --wal-dir puts the WAL on another device"
         )
-    return found + [who + sentence for sentence in disagreements(trials)]
+    return found + disagreements(trials)
 
 
 def disagreements(trials: Sequence[Observed]) -> list[str]:

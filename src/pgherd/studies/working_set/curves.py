@@ -84,7 +84,7 @@ def difference_after(options: WorkingSetOptions, measured: Measured, clients: in
     """The same from what is known of the load's sweep of memory."""
     if options.difference is not None:
         return options.difference, "as asked for"
-    least = least_beside(clients)
+    least = least_beside(clients, options.runtime)
     knee = measured.knee
     if knee.kind in ("knee", "cliff") and knee.at is not None:
         found = round(knee.at) - options.buffers

@@ -1,9 +1,12 @@
 """The working set as it is seen from inside: by misses, by memory in use, and by pressure. Each looks at something else than throughput,
 and so may say something else; none of them replaces it.
 
+A container that is a guest is looked at by its own kernel's counts: the host sees its hypervisor, and not what is in its memory.
+
 - *Misses*: pages that the container reads or swaps in again after it had evicted them (the kernel's workingset_refault), or blocks
   that were not in shared buffers, each per transaction: the smallest size from which on MISSES_LEFT of them are left.
-- *Use*: at the largest size, memory of the container less its inactive file pages, which is what Kubernetes calls the working set; or the
+- *Use*: at the largest size, memory of the container less its inactive file pages, which is what Kubernetes calls the working set (of a
+  guest: less what its kernel calls available); or the
   shared buffers that were used again since they were read in, as pg_buffercache says (usage count above 1).
 - *Pressure*: the smallest size from which on tasks wait for memory or I/O at most PRESSURE of the time (PSI).
 """
@@ -37,9 +40,20 @@ def metric(result: TrialResult, entity: str, name: str) -> float | None:
     return sum(seen) / len(seen) if seen and len(seen) == len(values) else None
 
 
-def of_container(name: str) -> Take:
-    """A metric of the container."""
-    return lambda result: metric(result, f"container:{CONTAINER}", name)
+def in_guest(result: TrialResult) -> bool:
+    """Whether the trial's container is a guest."""
+    return any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
+
+
+def of_container(name: str, *, guest: str | None = None) -> Take:
+    """A metric of the container; of one that is a guest, the one that its kernel has under the name ``guest`` (None: the same)."""
+
+    def found(result: TrialResult) -> float | None:
+        if in_guest(result):
+            return metric(result, f"guest:{CONTAINER}", guest or name)
+        return metric(result, f"container:{CONTAINER}", name)
+
+    return found
 
 
 def of_server(name: str) -> Take:
@@ -59,7 +73,7 @@ def per_transaction(take: Take) -> Take:
 
 def _read_again(result: TrialResult) -> float | None:
     """File pages read, and anonymous and shared ones swapped in, after they had been evicted; per second."""
-    parts = [of_container(f"memory.refault_{kind}")(result) for kind in ("file", "anon")]
+    parts = [of_container(f"memory.refault_{kind}", guest=f"vm.refault_{kind}")(result) for kind in ("file", "anon")]
     return None if parts[0] is None else sum(part or 0.0 for part in parts)
 
 
@@ -77,8 +91,9 @@ def waiting(result: TrialResult) -> float | None:
 
 
 def in_use(result: TrialResult) -> float | None:
-    """Memory of the container without inactive file pages, in MB."""
-    usage, inactive = of_container("memory.usage")(result), of_container("memory.inactive_file")(result)
+    """Memory of the container without inactive file pages, in MB; of a guest what it has and does not call available."""
+    usage = of_container("memory.usage", guest="memory.total")(result)
+    inactive = of_container("memory.inactive_file", guest="memory.available")(result)
     return None if usage is None or inactive is None else (usage - inactive) / MB
 
 
@@ -108,12 +123,12 @@ def by_use(measured: Measured) -> Finding:
     """Memory in use at the largest size that lived."""
     memory = measured.curve.sweep == "memory"
     take = in_use if memory else reused_buffers
-    method = (
-        "memory charged less inactive file pages (the working set of Kubernetes) at the largest size"
-        if memory
-        else "shared buffers of a usage count above 1 (pg_buffercache) at the largest size"
-    )
     largest = [result for result in measured.used if measured.size(result) == max(measured.lived)]
+    method = "shared buffers of a usage count above 1 (pg_buffercache) at the largest size"
+    if memory:
+        method = "memory charged less inactive file pages (the working set of Kubernetes) at the largest size"
+        if any(map(in_guest, largest)):
+            method = "the guest's memory less what its kernel calls available at the largest size"
     values = [value for result in largest if (value := take(result)) is not None]
     if not values:
         return missing("MB", "it was not seen" if memory else "pg_buffercache could not be asked", method=method)

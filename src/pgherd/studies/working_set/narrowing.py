@@ -37,7 +37,7 @@ def next_size(options: WorkingSetOptions, measured: Measured, turn: int, beyond:
         grown = min(top, max(lived[-1] + 1, round(lived[-1] * GROW)))
         return grown if grown > lived[-1] * (1 + FINE) else None
     if knee.kind == "flat":
-        least = options.buffers if measured.curve.sweep == "memory" else LEAST_BUFFERS
+        least = max(options.buffers, options.least) if measured.curve.sweep == "memory" else max(LEAST_BUFFERS, options.least - beyond)
         shrunk = max(least, round(lived[0] * SHRINK))
         return shrunk if shrunk < lived[0] * (1 - FINE) else None
     if knee.kind == "unclear":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from pgherd.model.deployment import Deployment
+from pgherd.model.deployment import Deployment, RuntimeName
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.working_set.request import SWEEPS, Sweep
 
@@ -17,6 +17,9 @@ LEAST_BUFFERS = 8
 BESIDE, BESIDE_CLIENT = 24, 1.5
 """Memory that a server of its own buffers' size needs to live at all, in MB, and for each client: its processes, without any file cached.
 Less has been seen to be ended by the kernel."""
+
+GUEST = 128
+"""Memory that a guest's kernel and its agent need to live at all, in MB, where the container is a guest."""
 
 
 @dataclass(frozen=True, order=True)
@@ -34,8 +37,9 @@ class WorkingSetOptions(DatabaseOptions):
     """Everything that a working-set run depends on. Sizes are in whole MB (2^20 bytes), the unit of the study's points.
 
     ``buffers`` are the shared buffers while memory is varied; ``difference`` what a container has beyond them while they are varied, None:
-    from the first sweep. ``most`` is the largest container that the host's budget allows. ``configured`` is what each database would be
-    given, for the headroom; ``database`` the size of the database. With ``refine`` further sizes are proposed near the knee.
+    from the first sweep. ``most`` is the largest container that the host's budget allows, ``least`` the smallest that can be made.
+    ``configured`` is what each database would be given, for the headroom; ``database`` the size of the database. With ``refine`` further
+    sizes are proposed near the knee.
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
@@ -45,6 +49,7 @@ class WorkingSetOptions(DatabaseOptions):
     buffer_sizes: tuple[int, ...] = ()
     difference: int | None = Field(None, ge=0)
     most: int = Field(ge=1)
+    least: int = Field(1, ge=1)
     configured: int = Field(ge=1)
     database: int = Field(ge=1)
     refine: bool = True
@@ -72,6 +77,6 @@ class WorkingSetOptions(DatabaseOptions):
         return self.model_copy(update={"container_memory": memory * MB, "settings": settings}).deploy((CONTAINER,))
 
 
-def least_beside(clients: int) -> int:
-    """MB that a server needs beside its shared buffers to live at all."""
-    return round(BESIDE + BESIDE_CLIENT * clients)
+def least_beside(clients: int, runtime: RuntimeName) -> int:
+    """MB that a server needs beside its shared buffers to live at all; in a guest that guest's own too."""
+    return round(BESIDE + BESIDE_CLIENT * clients) + (GUEST if runtime == "vm" else 0)

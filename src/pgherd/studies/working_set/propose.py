@@ -119,9 +119,9 @@ class _Course:
             yield from self._fit([self._trial(curve, size, repeat, "planned") for curve, size in wanted], 1.0)
 
     def _sizes(self, curve: Curve) -> list[int]:
-        """Planned sizes that the host has the memory for."""
+        """Planned sizes that the host has the memory for, and of which a container can be made."""
         beyond = self._beyond(curve)
-        return [size for size in self.options.sizes(curve.sweep) if size + beyond <= self.options.most]
+        return [size for size in self.options.sizes(curve.sweep) if self.options.least <= size + beyond <= self.options.most]
 
     def _again(self, sweep: Sweep, share: float) -> Iterator[Batch]:
         """One rerun of each size that has no clean trial, but for those that do not live; sizes that failed for unknown reasons first."""

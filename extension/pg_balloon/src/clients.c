@@ -1,0 +1,65 @@
+/*
+ * clients.c
+ *		Sessions of clients are counted, since each raises the floor (floors.c).
+ *
+ * A session counts itself once it is let in, and until it leaves: BalloonShared.clients
+ * is the number of those that are between the two. It is raised before
+ * the session looks at the balloon, and inflate_chunk() reads the floor with
+ * the balloon's lock held; so one of the two sees the other.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+
+#include "buffers.h"
+#include "clients.h"
+#include "floors.h"
+#include "state.h"
+
+/*
+ * From libpq/auth.h, which is not included because it wants the headers of
+ * Kerberos where the server was built with it. Nothing of a Port is looked at.
+ */
+struct Port;
+typedef void (*authentication_hook) (struct Port *port, int status);
+extern PGDLLIMPORT authentication_hook ClientAuthentication_hook;
+
+static authentication_hook previous_authentication = NULL;
+
+static void
+client_leaves(int code, Datum argument)
+{
+	pg_atomic_fetch_sub_u32(&balloon->clients, 1);
+}
+
+/*
+ * Each new session raises the floor, and gives buffers back itself if it has
+ * to: it cannot wait for the worker.
+ */
+static void
+client_comes(struct Port *port, int status)
+{
+	int64		missing;
+
+	if (previous_authentication)
+		previous_authentication(port, status);
+	if (status != STATUS_OK || balloon == NULL)
+		return;
+	before_shmem_exit(client_leaves, (Datum) 0);
+	pg_atomic_fetch_add_u32(&balloon->clients, 1);
+
+	/* With the lock, so that a chunk that somebody is just taking by the old floor is seen. */
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	missing = Min(balloon->nballooned, balloon_floor() - (NBuffers - balloon->nballooned));
+	LWLockRelease(balloon->lock);
+	if (missing > 0)
+		balloon_deflate(missing);
+}
+
+void
+balloon_watch_clients(void)
+{
+	previous_authentication = ClientAuthentication_hook;
+	ClientAuthentication_hook = client_comes;
+}

@@ -1,0 +1,407 @@
+"""The servers that are up on this node, and the work of getting from them to what a trial wants."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from pgherd.host import processes
+from pgherd.host.undo import Kill, ReleaseSharedMemory
+from pgherd.metrics import registry as samplers
+from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, View
+from pgherd.model.deployment import Server
+from pgherd.model.errors import TrialError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.model.result import MemoryKill
+from pgherd.model.trial import Trial
+from pgherd.node.protocol import Node
+from pgherd.postgres import clones
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
+from pgherd.postgres.settings import reload_or_restart
+from pgherd.postgres.validation import contexts
+from pgherd.runner.deploy import looks, platform
+from pgherd.runner.deploy.attached import Attached
+from pgherd.runner.deploy.budget import Budget
+from pgherd.runner.deploy.consistency import insist_consistent
+from pgherd.runner.deploy.guests import Guests
+from pgherd.runner.deploy.housing import Goldens, Housing
+from pgherd.runner.deploy.memory_kills import MemoryKills
+from pgherd.runner.deploy.pages import Pages, concerns
+from pgherd.runner.deploy.server_views import server_view
+from pgherd.runner.deploy.stage import Reach
+from pgherd.runner.deploy.targets import Targets
+from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
+from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.probe import probes
+from pgherd.runner.session import Session
+from pgherd.runner.watcher import Watcher
+from pgherd.runtimes.runtime import Room, Runtime
+from pgherd.runtimes.vm.channel import GuestError
+from pgherd.workloads.script import stage
+
+_TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
+_SETTLE_SECONDS = 600.0
+
+
+class Fleet:
+    """What is up. Implements ``runner.loop.Bench`` (bring a trial about) and ``runner.stage.Stage`` (reach what is up).
+
+    Data directories lie below the session's work directory and go with its journal; so do control groups. Each running
+    postmaster is journalled too: a server killed by SIGKILL leaves shared memory that only its pid file names.
+    """
+
+    def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
+        """``installations`` maps bin directories, as trials name them, to what runs them (a copy where needed)."""
+        self.node: Node = session.node
+        self.facts: HostFacts = session.facts
+        self.account = session.account
+        self.scratch = session.work / "out"
+        self.watched: list[ProcessView] = []
+        self._groups: list[GroupView] = []
+        self._session = session
+        self._installations = dict(installations)
+        self._watcher = watcher
+        self._up: dict[ServerKey, Up] = {}
+        self._instances: dict[ServerKey, Instance] = {}
+        self._undos: dict[ServerKey, list[int]] = {}
+        self._rooms: dict[str, Room] = {}
+        self._made_by: dict[str, Runtime] = {}
+        self._kills = MemoryKills(session.node)
+        self._budget = Budget(session)
+        self._volumes = Volumes(session.node, session.journal, session.account, str(session.work))
+        self._targets = Targets(session, self._volumes, watcher)
+        self._pages = Pages(session.node, session.journal)
+        goldens = Goldens(session, self._installations, watcher)
+        self._housing = Housing(session, self._installations, goldens, self._volumes, watcher)
+        self._guests = Guests(session, self._installations, goldens, self._volumes, watcher)
+        self._attached = Attached(session)
+        self._trial: Trial | None = None
+        self._contexts: dict[str, str] | None = None
+        self._scripts: dict[Script, Script] = {}
+        self.node.make_dir(str(self.scratch), mode=0o711)
+
+    def apply(self, trial: Trial) -> tuple[Fleet, str]:
+        """Bring the trial's deployment and state about by the cheapest way.
+
+        Raises:
+            TrialError: a server does not start, or a golden copy cannot be made.
+            UsageError: somebody else's server cannot be connected to.
+        """
+        import psycopg
+
+        self._kills.begin()
+        try:
+            self._notice_deaths()
+            transition = plan(self._up, trial.deployment, self._budget.state(trial), self._how)
+            self._trial = trial
+            others = self._targets.apply(trial)
+            self._carry_out(trial, transition)
+            self._checkpoint(trial, transition)
+        except psycopg.Error as error:
+            self._guests.check()
+            doubtful = next((key for key in self._undos if key not in self._up), None)
+            name, said = (f"server {'/'.join(doubtful)}", f"; {self._said(doubtful)}") if doubtful else ("a server", "")
+            raise TrialError(f"{name} could not be made ready: {str(error).strip()}{said}") from None
+        except (OSError, TrialError):
+            self._guests.check()  # one that has died answers nothing any more, and is why
+            raise
+        named = platform.watch(self.node, self._session.platform)
+        self.watched, self._groups = [*named.processes, *self._targets.views()], named.groups
+        return self, ", ".join([transition.summary(), *others])
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """The readings of a trial with a probe and no load."""
+        return probes.measure(self._session, self._installations, trial, self._watcher)
+
+    def _checkpoint(self, trial: Trial, transition: Transition) -> None:
+        """Before a load that writes, so that a timed checkpoint is as far away as it can be; one that has just started has had it."""
+        writers = trial.written()
+        for place, _, container, server, _ in trial.deployment.databases():
+            started = transition.steps.get((container.name, server.name)) in ("restart", "restore")
+            if str(place) in writers and not started and (container.name, server.name) in self._instances:
+                instance = self._instances[container.name, server.name]
+                instance.checkpoint()
+                instance.disconnect()
+
+    def readings(self) -> dict[str, dict[str, float]]:
+        """What was read once of the servers that are up: which pages their shared memory lies on."""
+        seen = looks.readings(self.node, self._trial, self._instances)
+        return looks.merged(self._pages.readings(), self._targets.readings(), self._guests.readings(), seen)
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """What differs from the default, as the target's server (else the first) itself says; empty where none answers."""
+        import psycopg
+
+        for key in sorted(self._instances, key=lambda key: target is not None and target.split("/")[1:3] != list(key)):
+            with contextlib.suppress(psycopg.Error, GuestError):
+                return self._instances[key].differing()
+        return self._attached.settings() or {}
+
+    def reach(self, target: str) -> Reach:
+        """The way to a database or another target of the trial's deployment."""
+        other = self._targets.reach(target)
+        if other is not None:
+            return other
+        assert self._trial is not None
+        for place, _, container, server, database in self._trial.deployment.databases():
+            if str(place) == target:
+                key, room = (container.name, server.name), self._rooms[container.name]
+                bin_ = self._installations[server.bin].bin
+                if key in self._attached:
+                    return self._attached.reach(key, room, bin_, database, writes=target in self._trial.written())
+                instance, access = self._instances[key], self._instances[key].access
+                inside = Reach(room, bin_, instance.socket_dir, instance.port, database.name, instance.user, database.scale)
+                if access is None:
+                    return inside
+                words = {"PGPASSFILE": access.password_file}
+                return replace(inside, outside=replace(inside, host=access.host, port=access.port, environment=words))
+        raise TrialError(f"target {target} is not one of this deployment")
+
+    def guests(self) -> dict[str, Room]:
+        """The rooms that are guests, by container."""
+        return {name: room for name, room in self._rooms.items() if room.node is not None}
+
+    def script(self, script: Script) -> Script:
+        """The same script where the servers' account can read it."""
+        if script not in self._scripts:
+            inputs = str(self._session.work / f"script-{len(self._scripts)}")
+            self.node.make_dir(inputs, mode=0o711)
+            self._scripts[script] = stage(self.node, [script], inputs)[0]
+        return self._scripts[script]
+
+    def view(self) -> View:
+        """Containers and servers that are up."""
+        containers = [
+            ContainerView(name, room.groups, self._pids(name))
+            for name, room in self._rooms.items()
+            if self._made_by[name].name != "external"
+        ]
+        cache = str(self._session.cache)
+        servers = [
+            server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
+            for key, instance in self._instances.items()
+        ]
+        asked = self._session.surroundings
+        trace = asked is not None and asked.trace
+        budget = self._budget
+        return View(
+            [*containers, *budget.views()],
+            [*servers, *self._attached.views()],
+            groups=self._groups,
+            budget=budget.groups(),
+            swap=budget.swap(),
+            trace=trace,
+            guests=self._guests.views(),
+        )
+
+    def check(self) -> None:
+        """Raise TrialError with the last words of a server that has died, or of another target that is gone."""
+        self._targets.check()
+        self._guests.check()
+        for key in self._undos:
+            if not self._instances[key].running:
+                raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._said(key)}")
+
+    def said(self, target: str) -> str:
+        """What there is to say of the target's server when its driver has failed: ended for memory, its last log lines."""
+        other = self._targets.said(target)
+        if other is not None:
+            return other
+        container, server = target.split("/")[1:3]
+        return self._said((container, server))
+
+    def _said(self, key: ServerKey) -> str:
+        if key in self._attached:
+            return "the server is somebody else's: see its own log"
+        lines = self._instances[key].log_tail(50).splitlines()
+        telling = [line for line in lines if _TELLING.search(line)]
+        log = "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
+        if inside := self._guests.memory_kills(key[0]):
+            return f"{inside}; {log}"
+        kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
+        if not kills:
+            return log
+        return (
+            f"container {key[0]} needed more than its memory limit, and the kernel ended {processes.counted(kills)} in it: "
+            f"raise --memory, or lower --scale or --set shared_buffers; {log}"
+        )
+
+    def verify(self, trial: Trial) -> None:
+        """Check the consistency of the databases that ask for it; raises TrialError with the conditions that do not hold."""
+        for place, _, container, server, database in trial.deployment.databases():
+            if database.verify and (instance := self._instances.get((container.name, server.name))) is not None:
+                self._watcher.setup(f"checking the consistency of {place}")
+                insist_consistent(instance, database)
+
+    def memory_kills(self) -> tuple[MemoryKill, ...]:
+        """What the kernel ended in the containers for want of memory since the trial began."""
+        return (*self._kills.seen({name: room.groups for name, room in self._rooms.items()}), *self._guests.kills())
+
+    def rest(self) -> None:
+        """End what was up for the phases of the trial alone."""
+        self._targets.rest()
+
+    def distrust(self) -> None:
+        """Restore all servers before the next trial: one that crashed and recovered runs on, with all caches cold."""
+        self.rest()
+        self._up = {key: replace(up, healthy=False) for key, up in self._up.items()}
+
+    def close(self) -> None:
+        """Stop all servers at once; what does not stop is killed with its group or by the journal."""
+        self._stop(list(self._instances), mode="immediate")
+        for key in list(self._up):
+            self._attached.detach(key)
+        self._targets.close()
+        self._budget.close()
+
+    def _notice_deaths(self) -> None:
+        """What has died, or stands in a guest that does not answer, is to be restored; what a transition that failed left half done is
+        taken away."""
+        mute = self._guests.mute()
+        for key in [key for key in self._instances if key not in self._up]:
+            self._stop([key], mode="immediate")
+            self._forget(key)
+        for name in set(self._rooms) - {container for container, _ in self._up}:
+            self._destroy(name)
+        for key, up in self._up.items():
+            if not (self._attached[key].answers if key in self._attached else self._instances[key].running) or key[0] in mute:
+                self._up[key] = replace(up, healthy=False)
+
+    def _how(self, old: Mapping[str, str], new: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:
+        if old == new:
+            return "keep"
+        if self._contexts is None:
+            self._contexts = contexts(self.node, next(iter(self._installations.values())))
+        return reload_or_restart(old, new, self._contexts)
+
+    def _carry_out(self, trial: Trial, transition: Transition) -> None:
+        wanted = {(c.name, s.name): (c, s) for _, c, s in trial.deployment.servers()}
+        restart = [key for key, step in transition.steps.items() if step in ("restart", "restore") and key in self._instances]
+        restore = [key for key, step in transition.steps.items() if step == "restore"]
+        self._stop([*transition.remove_servers, *restart], mode="fast")
+        for key in restart:
+            self._up.pop(key)  # until it is up again
+        self._guests.end({*transition.remove_containers, *(container for container, _ in restore)})
+        if self._budget.differs(trial):  # all servers have stopped
+            self._budget.apply(trial, self._housing.files({key: one for key, one in self._instances.items() if not self._is_guest(key)}))
+        for key in [*transition.remove_servers, *restore]:
+            self._forget(key)
+        for name in transition.remove_containers:
+            self._destroy(name)
+        for name in transition.make_containers:
+            container = next(c for c, _ in wanted.values() if c.name == name)
+            runtime = self._session.runtime(container.runtime)
+            self._rooms[name] = runtime.create(container)
+            self._made_by[name] = runtime
+        self._attached.attach({key: wanted[key] for key, step in transition.steps.items() if step == "attach"})
+        here = [key for key in restore if wanted[key][0].runtime != "vm"]
+        self._instances.update(self._housing.restore({key: wanted[key] for key in here}, trial, self._budget.tight))
+        there = {key: wanted[key] for key in restore if key not in here}
+        guests, rooms = self._guests.restore(there, self._rooms, trial.deployment)
+        self._instances.update(guests)
+        self._rooms.update(rooms)
+        settling = self._housing.settle([(key, self._instances[key]) for key in here])
+        for key, step in transition.steps.items():
+            container, server = wanted[key]
+            if step in ("reload", "restart", "restore"):
+                self._instances[key].write_settings(server.settings)
+            if step == "reload":
+                self._instances[key].reload()
+        started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
+        files = [key for key in started if key not in restore and not self._is_guest(key)]
+        looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
+        self._start({key: wanted[key][1] for key in started})
+        if settling is not None:
+            settling.wait(_SETTLE_SECONDS)
+        up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}
+        self._up.update(up)
+
+    def _is_guest(self, key: ServerKey) -> bool:
+        return key[0] in self._rooms and self._rooms[key[0]].node is not None
+
+    def _pids(self, container: str) -> list[int]:
+        """Pids on this node by which a container without a control group is accounted for."""
+        if self._rooms[container].node is not None:
+            return [guest.pid for guest in self._guests.views() if guest.name == container]
+        return [instance.pid for key, instance in self._instances.items() if key[0] == container]
+
+    def _destroy(self, name: str) -> None:
+        self._guests.forget(name)
+        if name in self._made_by:
+            self._made_by[name].destroy(name)
+            del self._made_by[name]
+        self._rooms.pop(name, None)
+        self._kills.forget(name)
+
+    def _start(self, servers: Mapping[ServerKey, Server]) -> None:
+        if not servers:
+            return
+        self._watcher.setup(f"starting {len(servers)} servers")
+        here = {key: (self._instances[key], server) for key, server in servers.items() if not self._is_guest(key)}
+        for key in servers:
+            self._undos[key] = []
+        for key in here:  # what is in a guest goes with the guest
+            note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
+            self._undos[key].append(self._session.journal.note(note))
+        for key, entries in self._pages.reserve(here).items():
+            self._undos[key] += entries
+        launches: list[Launch] = []
+        for key in servers:
+            room = self._rooms[key[0]]
+            launches.append((self._instances[key], room.join, room.cpus) if key in here else (self._instances[key], (), None))
+        try:
+            start_all(launches)
+        except TrialError:
+            taken = self._pages.refill(here)
+            if not taken:
+                raise
+            for key, entries in taken.items():
+                self._undos[key] += entries
+            start_all(launches)
+        for key in here:
+            pid = self._instances[key].pid
+            start = processes.start_time(self.node, pid)
+            if start is not None:
+                self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
+        self._watcher.setup(f"warming {len(servers)} servers")
+        # Side by side: each reads within its own container's CPU limit, and so most of the time waits.
+        with ThreadPoolExecutor(max_workers=len(servers)) as pool:
+            list(pool.map(self._warm, servers, servers.values()))
+
+    def _warm(self, key: ServerKey, server: Server) -> None:
+        """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
+        names = [database.name for database in server.databases]
+        self._volumes.populate(self._instances[key], names)
+        self._guests.populate(key, self._instances[key], names)
+        look = concerns(server) and not self._is_guest(key)
+        for database in server.databases:
+            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if look else None)
+        view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
+        for source in samplers.sources(view):
+            if source.kind == "sql":
+                self._instances[key].sql(source.statement)
+        self._instances[key].disconnect()
+
+    def _stop(self, keys: Iterable[ServerKey], mode: StopMode) -> None:
+        keys = [key for key in keys if key in self._instances]
+        mute = self._guests.mute()  # one that does not answer is ended with all that is in it
+        with contextlib.suppress(GuestError):
+            stop_all([self._instances[key] for key in keys if key[0] not in mute], mode)
+        for key in keys:
+            self._pages.forget(key)
+            for number in self._undos.pop(key, []):
+                self._session.journal.undo(number)
+
+    def _forget(self, key: ServerKey) -> None:
+        instance = self._instances.pop(key, None)
+        self._up.pop(key, None)
+        self._attached.detach(key)
+        if instance is not None and not self._is_guest(key):  # a guest's disk goes when the guest does
+            self._housing.remove(key, instance)

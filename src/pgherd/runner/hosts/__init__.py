@@ -1,0 +1,1 @@
+"""Several hosts as one: their agents called together, a trial cut into parts, the results put together."""

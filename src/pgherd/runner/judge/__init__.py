@@ -1,0 +1,1 @@
+"""Verdicts: what was observed in a trial against what is wanted. Pure."""

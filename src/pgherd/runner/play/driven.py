@@ -1,0 +1,172 @@
+"""What a trial's phases came to: when their drivers ran together, and what was counted in that window."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgherd.drivers.driver import Span, Window
+from pgherd.metrics import aggregate
+from pgherd.metrics.spool import Spool, SpoolReading
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Phase
+from pgherd.model.result import PhaseResult, TargetResult
+from pgherd.runner.play import memory_accounts
+from pgherd.runner.play.io_view import Watching
+from pgherd.runner.play.launching import Running
+from pgherd.store.samples import write_samples
+
+
+@dataclass(frozen=True)
+class PlayedPhase:
+    """One phase as it was played: its measured period, and the drivers that were its load."""
+
+    phase: Phase
+    start: float
+    stop: float
+    running: list[Running]
+
+
+@dataclass(frozen=True)
+class Common:
+    """When a phase's drivers made load, instants: ``earliest`` is when the first of them began; from ``first`` to ``last`` all of
+    them ran within the measured period. ``planned`` is that period's length, seconds."""
+
+    earliest: float
+    first: float
+    last: float
+    planned: float
+
+
+@dataclass(frozen=True)
+class Driven:
+    """The phases of a trial that has been driven. Nothing is counted yet: a trial on several hosts has one window for all.
+
+    ``directory`` is the trial's in the run; ``counted`` was read beside the samples; ``jump`` is how far the wall clock moved
+    against the monotonic one, seconds.
+    """
+
+    directory: Path
+    played: Sequence[PlayedPhase]
+    watching: Watching
+    counted: list[SpoolReading]
+    jump: float
+
+    def spans(self) -> list[Common]:
+        """For each phase when its drivers ran.
+
+        Raises:
+            TrialError: a driver's output cannot be read.
+        """
+        return [_common(one, _spans(one, _texts(one))) for one in self.played]
+
+    def results(self, windows: Sequence[tuple[float, float]] | None = None) -> list[PhaseResult]:
+        """What was counted in each phase's window (start and end); by default from the latest start of a driver to the earliest
+        end. Keeps the samples and the drivers' output in the trial's directory.
+
+        Raises:
+            TrialError: a driver's output cannot be read, or there was no second in which all of them ran.
+            OSError: files cannot be written (a full disk).
+        """
+        readings = _parse(self.directory, self.counted)
+        found = []
+        for number, one in enumerate(self.played):
+            window = None if windows is None else windows[number]
+            found.append(_result(one, window, readings, self.directory, number))
+        return self.watching.onto(found, readings)
+
+
+def _texts(played: PlayedPhase) -> dict[str, dict[str, bytes]]:
+    return {one.target: one.files() for one in played.running}
+
+
+def _decoded(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: data.decode(errors="replace") for name, data in files.items()}
+
+
+def _spans(played: PlayedPhase, files: dict[str, dict[str, bytes]]) -> dict[str, Span]:
+    try:
+        return {one.target: one.span(_decoded(files[one.target]), played.stop) for one in played.running}
+    except ValueError as error:
+        raise TrialError(str(error)) from None
+
+
+def _common(played: PlayedPhase, spans: dict[str, Span]) -> Common:
+    return Common(
+        earliest=min([span.first for span in spans.values()], default=played.start),
+        first=max([played.start, *(span.first for span in spans.values())]),
+        last=min([played.stop, *(span.last for span in spans.values())]),
+        planned=played.stop - played.start,
+    )
+
+
+def _parse(directory: Path, counted: list[SpoolReading]) -> list[SpoolReading]:
+    """Parse the spool into Parquet, with what was counted beside it; what could not be read is said in a text file beside it."""
+    file = directory / "spool.jsonl"
+    with open(file) as lines:
+        spool = Spool(lines)
+        readings = sorted([*spool, *counted], key=lambda reading: reading[0])  # what was counted, and read in guests, stands at the end
+    write_samples(directory, readings)
+    # A driver that has ended, or who served it, cannot be read once more at the end: that is no failure.
+    failures = {source: f for source, f in spool.failures.items() if f.count > 1 or not source.entity.startswith(("driver:", "platform:"))}
+    if failures:
+        said = [f"{source.entity} ({source.where}): {f.count} times: {f.last}" for source, f in failures.items()]
+        (directory / "samples" / "not-read.txt").write_text("\n".join(said) + "\n")
+    file.unlink()
+    return readings
+
+
+def _result(
+    played: PlayedPhase, within: tuple[float, float] | None, readings: list[SpoolReading], directory: Path, number: int
+) -> PhaseResult:
+    phase, files = played.phase, _texts(played)
+    spans = _spans(played, files)
+    common = _common(played, spans)
+    start, end = within or (common.first, common.last)
+    if end <= start:
+        raise TrialError(f"the drivers of phase '{phase.name}' never ran together: there is no second in which all of them made load")
+    window = Window(start, end, played.stop)
+    targets: list[TargetResult] = []
+    for one in played.running:
+        try:
+            result = one.result(_decoded(files[one.target]), window)
+        except ValueError as error:
+            raise TrialError(str(error)) from None
+        cpu = one.process.cpu_seconds
+        kept = _keep(files.pop(one.target), directory / "drivers" / f"{number:02d}-{phase.name}" / one.target.replace("/", "."))
+        targets.append(
+            result.model_copy(
+                update={
+                    "client_cpu_seconds": cpu,
+                    "client_cpu": None if cpu is None else cpu / max(one.ended - one.started, 1e-9),
+                    "raw": [str(path.relative_to(directory)) for path in kept],
+                }
+            )
+        )
+    return PhaseResult(
+        phase=phase.name,
+        start=start,
+        end=end,
+        overlap=(end - start) / common.planned,
+        targets=targets,
+        skew=max(span.first for span in spans.values()) - common.earliest if len(spans) > 1 else None,
+        metrics=aggregate.aggregate(readings, start, end),
+        memory=memory_accounts.account(readings, start, end),
+    )
+
+
+def _keep(files: dict[str, bytes], target: Path) -> list[Path]:
+    """Write a driver's files into the run; transaction logs are compressed."""
+    target.mkdir(parents=True, exist_ok=True)
+    kept = []
+    for name, data in sorted(files.items()):
+        if name in ("stdout", "stderr"):
+            kept.append(target / name)
+            kept[-1].write_bytes(data)
+        else:
+            kept.append(target / f"{name}.gz")
+            with gzip.open(kept[-1], "wb", compresslevel=1) as packed:
+                packed.write(data)
+    return kept

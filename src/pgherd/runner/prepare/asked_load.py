@@ -1,0 +1,78 @@
+"""What loads the databases, as the user asked: one of pgherd's workloads or scripts of the user's own, and how much of it is logged."""
+
+from __future__ import annotations
+
+from pgherd.model.deployment import Database, InitData
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.node.protocol import Node
+from pgherd.studies.databases import READ_ONLY, DatabaseRequest
+from pgherd.workloads import script as user_scripts
+from pgherd.workloads import shipped
+from pgherd.workloads.script import ScriptFilling, ScriptWorkload
+from pgherd.workloads.shipped import Mix
+from pgherd.workloads.statements import runs_programs
+
+
+def own_mix(asked: DatabaseRequest) -> Mix | None:
+    """The workload, where it is one of pgherd's own."""
+    return shipped.mix(asked.workload, think=asked.think, zipf=asked.zipf, updates=asked.updates)
+
+
+def scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+    """The scripts that load a database, whether they write nothing, and sentences on what was chosen. ``own`` is ``own_mix``'s.
+
+    Raises:
+        UsageError: options that contradict each other.
+    """
+    if own is not None and asked.server is not None:
+        raise UsageError(
+            f"--server names somebody else's server, and --workload {asked.workload} fills databases of its own; "
+            "leave one of them out, or load that server with your own --script"
+        )
+    if asked.check_consistency and asked.workload != "orders":
+        raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
+    if asked.read_only and (not asked.script or asked.allow_write):
+        other = "--allow-write says the opposite" if asked.script else "which of pgherd's workloads write is known"
+        raise UsageError(f"--read-only is for scripts of your own (--script) that write nothing: {other}; leave one of them out")
+    if not asked.script:
+        if asked.init:
+            raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
+        if own is not None:
+            return own.scripts, own.read_only, [own.notice] if own.notice else []
+        return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
+    found = tuple(user_scripts.parse_script(word) for word in asked.script)
+    if asked.read_only:
+        return found, True, [f"Your scripts are taken to write nothing, and {READ_ONLY} is on for them (--read-only)."]
+    return found, False, ["Your scripts are taken to write; give --read-only if they do not."]
+
+
+def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, list[str]]:
+    """The data files that --init reads, and sentences on what decides whether the database is loaded anew.
+
+    Raises:
+        UsageError: --init or one of them cannot be read.
+    """
+    if asked.init is None:
+        return None, []
+    filling = ScriptWorkload().filling(node, Database(workload="script", init=asked.init))
+    assert isinstance(filling, ScriptFilling)
+    said = []
+    if filling.data.files:
+        said.append(f"--init reads {', '.join(filling.data.files)}: when that changes, the database is loaded anew.")
+    if runs_programs(node.read(asked.init).decode(errors="surrogateescape")):
+        said.append(
+            "Warning: --init has a program run: of what that reads only files that are named there are known; 'pgherd clean --golden' has "
+            "the database loaded anew."
+        )
+    return filling.data, said
+
+
+def sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...]) -> float:
+    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction. All are
+    logged where each script's are counted."""
+    if any(script.name is not None for script in scripts):
+        return 1.0
+    if asked.rate is not None:
+        return min(1.0, 500 / asked.rate)
+    return 0.05 if read_only else 0.2

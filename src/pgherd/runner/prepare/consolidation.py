@@ -1,0 +1,319 @@
+"""Completing a consolidation request: databases and memory that fit each other and this host, the load's plan, swap, the balloon."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pgherd.host.facts import gather
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.swap import Swap
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.postgres import balloon_build, settings
+from pgherd.runner.prepare import guest_budget
+from pgherd.runner.prepare import swap as prepare_swap
+from pgherd.runner.prepare.container_limits import GUEST_SYSTEM, guest_memory
+from pgherd.runner.prepare.preparation import Preparation, preparation
+from pgherd.runner.prepare.prepared import Prepared
+from pgherd.studies import patterns
+from pgherd.studies.consolidation import ConsolidationOptions
+from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES
+from pgherd.studies.consolidation.propose import points
+from pgherd.studies.consolidation.request import ConsolidationRequest
+from pgherd.studies.consolidation.schemes import shared_buffers
+from pgherd.workloads.registry import find
+
+_MB, _GB = 2**20, 2**30
+SHARE = _GB
+"""Memory of each database by default: with 75 % of it in shared buffers, 30 clients still fit beside them."""
+DATABASE = 0.75
+"""A database's size by default, as a share of its memory: E4's 3 GB in 4 GB."""
+HOST = 11 / 8
+"""The host's memory by default, as a multiple of what is configured: E4's 12 GB, of which an idle container takes one, for 8 GB."""
+CPU = 0.75
+"""Of the host's cores that all databases' containers have together by default: E4's 2 × 3 vCPUs on 8 cores, the rest for clients."""
+PERIOD, RAMP = "8s", "3s"
+E4: dict[str, Any] = {
+    "databases": 2,
+    "cores": 8.0,
+    "host_memory": "11GB",
+    "vcpus": 3.0,
+    "memory": "4GB",
+    "warehouses": 30,
+    "high": 30,
+    "low": 2,
+    "periods": 4,
+    "period": "10m",
+    "ramp": "40s",
+    "schemes": (1, 2, 3, 4),
+    "buffers": (25, 75),
+}
+"""E4's set-up: 12 GB, of which an idle container takes one."""
+PAPERS: dict[str, dict[str, Any]] = {"E4": E4, "E5": E4 | {"rates": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "staging": "locked"}}
+
+# What a server cannot do without, whatever else is reclaimed: its processes at rest, and a backend's private pages.
+_LEAST_SERVER, _LEAST_BACKEND = 12 * _MB, _MB
+
+
+def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
+    """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    asked = _published(asked)
+    databases = asked.databases or 2
+    plan = patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=asked.high or 30, low=asked.low or 2)
+    schemes, buffers, rates = _schemes(asked), _percents(asked), _rates(asked)
+    asked, share, said = _sized(node, asked, databases)
+    with preparation(node, asked, dry) as ground:
+        ground.choices.extend(said)
+        ground.insist_own("consolidation compares containers that it makes itself")
+        limits = ground.limits(CPU * ground.cores / databases)
+        if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
+            raise UsageError("--set shared_buffers: a consolidation study compares sizes of them; give --buffers instead, in per cent")
+        guests = ground.runtime == "vm"
+        least = guest_budget.needed(databases, share) if guests else databases * share
+        _insist_budget(ground, databases, share, least)
+        if asked.host_memory is None:
+            # No more than E4's host had: what is withheld in a trial may have to be locked, and other runs may want the rest.
+            ground = replace(ground, memory=min(ground.memory, max(int(databases * share * HOST), least)))
+        limited = ground.runtime == "cgroup" or (guests and guest_budget.in_groups(node, ground.journal, ground.facts))
+        if not limited:
+            ground.container_memory()  # asked for, it must be possible
+            group = "control groups around the guests" if guests else "the cgroup runtime"
+            if any(rates):
+                raise CapabilityError(f"--rates above 0 need {group}; 'pgherd doctor' says what would make it possible here")
+            if asked.swap is not None:
+                raise CapabilityError(f"--swap {asked.swap} needs {group}: without control groups no server is short of memory")
+        if not limited and not guests:
+            ground.choices.append(
+                f"Warning: without control groups nothing limits the containers' memory; shared buffers are sized as if each database had "
+                f"{format_bytes(share)}."
+            )
+        size = ground.database_bytes()
+        # With scheme 1 there is a golden copy of one database, and one of all of them in a server.
+        copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
+        copies *= 2 if guests else 1  # each is packed into a disk once more
+        disk = ground.disk(databases, size, f"--databases or {'--warehouses' if asked.workload == 'orders' else '--scale'}", copies)
+        selected = ground.settings(size, patterns.most_connections(plan), None, cached=False)
+        unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
+        if set(schemes) <= set(unavailable):
+            raise CapabilityError(f"scheme {BALLOON} cannot be had: {unavailable[BALLOON]}")
+        given = ground.options(limits, selected, share if limited or guests else None)
+        options = ConsolidationOptions(
+            **given,
+            databases=databases,
+            schemes=schemes,
+            unavailable=unavailable,
+            buffers=buffers,
+            rates=rates,
+            share=share,
+            high=asked.high or 30,
+            low=asked.low or 2,
+            pattern=asked.pattern,
+            plan=plan,
+            blocks=asked.blocks or 1,
+            repeats=asked.blocks or 1,
+            seconds=parse_seconds(asked.period or PERIOD),
+            ramp=parse_seconds(asked.ramp or RAMP),
+            threads=asked.threads or 1,
+            swap=_swap(ground, asked, rates, databases * share) if limited else None,
+            staging=asked.staging,
+            balloon=balloon,
+            working_sets=tuple(parse_bytes(text) for text in asked.working_set),
+        )
+        options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.blocks // 8)})
+        _insist_enough(ground, options)
+        said_of = f"{'/'.join(f'{percent}' for percent in buffers)} % of each server's share of memory"
+        row = settings.Row("shared_buffers", said_of, "128MB", "asked for with --buffers" if asked.buffers else "as E4")
+        prepared = ground.prepared(
+            "consolidation", options, replace(selected, rows=(*selected.rows, row)), disk=disk, memory=options.configured
+        )
+    return prepare_swap.with_swap(prepared, options.swap)
+
+
+def _published(asked: ConsolidationRequest) -> ConsolidationRequest:
+    """The request over the published set-up that it names, if any."""
+    if asked.paper is None:
+        return asked
+    return ConsolidationRequest.model_validate(PAPERS[asked.paper] | {name: getattr(asked, name) for name in asked.model_fields_set})
+
+
+def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:
+    wanted = asked.schemes or tuple(SCHEMES)
+    unknown = [scheme for scheme in wanted if scheme not in SCHEMES]
+    if unknown:
+        known = ", ".join(f"{number} ({words})" for number, words in SCHEMES.items())
+        raise UsageError(f"--schemes {unknown[0]}: there is no such scheme; there are {known}")
+    return tuple(sorted(set(wanted)))
+
+
+def _percents(asked: ConsolidationRequest) -> tuple[int, ...]:
+    wanted = asked.buffers or (25, 75)
+    wrong = [percent for percent in wanted if not 1 <= percent <= 90]
+    if wrong:
+        raise UsageError(f"--buffers {wrong[0]}: give shared buffers as 1 to 90 per cent of a server's share of memory, such as 25,75")
+    return tuple(sorted(set(wanted)))
+
+
+def _rates(asked: ConsolidationRequest) -> tuple[float, ...]:
+    """Ascending, with the baseline that every other is held against."""
+    wanted = asked.rates or (0.0,)
+    wrong = [rate for rate in wanted if not 0 <= rate < 1]
+    if wrong:
+        raise UsageError(
+            f"--rates {wrong[0]:g}: a rate of overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
+        )
+    return tuple(sorted({0.0, *wanted}))
+
+
+def _sized(node: Node, asked: ConsolidationRequest, databases: int) -> tuple[ConsolidationRequest, int, list[str]]:
+    """The request with a scale, each database's memory, and sentences on what was chosen: the one follows from the other."""
+    if asked.warehouses is not None:
+        if asked.workload != "orders":
+            raise UsageError(f"--warehouses is for --workload orders only; the workload is {asked.workload}; give --scale")
+        if asked.scale is not None and asked.scale != asked.warehouses:
+            raise UsageError(f"--warehouses {asked.warehouses} and --scale {asked.scale} say two things; leave one out")
+        asked = asked.model_copy(update={"scale": asked.warehouses})
+    size_of = find(asked.workload).size_estimate
+    said: list[str] = []
+    if asked.memory is not None:
+        share = parse_bytes(asked.memory)
+    else:
+        free = parse_bytes(asked.host_memory) if asked.host_memory else int(gather(node).memory_available * 0.8)
+        held = 0 if asked.scale is None else int((size_of(asked.scale) or 0) / DATABASE)
+        most = guest_budget.largest(databases, free) if asked.runtime == "vm" else free // databases
+        share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
+        said.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
+    if asked.scale is None:
+        scale = 1
+        while (size_of(scale + 1) or share) <= share * DATABASE:
+            scale += 1
+        asked = asked.model_copy(update={"scale": scale})
+        what = "warehouses" if asked.workload == "orders" else "scale"
+        said.append(
+            f"{what.capitalize()} {scale}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}."
+        )
+    return asked, share, said
+
+
+def _insist_budget(ground: Preparation, databases: int, share: int, least: int) -> None:
+    """``least`` is what all of them need on the host, bytes: with guests more than their own memory."""
+    if least > ground.memory:
+        own = f" and need {format_bytes(least)} with their guests' hypervisors and the reserve" if least > databases * share else ""
+        raise UsageError(
+            f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{own}, more than "
+            f"the host's budget of {format_bytes(ground.memory)}; lower --memory or --databases, or raise --host-memory. To have less than "
+            "is configured is what --rates is for"
+        )
+
+
+def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
+    """That servers can run in what they are given, and that what is left at the highest rate is enough.
+
+    Raises:
+        UsageError: it surely is not. Where it may not be, a warning is among the choices.
+    """
+    policy = guest_memory(ground.asked, options.runtime)
+    if policy is not None:
+        guest_budget.insist_fit(options, policy)
+    for percent in options.buffers:
+        for scheme in options.runnable:
+            _insist_container(ground, options, scheme, percent)
+    clients = max(sum(period) for period in zip(*options.plan, strict=True))
+    servers = 1 if options.runnable == (1,) else options.databases
+    least = servers * _LEAST_SERVER + clients * _LEAST_BACKEND
+    needed, honest = options.needed(), options.honest()
+    for rate in options.rates:
+        left = options.available(rate)
+        if left < least:
+            raise UsageError(
+                f"--rates {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with {clients} "
+                f"clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --high or --databases, or raise "
+                "--memory"
+            )
+        if needed is not None and honest is not None and left < needed and rate > 0:
+            raise UsageError(
+                f"--rates {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond {honest:.0%} "
+                "there is too little memory, whatever the container; lower the rate, or leave --working-set out to see what happens there"
+            )
+    if honest is not None and needed is not None:
+        ground.choices.append(
+            f"Working sets of {format_bytes(needed)} in all leave {format_bytes(options.configured - needed)} of "
+            f"{format_bytes(options.configured)} to spare: overcommitment is honest up to {honest:.0%}."
+        )
+    elif any(options.rates):
+        ground.choices.append(
+            "Warning: up to which rate overcommitment is honest is not known; 'pgherd working-set' finds the working sets, and "
+            "--working-set takes them."
+        )
+    if options.swap is not None and options.swap.kind == "none" and any(options.rates):
+        _warn_of_no_swap(ground, options)
+
+
+def _warn_of_no_swap(ground: Preparation, options: ConsolidationOptions) -> None:
+    if options.runtime == "vm":
+        ground.choices.append(
+            "Warning: without swap nothing can be taken from a guest but what its balloon gives up: where that is not enough, the kernel "
+            "will end guests, which is then what these trials find. --swap zram or file gives their pages somewhere to go."
+        )
+    else:
+        pinned = max(options.buffers) * options.configured // 100
+        over = [rate for rate in options.rates if rate > 0 and options.available(rate) < pinned]
+        if over:
+            ground.choices.append(
+                f"Warning: without swap shared buffers cannot leave memory: at {over[0]:.0%} and {max(options.buffers)} % buffers the "
+                "kernel will end servers, which is then what these trials find. --swap zram or file gives their pages somewhere to go."
+            )
+
+
+def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme: int, percent: int) -> None:
+    if options.container_memory is None:
+        return
+    memory = options.share if scheme in APART else options.configured
+    rows = [(row,) for row in options.plan] if scheme in APART else [options.plan]
+    clients = max(max(sum(period) for period in zip(*plan, strict=True)) for plan in rows)
+    servers = options.databases if scheme == 2 else 1
+    buffers = shared_buffers(options, scheme, percent)
+    system, usual = (guest_budget.LEAST_SYSTEM, GUEST_SYSTEM) if options.runtime == "vm" else (0, 0)
+    least = servers * (buffers + _LEAST_SERVER) + clients * _LEAST_BACKEND + system
+    where = f"scheme {scheme} with {percent} % buffers and {clients} clients"
+    if least > memory:
+        raise UsageError(
+            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower --buffers or "
+            "--high"
+        )
+    likely = (
+        usual
+        + servers * settings.memory_needed(buffers, 0)
+        + clients * (settings.memory_needed(buffers, 1) - settings.memory_needed(buffers, 0))
+    )
+    if likely > memory:
+        ground.choices.append(
+            f"Warning: {where} may need {format_bytes(likely)} once all buffers are in use, and its container has {format_bytes(memory)}."
+        )
+
+
+def _balloon(ground: Preparation, chosen: dict[str, str]) -> tuple[dict[int, str], dict[str, str]]:
+    """Why scheme 4 cannot be had, if so; and the settings by which its servers have the balloon. The only place that knows of its build."""
+    node, cache = ground.node, str(ground.cache)
+    try:
+        if ground.dry and balloon_build.find_balloon(node, ground.usable, cache) is None:
+            lacking = balloon_build.missing(node, ground.usable)
+            if lacking:
+                return {BALLOON: f"pg_balloon cannot be built: {lacking}"}, {}
+            ground.choices.append("pg_balloon will be built for scheme 4.")
+            return {}, {"shared_preload_libraries": balloon_build.NAME}
+        library = balloon_build.ensure_balloon(node, ground.usable, cache, account=ground.account)
+    except CapabilityError as error:
+        ground.choices.append(f"Warning: scheme {BALLOON} is not available: {error}.")
+        return {BALLOON: str(error)}, {}
+    wanted = balloon_build.with_balloon(chosen, library, {"enabled": "on"})
+    return {}, {name: value for name, value in wanted.items() if chosen.get(name) != value}
+
+
+def _swap(ground: Preparation, asked: ConsolidationRequest, rates: tuple[float, ...], configured: int) -> Swap:
+    """The run's own swap: what was asked for, else zram where memory is overcommitted and it can be had, else none."""
+    found, said = prepare_swap.complete(
+        ground.node, asked, size=configured, overcommitted=any(rates), cache=ground.cache, facts=ground.facts, budget=ground.memory
+    )
+    ground.choices.extend(said)
+    return found

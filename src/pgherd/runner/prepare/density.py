@@ -1,0 +1,93 @@
+"""Completing a density request: databases, limits, points, load and time for this host."""
+
+from __future__ import annotations
+
+import math
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.units import format_bytes, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.runner.prepare import budgets
+from pgherd.runner.prepare.container_limits import Limits
+from pgherd.runner.prepare.preparation import Preparation, preparation
+from pgherd.runner.prepare.prepared import Prepared
+from pgherd.studies.density import DensityOptions, choose_points
+from pgherd.studies.density.propose import planned
+from pgherd.studies.density.request import DensityRequest
+
+SMALL_HOST_CORES = 32
+E1_VCPUS = 4.0
+E1_MEMORY = 8 * 2**30
+# A default run is to end within five minutes: this is left after copies, starts, the report, and some margin.
+DEFAULT_BUDGET = 260.0
+DEFAULT_SECONDS = 9.0
+DEFAULT_RAMP = 1.0
+DEFAULT_REPEATS = 3
+_ROUND = 64 * 2**20
+
+
+def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
+    """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    with preparation(node, asked, dry) as ground:
+        if asked.points != (1,):
+            ground.insist_own(
+                "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
+                "'pgherd compare' can load one that is there"
+            )
+        # A database's CPU: E1's four vCPUs, or an eighth of a small host.
+        one = budgets.smallest(asked, ground.cores)
+        limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
+        clients = asked.clients or max(2, round(2 * limits.vcpus))
+        threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
+        if threads > clients:
+            raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
+        size = ground.database_bytes()
+        cached = asked.intent == "cpu-bound"
+        need = ground.memory_needed(size, clients, cached=cached)
+        points, memory = _points_and_memory(ground, asked, limits, need)
+        disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
+        selected = ground.settings(size, clients, memory, cached=cached)
+        repeats = asked.repeats or DEFAULT_REPEATS
+        options = DensityOptions(
+            **ground.options(limits, selected, memory),
+            clients=clients,
+            threads=threads,
+            points=points,
+            over=asked.over,
+            placement=asked.placement,
+            repeats=repeats,
+            repeats_one=repeats + 2,
+            seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
+            ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
+            at=asked.at,
+            intent=asked.intent,
+            soak_seconds=parse_seconds(asked.soak) if asked.soak else None,
+        )
+        if options.budget_seconds is None and options.soak_seconds is None:
+            under_load = sum(trial.seconds() for trial in planned(options))
+            options = options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
+        return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
+
+
+def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limits, need: int) -> tuple[tuple[int, ...], int | None]:
+    """Numbers of databases that memory allows, and the memory that each one's container gets."""
+    if ground.theirs is not None:
+        return (1,), None
+    given, budget = ground.container_memory(), ground.memory
+    limit = budgets.holds(asked, budget, given or need)
+    wanted = tuple(sorted(set(asked.points))) if asked.points else None
+    if wanted is not None:
+        if wanted[0] < 1:
+            raise UsageError(f"--points {wanted[0]}: a number of databases is at least 1")
+        if wanted[-1] > limit:
+            raise UsageError(
+                f"--points {wanted[-1]}: {wanted[-1]} databases of {format_bytes(given or need)} are more than the host's memory budget of "
+                f"{format_bytes(budget)}, which holds {limit}; lower --points, --scale or --memory, or raise --host-memory"
+            )
+    if limit < 1:
+        raise CapabilityError(f"one database needs {format_bytes(given or need)}, but the host's memory budget is {format_bytes(budget)}")
+    points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
+    if ground.runtime not in ("cgroup", "vm") or given is not None:
+        return points, given
+    share = min(E1_MEMORY, budgets.share(asked, budget, max(points), limits.vcpus)) // _ROUND * _ROUND
+    return points, max(share, need)

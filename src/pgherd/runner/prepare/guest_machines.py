@@ -1,0 +1,124 @@
+"""What was asked of guests' hypervisors, looked at before anything is begun: whether it can be had, what it takes of this host, and whether
+the guests of a study fit its memory together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgherd.host import huge_pages, same_page_merging
+from pgherd.model.base import Model
+from pgherd.model.deployment import Container, RuntimeName
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.node.protocol import Node
+from pgherd.runtimes import balloon_law
+from pgherd.runtimes.balloon_manager import law_guest
+from pgherd.runtimes.balloon_policy import moves, refuse_what_cannot_be_given_back
+from pgherd.runtimes.vm import acceleration, kernel
+from pgherd.studies.databases import DatabaseRequest
+from pgherd.studies.registry import study_of
+
+
+def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> GuestMachine | None:
+    """What was asked of the hypervisor of each guest, of so many ``vcpus`` on a host with a budget of ``cores``; None: nothing.
+
+    Raises:
+        UsageError: it contradicts itself, or is asked for other containers than guests.
+    """
+    given = {"--guest-pages": asked.guest_pages, "--pin-vcpus": asked.pin_vcpus, "--ksm": asked.ksm}
+    named = [option for option, value in given.items() if value]
+    if not named:
+        return None
+    if runtime != "vm":
+        raise UsageError(f"{', '.join(named)}: this is for virtual machines; add --runtime vm")
+    if asked.pin_vcpus and vcpus > cores:
+        raise UsageError(f"--pin-vcpus gives each vCPU a CPU of its own, but a guest has {vcpus:g} and the run {cores:g}; lower --vcpus")
+    page = parse_bytes(asked.guest_pages) if asked.guest_pages else None
+    if page is not None:
+        refuse_what_cannot_be_given_back(asked.guest_memory or "static", huge_pages=True, locked=False)
+        if asked.ksm:
+            raise UsageError(
+                f"--ksm merges ordinary pages only, and --guest-pages {asked.guest_pages} lays guests on others; leave one out"
+            )
+    return GuestMachine(pinned=asked.pin_vcpus, huge_page=page, merge=asked.ksm)
+
+
+def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | None, budget: int) -> tuple[tuple[str, ...], dict[int, int]]:
+    """What a study's guests need of this host beside memory, in words and as huge pages by size (bytes).
+
+    Raises:
+        UsageError: what is guaranteed to the guests that are up together is more than the ``budget`` (bytes) holds, or the memory of one
+            is no multiple of its pages.
+        CapabilityError: this host cannot do it.
+    """
+    together = [
+        [container for _, container in trial.deployment.containers() if container.runtime == "vm"]
+        for trial in study_of(study).propose(options, []).trials
+    ]
+    for guests in together:
+        if policy is not None and moves(policy.policy):
+            balloon_law.check([law_guest(one) for one in guests if one.memory is not None], budget, policy.reserve)
+    changes: list[str] = []
+    wanted = _pages(together)
+    if wanted:
+        huge_pages.check(node, wanted)
+        changes += [
+            f"{pages} huge pages of {huge_pages.label(size)} ({format_bytes(size * pages)}) reserved while the guests that lie on them "
+            f"run, which no one else can use then ({huge_pages.pool_file(size)})"
+            for size, pages in wanted.items()
+            if huge_pages.may_reserve(node, size)
+        ]
+    if any(one.guest is not None and one.guest.merge for guests in together for one in guests):
+        same_page_merging.check(node)
+        if not same_page_merging.running(node):
+            changes.append(f"merging of equal pages switched on while guests run ({same_page_merging.RUN})")
+    return tuple(changes), wanted
+
+
+def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
+    """Huge pages by size that the guests of the trial which needs most of them lie on."""
+    most: dict[int, int] = {}
+    for guests in together:
+        found: dict[int, int] = {}
+        for one in guests:
+            page = None if one.guest is None else one.guest.huge_page
+            if page is None or one.memory is None:
+                continue
+            if one.memory % page:
+                raise UsageError(
+                    f"guest {one.name} has {format_bytes(one.memory)} of memory, which is no multiple of its huge pages of "
+                    f"{format_bytes(page)}; give a --memory that is"
+                )
+            found[page] = found.get(page, 0) + one.memory // page
+        most |= {page: max(most.get(page, 0), pages) for page, pages in found.items()}
+    return most
+
+
+def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, *, dry: bool) -> str:
+    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, and what was asked of it.
+
+    ``work`` is a directory of ours on the cache's file system. With ``dry`` nothing is tried and nothing is fetched: what is not known
+    yet is said.
+
+    Raises:
+        CapabilityError: QEMU or a kernel is missing.
+    """
+    booted = kernel.present(str(cache)) if dry else kernel.ensure(node, str(cache), str(work), say=lambda _: None)
+    known = None if booted is None else acceleration.remembered(node, booted, str(cache))
+    if known is None and booted is not None and not dry:
+        known = acceleration.find(node, booted, str(cache), str(work))
+    if booted is None or known is None:
+        by = f"QEMU {acceleration.version(node)}; whether KVM works is found out when the first one is booted"
+    else:
+        model = "max" if known.functional_only else "host"
+        by = f"{known.sentence()}; Linux {booted.release} ({booted.origin}); vCPU model '{model}', machine q35"
+    asked = machine or GuestMachine()
+    words = [
+        "each vCPU on a CPU of its own" if asked.pinned else "vCPUs not pinned",
+        "ordinary pages" if asked.huge_page is None else f"huge pages of {huge_pages.label(asked.huge_page)}",
+        *(["equal pages merged (KSM)"] if asked.merge else []),
+    ]
+    return f"Guests run by {by}; {', '.join(words)}."

@@ -1,0 +1,1 @@
+"""Trials without a load: something is measured of what a deployment holds."""

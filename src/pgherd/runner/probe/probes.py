@@ -1,0 +1,71 @@
+"""Trials with a probe and no load: something is measured of what a deployment holds, and nothing drives it.
+
+A probe gives readings by name; the name ends in the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pgherd.model.errors import TrialError
+from pgherd.model.trial import Trial
+from pgherd.postgres import golden
+from pgherd.postgres.installations import Installation
+from pgherd.runner.probe.compressing import compression
+from pgherd.runner.session import Session
+from pgherd.runner.watcher import Watcher
+from pgherd.workloads.registry import fillings
+
+
+def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+    """The readings of the trial's probe.
+
+    Raises:
+        TrialError: there is no such probe, or it could not be made.
+        PgherdError: as ``postgres.golden.ensure``.
+    """
+    probe = PROBES.get(trial.probe or "")
+    if probe is None:
+        raise TrialError(f"there is no probe '{trial.probe}'; there are {', '.join(PROBES)}")
+    return probe(session, installations, trial, watcher)
+
+
+def sizes(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+    """Sizes of freshly loaded databases, frozen and analysed, as their golden copy says: ``database_bytes`` in all, of which
+    ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``; the parts are absent where the copy is too old to tell.
+
+    A golden copy that is made for this is removed again: the disk must hold no more than one.
+    """
+    readings: dict[str, float] = {}
+    sockets = session.sockets / "golden"
+    session.node.make_dir(str(sockets), mode=0o700, user=session.account)
+    for _, _, server in trial.deployment.servers():
+        installation, contents = installations[server.bin], fillings(session.node, server.databases)
+        copy = golden.find(session.node, installation, contents, str(session.cache), server.checksums)
+        made = copy is None
+        if copy is None:
+            copy = golden.ensure(
+                session.node,
+                installation,
+                contents,
+                account=session.account,
+                cache_dir=str(session.cache),
+                socket_dir=str(sockets),
+                checksums=server.checksums,
+                say=watcher.setup,
+            )
+        for name, size in copy.databases.items():
+            parts = copy.parts.get(name, {})
+            known = {**parts, "rest": size - sum(parts.values())} if parts else {}
+            for part, bytes_ in {"database": size, **known}.items():
+                readings[f"{part}_bytes"] = readings.get(f"{part}_bytes", 0.0) + bytes_
+        if made:
+            golden.remove(session.node, str(session.cache), copy.key)
+    return readings
+
+
+PROBES: Mapping[str, Callable[[Session, Mapping[str, Installation], Trial, Watcher], dict[str, float]]] = {
+    "compression": compression,
+    "sizes": sizes,
+}
+"""By the name that a trial gives."""

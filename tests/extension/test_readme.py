@@ -1,0 +1,66 @@
+"""The extension's README says what is so: settings and defaults, functions, files, versions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+EXTENSION = Path(__file__).parents[2] / "extension/pg_balloon"
+README = (EXTENSION / "README.md").read_text()
+SECONDS = {"s": 1.0, "ms": 0.001}
+
+
+def documented() -> dict[str, str]:
+    """Setting (without pg_balloon.) → its default, as the table has it; a row may name several."""
+    found = {}
+    for names, defaults in re.findall(r"^\| (`pg_balloon\.\w+`(?:, `\.\w+`)*) \| ([^|]+?) \|", README, re.M):
+        settings = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
+        values = [value.strip() for value in defaults.split(",")]
+        unit = values[-1].partition(" ")[2]
+        found |= {name: value if " " in value or not unit else f"{value} {unit}" for name, value in zip(settings, values, strict=True)}
+    return found
+
+
+def declared() -> dict[str, str]:
+    """The same of the server, as the regression tests expect it: boot_val with its unit."""
+    expected = (EXTENSION / "expected/interface.out").read_text()
+    rows = re.findall(r"^ pg_balloon\.(\w+) +\| (\w*) +\| sighup +\| \w+ +\| (\S+)$", expected, re.M)
+    return {name: f"{value} {unit}".strip() for name, unit, value in rows}
+
+
+def same(said: str, value: str) -> bool:
+    """Whether two defaults are one: '5 s' is '5000 ms', and -1 needs no unit."""
+    (number, _, unit), (other, _, other_unit) = said.partition(" "), value.partition(" ")
+    if unit in SECONDS and other_unit in SECONDS:
+        return float(number) * SECONDS[unit] == pytest.approx(float(other) * SECONDS[other_unit])
+    return number == other and (unit == other_unit or number == "-1")
+
+
+def test_every_setting_has_its_default_there():
+    assert sorted(documented()) == sorted(declared())
+    assert not {name: (said, declared()[name]) for name, said in documented().items() if not same(said, declared()[name])}
+
+
+def test_another_default_would_be_seen():
+    assert same("5 s", "5000 ms") and same("-1", "-1 kB") and not same("3", "5") and not same("32 MB", "32 kB")
+
+
+def test_every_function_is_there():
+    made = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", (EXTENSION / "pg_balloon--1.0.sql").read_text(), re.M))
+    made.remove("pg_balloon_counters")  # behind the view
+    assert made and all(re.search(rf"^\| `{name}\b", README, re.M) for name in made), made
+
+
+def test_what_it_names_is_there():
+    files = set(re.findall(r"`((?:tests|benchmarks|environment)/[\w/.-]+)`", README))
+    assert files and not [file for file in files if not (EXTENSION.parents[1] / file).exists()]
+    named = set(re.findall(r"\b(\w+\.[ch])\b", README))
+    assert named and not [name for name in named if not (EXTENSION / "src" / name).exists()]
+
+
+def test_the_versions_are_those_that_the_compiler_takes():
+    compat = (EXTENSION / "src/compat.h").read_text()
+    ((least, beyond),) = re.findall(r"^#if PG_VERSION_NUM < (\d+)0000 \|\| PG_VERSION_NUM >= (\d+)0000$", compat, re.M)
+    assert f"PostgreSQL {least} to {int(beyond) - 1} on Linux" in README

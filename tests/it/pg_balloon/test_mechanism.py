@@ -1,0 +1,202 @@
+"""What pg_balloon does on a real server: its own tests on every major, floors, targets, reading back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgherd.host import huge_pages
+from pgherd.host.journal import Journal
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+
+NODE = LocalNode()
+MB = 1024 * 1024
+ORDER = ("interface", "privileges", "resize", "objects")
+"""Of the regression tests, as in the Makefile."""
+
+
+@pytest.mark.parametrize("major", [15, 16, 17, 18])
+def test_regression(major: int, workshop: Any, own_place: Path, as_account: Any) -> None:
+    """The extension compiles against each supported major that can be had here, and its own SQL tests pass, by pg_regress."""
+    built = workshop(major)
+    for name in ("sql", "expected"):
+        shutil.copytree(built.tree / name, own_place / name)
+    shutil.copy(built.tree / "pg_balloon.conf", own_place)
+    shutil.copy(built.pgxs / "src/test/regress/pg_regress", own_place)
+    _give(own_place)
+    assert sorted(ORDER) == sorted(path.stem for path in (built.tree / "sql").glob("*.sql")), "each test is in the list"
+    argv = [f"{own_place}/pg_regress", f"--temp-instance={own_place}/server", f"--temp-config={own_place}/pg_balloon.conf"]
+    argv += [f"--bindir={built.installation.bin}", f"--inputdir={own_place}", f"--outputdir={own_place}", "--no-locale", "--encoding=UTF8"]
+    done = as_account([*argv, *ORDER], cwd=own_place, env={"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path)
+    differences = own_place / "regression.diffs"
+    assert done.returncode == 0, done.stdout + done.stderr + (differences.read_text() if differences.exists() else "")
+
+
+@pytest.mark.parametrize("major", [15, pytest.param(16, marks=pytest.mark.long), pytest.param(17, marks=pytest.mark.long), 18])
+def test_perl(major: int, workshop: Any, own_place: Path, as_account: Any) -> None:
+    """The extension's TAP tests: a primary and its standby. PostgreSQL's Perl modules of an older major drive a newer server as well."""
+    built = workshop(major)
+    perl = _perl_modules(built)
+    if shutil.which("prove") is None or subprocess.run(["perl", "-MIPC::Run", "-e", "1"], capture_output=True).returncode:
+        pytest.skip("prove or Perl's IPC::Run is missing (on Debian: libipc-run-perl)")
+    shutil.copytree(built.tree / "t", own_place / "t")
+    _give(own_place)
+    environment = {"PATH": f"{built.installation.bin}:{os.environ['PATH']}", "PG_REGRESS": str(built.pgxs / "src/test/regress/pg_regress")}
+    environment |= {"TESTDATADIR": str(own_place / "tmp_check"), "TESTLOGDIR": str(own_place / "log"), "LC_ALL": "C"} | built.library_path
+    tests = map(str, sorted((own_place / "t").glob("*.pl")))
+    done = as_account(["prove", "-I", str(perl), *tests], cwd=own_place, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _perl_modules(built: Any) -> Path:
+    """Those that came with this PostgreSQL, else the newest of the system's (Debian has them beside its client programs)."""
+    places = [built.pgxs / "src/test/perl", *sorted(Path("/usr/lib/postgresql").glob("*/lib/pgxs/src/test/perl"), reverse=True)]
+    found = next((place for place in places if (place / "PostgreSQL/Test/Cluster.pm").exists()), None)
+    if found is None:
+        pytest.skip(f"neither PostgreSQL {built.installation.version} nor the system came with PostgreSQL's Perl test modules")
+    return found
+
+
+def _give(place: Path) -> None:
+    """All below it to whoever owns it."""
+    owner = place.stat()
+    for path in place.rglob("*"):
+        path.chmod(0o755)
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def test_other_versions_are_refused(built: Any) -> None:
+    """A version that nobody has looked at is refused by the compiler, with the reason."""
+    source = '#include "postgres.h"\n#undef PG_VERSION_NUM\n#define PG_VERSION_NUM 190000\n#include "compat.h"\n'
+    include = ["-I", built.config("includedir-server"), "-I", str(built.tree / "src")]
+    done = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
+    assert done.returncode != 0 and "supports PostgreSQL 15 to 18 only" in done.stderr
+
+
+def test_not_preloaded(balloon: Any) -> None:
+    """Without shared_preload_libraries the functions say what to do."""
+    balloon.server.stop()
+    balloon.server.write_settings({"shared_buffers": "64MB", "fsync": "off"})
+    balloon.server.start()
+    balloon.server.wait_ready()
+    for call in ("pg_balloon_inflate(1)", "pg_balloon_check()", "pg_balloon_status()", "pg_balloon_counters()"):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="Add it to shared_preload_libraries"):
+            balloon(f"SELECT {call}")
+
+
+def test_a_pool_in_huge_pages_gets_no_balloon(balloon: Any, tmp_path: Path) -> None:
+    """The server works, says why in its log and in the status, and refuses to move anything."""
+    size = 2 * MB
+    if os.geteuid() != 0 or not huge_pages.may_reserve(NODE, size):
+        pytest.skip("huge pages cannot be reserved here: that needs root and a kernel with pages of 2 MB")
+    journal = Journal.open(NODE, tmp_path, "balloon")
+    try:
+        try:
+            huge_pages.reserve(NODE, journal, size, 64)
+        except CapabilityError as error:
+            pytest.skip(str(error))
+        balloon.server.stop()
+        balloon.write({"huge_pages": "on"}, enabled="on")
+        balloon.server.start()
+        balloon.server.wait_ready()
+        assert balloon.status("usable") is False and "lies in huge pages of 2048 kB" in balloon.status("why_not")
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be used on this server"):
+            balloon("SELECT pg_balloon_inflate(%s)", 8 * MB)
+        balloon.run("CREATE TABLE t AS SELECT g FROM generate_series(1, 100000) g")
+        assert balloon("SELECT count(*) FROM t") == 100000
+        balloon.wait_until(lambda: balloon("SELECT count(*) FROM pg_stat_activity WHERE starts_with(backend_type, 'pg_balloon')") == 0)
+        assert "pg_balloon cannot be used on this server" in Path(balloon.server.log).read_text()
+    finally:
+        balloon.server.stop("immediate", 10)
+        journal.close()
+
+
+def test_a_target_is_followed_and_switching_off_gives_all_back(calm: Any) -> None:
+    calm.set(enabled="on", target="40MB", interval="20ms")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") == 40 * MB)
+    assert calm.status("decision_reason") == "pg_balloon.target"
+    assert calm.status("resident_bytes") <= 24 * MB and calm.status("stuck_bytes") == 0
+    calm.set(enabled="on", target="1GB", interval="20ms")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") >= 55 * MB)
+    assert calm.status("pool_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
+    calm.set(enabled="off")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
+    log = calm.server.log_tail(20)
+    assert "pg_balloon inflated by" in log and "pg_balloon.enabled was switched off" in log
+
+
+def test_evicted_pages_are_read_back(calm: Any) -> None:
+    """Those of tables that are still there; dropped, truncated and rewritten ones, and a dropped database, are no trouble."""
+    calm.run("CREATE DATABASE other")
+    calm.run("CREATE TABLE t AS SELECT g, repeat('o', 400) FROM generate_series(1, 5000) g", database="other")
+    for name in ("kept", "dropped", "truncated", "rewritten"):
+        calm.run(f"CREATE TABLE {name} AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 20000) g")
+    calm.run("CHECKPOINT")
+    calm.set(enabled="on", target="55MB", interval="20ms", prefetch="on")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") >= 54 * MB)
+    calm.run("DROP TABLE dropped", "TRUNCATE truncated", "VACUUM FULL rewritten", "DROP DATABASE other")
+    calm.set(enabled="on", target="0", interval="20ms", prefetch="on")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
+    calm.wait_until(lambda: calm("SELECT prefetched FROM pg_stat_balloon") >= 300)
+    calm.wait_until(lambda: (calm.status("miss_ms") or 0) > 0)  # told by the worker's next tick
+    assert calm("SELECT sum(id) FROM kept") == calm("SELECT sum(id) FROM rewritten") == 200010000
+    calm.sound()
+
+
+def test_a_locked_table_is_left_out_of_reading_back(calm: Any) -> None:
+    """Whoever holds it may be about to drop it, or its database: the prefetch worker must not stand in the queue."""
+    calm.run("CREATE DATABASE other")
+    made = "CREATE TABLE t AS SELECT g, repeat('o', 400) FROM generate_series(1, 20000) g"
+    calm.run(made, "SELECT count(*) FROM t", "CHECKPOINT", database="other")
+    running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_balloon prefetch'"
+    calm.set(enabled="on", target="55MB", interval="20ms", prefetch="on")
+    calm.wait_until(lambda: calm.status("ballooned_bytes") >= 54 * MB)
+    with psycopg.connect(calm.server.conninfo("other")) as holder:
+        holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        calm.set(enabled="on", target="0", interval="20ms", prefetch="on")
+        calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
+        calm.wait_until(lambda: calm("SELECT prefetch_stale FROM pg_stat_balloon") >= 100)  # those of t
+        calm.wait_until(lambda: calm(running) == 0)
+        holder.execute("TRUNCATE t")
+    calm.run("DROP DATABASE other")
+    calm.sound()
+
+
+def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any) -> None:
+    """Fifty sessions with open scans on a pool that is as small as the balloon may make it."""
+    calm.run(
+        "CREATE TABLE wide AS SELECT g AS id, repeat('x', 700) AS filler FROM generate_series(1, 20000) g", "CREATE INDEX ON wide (id)"
+    )
+    calm("SELECT pg_balloon_inflate(%s)", 64 * MB)
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(psycopg.connect(calm.server.conninfo())) for _ in range(50)]
+        for number, session in enumerate(sessions):
+            for cursor in range(10):
+                session.execute(f"DECLARE c{cursor} CURSOR FOR SELECT * FROM wide WHERE id > {(number * 10 + cursor) * 37} ORDER BY id")
+                session.execute(f"FETCH 5 FROM c{cursor}")
+            session.execute("SELECT pg_balloon_inflate(%s)", (64 * MB,))
+        assert calm("SELECT count(*) FROM wide") == 20000
+        assert calm.status("pool_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
+        assert calm.status("floor_bytes") >= 8 * MB
+    calm.sound()
+
+
+def test_new_sessions_raise_the_floor(calm: Any) -> None:
+    calm.set(floor="1MB", floor_per_backend="1MB")
+    sizes = "SELECT floor_bytes, pool_bytes - ballooned_bytes FROM pg_balloon_status()"
+    with contextlib.ExitStack() as stack:
+        watcher = stack.enter_context(psycopg.connect(calm.server.conninfo(), autocommit=True))
+        watcher.execute("SELECT pg_balloon_inflate(%s)", (64 * MB,))
+        (before, _) = watcher.execute(sizes).fetchone() or (0, 0)
+        for _ in range(10):
+            stack.enter_context(psycopg.connect(calm.server.conninfo()))
+        floor, left = watcher.execute(sizes).fetchone() or (0, 0)
+        assert floor == before + 10 * MB and left >= floor

@@ -1,0 +1,211 @@
+"""Density, disk and network studies over four hosts, each a set of namespaces of its own: in step, refused, killed, interrupted."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+    pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed"),
+]
+
+NAMES = ("a", "b", "c", "d")
+MEMORY = 2 * 2**30
+PATIENCE = 120.0
+# The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
+_LIMITS = ("steal=1", "start_skew=9", "clock_offset=1", "overlap=0.1", "late_end=9", "clock_jump=9")
+CALM = (*(word for limit in _LIMITS for word in ("--threshold", limit)), "--no-report", "--json")
+DISK = (
+    "disk",
+    "--cluster",
+    "default",
+    "--tests",
+    "random-read",
+    "--size",
+    "16MB",
+    "--no-check-depth",
+    "--seconds",
+    "2s",
+    "--ramp",
+    "1s",
+    *CALM,
+)
+DENSITY = (
+    *("density", "--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--vcpus", "0.25", "--scale", "1", "--points", "4"),
+    *("--seconds", "2s", "--ramp", "1s", "--repeats", "1", "--budget", "6s", "--seed", "1", "--threshold", "foreign_cpu=9", *CALM),
+)
+NETWORK = (
+    "network",
+    "--cluster",
+    "default",
+    "--streams",
+    "1",
+    "--repeats",
+    "1",
+    "--seconds",
+    "2s",
+    "--ramp",
+    "1s",
+    "--port",
+    "5311",
+    *CALM,
+)
+
+
+def _bed():
+    path = Path(__file__).with_name("cluster_hosts.py")
+    spec = importlib.util.spec_from_file_location("cluster_hosts_of_four", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def bed():
+    """Four hosts with an agent on each."""
+    hosts = _bed()
+    root = Path(tempfile.mkdtemp(prefix="it-four-", dir="/tmp"))
+    root.chmod(0o755)
+    made = hosts.Bed(root, NAMES, cores=1.0, memory=MEMORY)
+    try:
+        made.up()
+    except hosts.NotToBeHad as error:
+        shutil.rmtree(root)
+        pytest.skip(str(error))
+    try:
+        ended = made.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(made.config))
+        assert ended.returncode == 0, ended.stderr
+        yield made
+        with contextlib.suppress(Exception):
+            made.pgherd("cluster", "stop")
+    finally:
+        made.down()
+        shutil.rmtree(root)
+
+
+def run_of(bed, study):
+    found = sorted((bed.root / "driver/runs").glob(f"*-{study}-*"))
+    return found[-1] if found else None
+
+
+def wait_until(process, done):
+    deadline = time.monotonic() + PATIENCE
+    while not (found := done()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def trials(run):
+    return [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+
+
+def verdicts(trial):
+    return {one["check"]: one for one in trial["verdicts"]}
+
+
+def files(bed, name):
+    """What fio's files lie in, on a host."""
+    return [str(path) for path in (bed.root / name / "cache/pgherd").glob("pgherd-volume-*")]
+
+
+def nothing_left(bed, names=NAMES):
+    for name in names:
+        assert files(bed, name) == [] and list((bed.root / name / "cache/pgherd/work").glob("*")) == []
+        assert bed.pids(name, "fio") == [] and bed.pids(name, "iperf3") == []
+
+
+@pytest.mark.parametrize(("words", "host", "program"), [(DISK, "c", "fio"), (NETWORK, "d", "iperf3")])
+def test_a_host_without_the_tool_is_refused_with_its_name_and_the_package(bed, words, host, program):
+    with bed.without(host, program):
+        ended = bed.pgherd(*words)
+    assert ended.returncode == 3 and f"on host {host}: {program} is not installed" in ended.stderr, ended
+    assert f"install the package {program}" in ended.stderr
+    assert run_of(bed, words[0]) is None
+    nothing_left(bed)
+
+
+def test_databases_on_four_hosts_at_once(bed):
+    ended = bed.pgherd(*DENSITY)
+    assert ended.returncode in (0, 1), ended.stderr
+    found = trials(run_of(bed, "density"))
+    whole = next(trial for trial in found if not trial["error"])
+    assert [target["target"] for target in whole["phases"][0]["targets"]] == [f"{name}/db0{n}/pg/bench" for n, name in enumerate(NAMES, 1)]
+    assert verdicts(whole)["all-hosts"]["observed"] == "4 of 4" and verdicts(whole)["clock-offset"]["result"] == "pass"
+    assert max(trial["phases"][0]["overlap"] for trial in found if trial["phases"]) >= 0.95
+    assert {row["host"] for row in json.loads(ended.stdout)["tables"]["hosts"]} == set(NAMES)
+    assert all(bed.pids(name, "postgres") == [] for name in NAMES)
+
+
+def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
+    process = bed.start(*DISK, "--repeats", "2", "--seed", "1")
+    wait_until(process, lambda: (run := run_of(bed, "disk")) and list(run.glob("trials/0001/trial.json")))
+    wait_until(process, lambda: bed.pids("d", "--name=load"))
+    assert all(files(bed, name) for name in NAMES), "each in a directory of its own"
+    os.kill(bed.agent("d"), signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (0, 1), err
+    document, found = json.loads(out), trials(run_of(bed, "disk"))
+
+    whole = found[0]
+    assert whole["error"] is None and verdicts(whole)["all-hosts"]["result"] == "pass"
+    phase = whole["phases"][0]
+    assert [target["target"] for target in phase["targets"]] == [f"{name}/disk0" for name in NAMES]
+    assert {f"host:{name}" for name in NAMES} <= set(phase["metrics"])
+    starts = [target["first"] for target in phase["targets"]]
+    assert verdicts(whole)["start-skew"]["result"] == "pass" and max(starts) - min(starts) < 5
+    lost = next(trial for trial in found if trial["error"])
+    assert "host d is lost" in lost["error"] and verdicts(lost)["all-hosts"]["result"] == "fail"
+    after = [trial for trial in found if trial["id"] > lost["id"] and trial["phases"]]
+    assert after and all(verdicts(trial)["all-hosts"]["observed"] == "3 of 4; missing d" for trial in after)
+
+    findings = document["findings"]
+    assert findings["random_read_iops"]["value"] > 0 and findings["host_slowest"]["note"].startswith("host ")
+    own = [findings[f"random_read_iops.{name}"]["value"] for name in NAMES]
+    assert sum(own) == pytest.approx(findings["random_read_iops"]["value"])
+    assert {row["host"] for row in document["tables"]["hosts"]} == {row["host"] for row in document["tables"]["volumes"]} == set(NAMES)
+    assert any("ran without all hosts" in warning for warning in document["warnings"])
+    nothing_left(bed, NAMES[:3])
+    assert bed.pids("d", "fio") == [] and files(bed, "d"), "it died with its agent, and its file is there still"
+    cleaned = bed.ssh("d", sys.executable, "-P", "-m", "pgherd", "clean")
+    assert cleaned.returncode == 0, cleaned
+    nothing_left(bed)
+
+
+def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
+    process = bed.start(*NETWORK, "--between", "a,b", "--seed", "1")
+    wait_until(process, lambda: (run := run_of(bed, "network")) and list(run.glob("trials/0001/trial.json")))
+    (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--server")])
+    words = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
+    assert words[words.index("--bind") + 1] in ("10.204.0.1", "10.204.0.2") and "--one-off" in words
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, (out, err)
+    nothing_left(bed)
+
+    ended = bed.pgherd("resume", "last", "--no-report", "--json")
+    assert ended.returncode in (0, 1), ended.stderr  # 1: tainted, as on a busy machine
+    document, run = json.loads(ended.stdout), run_of(bed, "network")
+    assert {(trial["point"]["link"], trial["point"]["streams"]) for trial in document["trials"]} == {
+        (link, streams) for link in ("a/b", "b/a") for streams in (0, 1)
+    }
+    matrix = {row["from"]: row for row in document["tables"]["matrix"]}
+    assert matrix["a"]["to b"]["value"] > 0 and matrix["b"]["to a"]["value"] > 0 and matrix["a"]["to a"] is None
+    pair = document["tables"]["pairs"][0]
+    assert pair["rtt_idle"]["value"] > 0 and pair["rtt_loaded"]["value"] > 0 and pair["retransmits"]["unit"] == "1/s"
+    for trial in trials(run):
+        near, far = trial["trial"]["point"]["link"].split("/")
+        assert [host["name"] for host in trial["trial"]["deployment"]["hosts"]] == [near, far]
+    nothing_left(bed)

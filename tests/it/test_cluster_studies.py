@@ -1,0 +1,108 @@
+"""Studies of one server at a time over two hosts: scaling with its clients on the other host, and a comparison in turn on both."""
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations
+
+pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
+
+NAMES = ("a", "b")
+QUICK = (
+    *("--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--scale", "1", "--seconds", "1s", "--ramp", "500ms", "--seed", "1"),
+    # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
+    *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1", "--no-report", "--json"),
+)
+
+
+def _bed():
+    path = Path(__file__).with_name("cluster_hosts.py")
+    spec = importlib.util.spec_from_file_location("cluster_hosts_of_studies", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def bed():
+    """Two hosts with an agent on each."""
+    hosts = _bed()
+    root = Path(tempfile.mkdtemp(prefix="it-studies-", dir="/tmp"))
+    root.chmod(0o755)
+    made = hosts.Bed(root, NAMES, cores=1.0, memory=2 * 2**30)
+    try:
+        made.up()
+    except hosts.NotToBeHad as error:
+        shutil.rmtree(root)
+        pytest.skip(str(error))
+    try:
+        ended = made.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(made.config))
+        assert ended.returncode == 0, ended.stderr
+        yield made
+        with contextlib.suppress(Exception):
+            made.pgherd("cluster", "stop")
+    finally:
+        made.down()
+        shutil.rmtree(root)
+
+
+def trials(bed, study):
+    (run,) = (bed.root / "driver/runs").glob(f"*-{study}-*")
+    return [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+
+
+def leftovers(bed):
+    return [str(path) for name in NAMES for path in (bed.root / name / "cache/pgherd/work").glob("*")] + bed.pids("a", "postgres")
+
+
+def test_one_server_s_curve_with_its_clients_on_another_host(bed):
+    if not any(one.kind == "system" for one in installations.find_all(LocalNode())):
+        pytest.skip("no PostgreSQL with TLS: the embedded one is built without OpenSSL")
+    where = ("--placement", "label:host=b", "--client-host", "a")
+    done = bed.pgherd("scaling", *QUICK, *where, "--clients", "1,2", "--repeats", "1", "--budget", "3s")
+    assert done.returncode in (0, 1), done.stderr
+    document = json.loads(done.stdout)
+    found = trials(bed, "scaling")
+    assert len(found) >= 2 and not any(trial["error"] for trial in found), [trial["error"] for trial in found]
+    one = found[0]
+    (phase,) = one["phases"]
+    (target,) = phase["targets"]
+    assert target["target"] == "b/db01/pg/bench" and target["throughput"] > 0 and target["client_cpu"] > 0
+    assert one["trial"]["phases"][0]["loads"][target["target"]]["host"] == "a"
+    assert "container:db01" in phase["metrics"], "the server's CPU is seen where it runs"
+    assert {"host:a", "host:b"} <= set(phase["metrics"])
+    judged = {verdict["check"]: verdict for verdict in one["verdicts"]}
+    assert judged["cached"]["result"] == "pass" and judged["cached"]["observed"].startswith("b: "), judged["cached"]
+    assert judged["not-client-bound"]["observed"].startswith("b: ") and judged["not-client-bound"]["result"] != "unknown"
+    assert judged["all-hosts"]["result"] == "pass" and judged["all-hosts"]["observed"] == "2 of 2"
+    rows = {row["host"]: row for row in document["tables"]["hosts"]}
+    assert rows["b"]["containers"] == 1 and rows["a"]["containers"] == 0
+    (run,) = (bed.root / "driver/runs").glob("*-scaling-*")
+    settings = json.loads((run / "run.json").read_text())
+    assert settings["surroundings"]["cluster"]["client"] == "a" and "password" not in json.dumps(settings).lower()
+    assert leftovers(bed) == []
+
+
+def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
+    done = bed.pgherd("compare", *QUICK, "--variant", "other:protocol=simple", "--blocks", "2")
+    assert done.returncode in (0, 1), done.stderr
+    document = json.loads(done.stdout)
+    found = trials(bed, "compare")
+    hosts = {}
+    for trial in found:
+        (host,) = (host["name"] for host in trial["trial"]["deployment"]["hosts"])
+        hosts.setdefault(trial["trial"]["repeat"], set()).add(host)
+    assert hosts[0] == {"a"} and hosts[1] == {"b"}, "each block is whole on one host"
+    assert not any(trial["error"] for trial in found), [trial["error"] for trial in found]
+    assert [row["host"] for row in document["tables"]["by_host"]] == ["a", "b"]
+    assert {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
+    assert leftovers(bed) == []

@@ -1,0 +1,239 @@
+"""Guests of a run, with machines and disks that are only pretended; tests/it/test_vm.py boots real ones."""
+
+from pathlib import Path
+
+import pytest
+
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Container, Deployment, Host, Server
+from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node.local import LocalNode
+from pgherd.postgres.golden import Golden
+from pgherd.postgres.installations import Installation
+from pgherd.runner.deploy import guest_disks
+from pgherd.runner.deploy import guests as module
+from pgherd.runner.deploy.guests import Guests
+from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.session import Session
+from pgherd.runner.watcher import Watcher
+from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.vm.disk_image import DiskImage
+from pgherd.runtimes.vm.runtime import VmRuntime
+
+NODE = LocalNode()
+SERVER = Server(bin="/pg", version="18.1")
+BARE = Deployment(hosts=(Host(),))
+
+
+class Machine:
+    """A guest that runs until it is told not to."""
+
+    class hypervisor:
+        functional_only = True
+
+    pid = 4711
+
+    def __init__(self, name, ports):
+        self.running = True
+        self.guest = type("Guest", (), {"ports": ports, "memory": 2**30})()
+
+    def ended(self):
+        return not self.running
+
+    def ending(self):
+        return "was ended by signal 9"
+
+    def memory_kills(self):
+        return list(getattr(self, "killed", ()))
+
+    def last_words(self):
+        return "its console ends with:\nlast"
+
+
+class Node(LocalNode):
+    clock = object()
+
+
+class Machines(VmRuntime):
+    """A runtime whose guests are there at once; ``booted`` is which, with which disks."""
+
+    def __init__(self):
+        self.booted, self.ended, self.up, self.silent, self._nodes = [], [], {}, set(), {}
+        self.balloons = None
+
+    def boot(self, container, room, images, disks, directory, servers=1, account=None):
+        self.booted.append((container.name, disks[0].path))
+        self.disks = disks
+        first = 40000 + 10 * len(self.up)
+        self.up[container.name] = Machine(container.name, tuple(range(first, first + servers)))
+        return self.up[container.name]
+
+    def connect(self, container, timeout=1.0):
+        if container in self.silent:
+            raise OSError("nobody answers")
+        return Node()
+
+    def machines(self):
+        return self.up
+
+    def end(self, container):
+        self.ended.append(container)
+        self.up.pop(container, None)
+
+
+@pytest.fixture
+def guests(tmp_path, monkeypatch):
+    """A run's guests, and where its disks lie."""
+    for name in ("work", "sockets", "cache"):
+        (tmp_path / name).mkdir()
+    machines = Machines()
+
+    class Images:
+        class hypervisor:
+            def sentence():
+                return "emulated"
+
+        class root:
+            account, path = "postgres", "/root.ext4"
+
+        boot, initrd = "/vmlinux", "/initrd"
+
+    class Goldens:
+        def of(self, server):
+            return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0)
+
+    packed = []
+
+    def pack(node, golden, stage, image, *, free, account, **apart):
+        packed.append(image)
+        Path(image).write_bytes(b"disk")
+        return [DiskImage(image, 4, 4, 0.0)]
+
+    monkeypatch.setattr(module.images, "build", lambda *_, **__: Images)
+    monkeypatch.setattr(guest_disks.disk_image, "pack_golden", pack)
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    session = Session(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
+        tmp_path / name for name in ("work", "sockets", "cache")
+    ))  # fmt: skip
+    found = Guests(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Goldens(), Volumes(NODE, journal, None), Watcher())
+    found.machines, found.packed, found.work, found.images = machines, packed, tmp_path / "work", Images
+    yield found
+    journal.close()
+
+
+def wanted(*names):
+    return {(name, "pg"): (Container(name=name, runtime="vm", servers=(SERVER,)), SERVER) for name in names}
+
+
+def rooms(*names):
+    return {name: Room(name) for name in names}
+
+
+def test_each_guest_has_a_disk_of_its_own_copied_from_one_packed_once(guests):
+    instances, entered = guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    assert len(guests.packed) == 1
+    (_, first), (_, second) = guests.machines.booted
+    assert first != second and Path(first).read_bytes() == Path(second).read_bytes() == b"disk"
+    assert all(room.node is not None and room.clock is Node.clock for room in entered.values())
+    one = instances["a", "pg"]
+    assert (one.access.host, one.access.port, one.data_dir) == ("127.0.0.1", 40000, "/srv/pgherd/data")
+    passwords = guests.work / "passwords"
+    assert passwords.stat().st_mode & 0o777 == 0o600 and len(passwords.read_text().splitlines()) == 2
+    assert one.access.password not in one.conninfo()
+
+
+def test_a_restored_guest_gets_a_fresh_disk(guests):
+    guests.restore(wanted("a"), rooms("a"), BARE)
+    disk = Path(guests.machines.booted[0][1])
+    disk.write_bytes(b"written")
+    guests.restore(wanted("a"), rooms("a"), BARE)
+    assert disk.read_bytes() == b"disk" and guests.machines.ended == ["a", "a"]
+
+
+def test_guests_are_seen_and_told_as_emulated(guests):
+    assert not guests.views() and not guests.readings()
+    guests.restore(wanted("a"), rooms("a"), BARE)
+    assert [(view.name, view.pid, view.memory) for view in guests.views()] == [("a", 4711, 2**30)]
+    assert guests.readings() == {"guest:a": {"emulated": 1.0}}
+
+
+def test_a_guest_that_ended_is_named_with_its_last_words(guests):
+    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.check()
+    guests.machines.up["a"].running = False
+    with pytest.raises(TrialError, match="guest a was ended by signal 9 during the trial; its console ends with:\nlast"):
+        guests.check()
+
+
+def test_a_guest_that_does_not_answer_fails_the_trial(guests):
+    guests.machines.silent.add("a")
+    with pytest.raises(TrialError, match="guest a does not answer: nobody answers"):
+        guests.restore(wanted("a"), rooms("a"), BARE)
+
+
+def test_a_container_that_goes_takes_its_disk_along(guests):
+    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.forget("a")
+    assert not list(guests.work.glob("guest-*")) and not guests.views()
+    guests.forget("a")
+
+
+def together(first=SERVER, second=SERVER):
+    """Two servers in one guest."""
+    return {("a", name): (Container(name="a", runtime="vm"), server) for name, server in (("x", first), ("y", second))}
+
+
+def test_each_server_of_a_guest_has_a_disk_a_port_and_a_password_of_its_own(guests):
+    instances, _ = guests.restore(together(), rooms("a"), BARE)
+    assert [name for name, _ in guests.machines.booted] == ["a"], "one guest holds both"
+    assert [(disk.serial, disk.mount) for disk in guests.machines.disks] == [("data", "/srv/pgherd"), ("data-2", "/srv/pgherd-2")]
+    x, y = instances["a", "x"], instances["a", "y"]
+    assert (x.data_dir, x.port, x.access.port) == ("/srv/pgherd/data", 5432, 40000)
+    assert (y.data_dir, y.port, y.access.port) == ("/srv/pgherd-2/data", 5433, 40001)
+    assert x.socket_dir == y.socket_dir and x.access.password != y.access.password
+    assert len((guests.work / "passwords").read_text().splitlines()) == 2
+    guests.forget("a")
+    assert not guests.readings()
+
+
+def test_servers_of_two_installations_in_one_guest_are_refused(guests):
+    other = SERVER.model_copy(update={"bin": "/other"})
+    with pytest.raises(CapabilityError, match="different PostgreSQL installations cannot be in one guest"):
+        guests.restore(together(second=other), rooms("a"), BARE)
+
+
+def test_modules_of_ours_are_put_into_the_guest(guests, monkeypatch):
+    made = []
+    monkeypatch.setattr(module.images, "build", lambda *_, extra, **__: made.append(extra) or guests.images)
+    library = SERVER.model_copy(update={"settings": {"dynamic_library_path": "/cache/pg_balloon/x:$libdir"}})
+    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), library)}, rooms("a"), BARE)
+    assert made == [("/cache/pg_balloon/x",)]
+
+
+def test_a_disk_has_room_for_wal_and_to_grow(guests, monkeypatch):
+    free = []
+    pack = guest_disks.disk_image.pack_golden
+    monkeypatch.setattr(guest_disks.disk_image, "pack_golden", lambda *args, **kept: free.append(kept["free"]) or pack(*args, **kept))
+    large = SERVER.model_copy(update={"settings": {"max_wal_size": "4GB"}})
+    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), large)}, rooms("a"), BARE)
+    assert free == [guest_disks.FREE + 4 * 2**30 + guest_disks.GROWTH]
+
+
+def test_what_a_guests_own_kernel_ended_is_a_memory_kill_of_its_container(guests):
+    assert guests.kills() == ()
+    guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    guests.machines.up["a"].killed = ["postgres", "postgres"]
+    (kill,) = guests.kills()
+    assert (kill.container, kill.processes, kill.names, kill.limit) == ("a", 2, ("postgres",), "container")
+
+
+def test_guests_are_ended_before_the_budget_changes_and_their_disks_stay(guests):
+    guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    guests.machines.ended.clear()
+    guests.end(["a", "c"])
+    assert guests.machines.ended == ["a"] and (guests.work / "guest-a").exists()
+
+
+def test_nothing_wanted_is_nothing_done(guests):
+    assert guests.restore({}, {}, BARE) == ({}, {})

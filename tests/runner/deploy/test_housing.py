@@ -1,0 +1,112 @@
+"""Homes of servers, with golden copies and servers that are only pretended; tests/it clones and starts real ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase
+from pgherd.model.trial import Trial
+from pgherd.node.local import LocalNode
+from pgherd.postgres.golden import Golden
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.tcp_access import Opening
+from pgherd.runner.deploy import housing as module
+from pgherd.runner.deploy.housing import Goldens, Housing
+from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.session import Session
+from pgherd.runner.watcher import Watcher
+
+NODE = LocalNode()
+INSTALLATIONS = {"/pg": Installation("/pg", "18.1", 18, "system")}
+KEYS = [("a", "pg"), ("b", "pg")]
+
+
+def server(scale=1):
+    return Server(bin="/pg", version="18.1", databases=(Database(scale=scale),))
+
+
+def trial():
+    containers = tuple(Container(name=name, servers=(server(),)) for name, _ in KEYS)
+    loads = {"local/a/pg/bench": Load()}
+    return Trial(
+        point={"databases": 2},
+        deployment=Deployment(hosts=(Host(containers=containers),)),
+        phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),),
+    )
+
+
+@pytest.fixture
+def housing(tmp_path, monkeypatch):
+    """With a golden copy of one file; what was made and dropped from the cache."""
+    for name in ("work", "sockets", "cache", "golden/data"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "golden/data/PG_VERSION").write_text("18\n")
+    made, dropped = [], []
+
+    def ensure(*_, checksums=None, **__):
+        made.append(checksums)
+        return Golden("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0)
+
+    monkeypatch.setattr(module.golden, "ensure", ensure)
+    monkeypatch.setattr(module, "fillings", lambda *_: [])
+    monkeypatch.setattr(module.clones, "drop_cache", lambda node, directories: dropped.extend(directories))
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    session = Session(NODE, gather(NODE), journal, None, None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
+    goldens = Goldens(session, INSTALLATIONS, Watcher())
+    one = Housing(session, INSTALLATIONS, goldens, Volumes(NODE, journal, None, str(tmp_path / "work")), Watcher())
+    one.made, one.dropped, one.goldens, one.work = made, dropped, goldens, tmp_path / "work"
+    yield one
+    journal.close()
+
+
+def wanted(names=KEYS):
+    return {key: (Container(name=key[0], servers=(server(),)), server()) for key in names}
+
+
+def test_each_server_has_a_copy_of_its_own(housing):
+    found = housing.restore(wanted(), trial(), tight=False)
+    assert list(found) == KEYS and len({one.data_dir for one in found.values()}) == 2
+    assert all(NODE.read(f"{one.data_dir}/PG_VERSION") == b"18\n" for one in found.values())
+    assert housing.files(found) == [one.data_dir for one in found.values()]
+    assert housing.made == [None], "one golden copy serves both"
+    for key, one in found.items():
+        housing.remove(key, one)
+    assert not list(housing.work.iterdir())
+
+
+def test_other_contents_need_another_golden_copy(housing):
+    for scale in (1, 2, 1):
+        housing.goldens.of(server(scale))
+    assert len(housing.made) == 2
+
+
+def test_where_memory_is_short_nothing_of_the_copies_stays_in_the_page_cache(housing):
+    housing.restore(wanted(), trial(), tight=True)
+    assert len(housing.dropped) == 2
+
+
+def test_what_was_copied_is_written_to_disk_once_for_all(housing):
+    found = housing.restore(wanted(), trial(), tight=False)
+    assert housing.settle(list(found.items())).wait(30) == 0
+    assert housing.settle([]) is None
+
+
+def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):
+    def full(*_):
+        raise TrialError("no space")
+
+    monkeypatch.setattr(module.clones, "clone_all", full)
+    with pytest.raises(TrialError, match="no space"):
+        housing.restore(wanted(), trial(), tight=False)
+    assert not list(housing.work.iterdir())
+
+
+def test_servers_that_are_open_to_other_hosts_have_a_port_each(housing):
+    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/work/tls.pem", "secret"))
+    found = housing.restore(wanted(), trial(), tight=False)
+    ports = [one.port for one in found.values()]
+    assert len(set(ports)) == 2 and module.PORT not in ports

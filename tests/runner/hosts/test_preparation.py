@@ -1,0 +1,239 @@
+from dataclasses import replace
+
+import pytest
+
+from pgherd import __version__
+from pgherd.model.errors import UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.model.run import Surroundings
+from pgherd.model.thresholds import Thresholds
+from pgherd.postgres.installations import Installation
+from pgherd.runner.hosts import preparation as prepare_cluster
+from pgherd.runner.hosts.agent import Greeting
+from pgherd.runner.hosts.preparation import prepare_over
+from pgherd.runner.prepare.prepared import Prepared
+from pgherd.studies.compare import CompareOptions
+from pgherd.studies.compare.request import CompareRequest
+from pgherd.studies.density import DensityOptions
+from pgherd.studies.density.request import DensityRequest
+from pgherd.studies.execution.request import ExecRequest
+from pgherd.studies.scaling import ScalingOptions
+from pgherd.studies.scaling.request import ScalingRequest
+
+GB = 2**30
+OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", points=(1,))
+
+
+def greeting(**changes):
+    facts = HostFacts(hostname="h", kernel="6.1", cores=4, logical_cpus=4, memory=16 * GB, memory_available=10 * GB)
+    return Greeting(facts.model_copy(update=changes), __version__, (("18.6", "/pg"), ("15.18", "/old")), {"disk": "ssd"})
+
+
+class Agent:
+    """Says hello, and remembers what it was asked."""
+
+    def __init__(self, met):
+        self.met, self.asked, self.files, self.pages, self.version = met, None, {}, None, "18.6"
+
+    def hello(self):
+        return self.met
+
+    def put(self, name, data):
+        self.files[f"/there/{name}"] = data
+        return f"/there/{name}"
+
+    def try_out(self, pages):
+        self.pages = pages
+
+    def prepare(self, study, asked, dry):
+        self.asked = asked
+        scripts = tuple(Script(source=text.split("@")[0]) for text in asked.script) or OPTIONS.scripts
+        options = OPTIONS.model_copy(update={"scripts": scripts, "init": asked.init})
+        own = options.model_dump(mode="json")
+        if study == "scaling":
+            shared = options.model_dump(include=set(ScalingOptions.model_fields))
+            options = ScalingOptions.model_validate({**shared, "pg_version": self.version, "clients": [1], "most": 1})
+        elif study == "compare":
+            arms = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
+            options = CompareOptions.model_validate({"arms": arms, "baseline": "simple"})
+        return Prepared(
+            study=study,
+            options=options,
+            surroundings=Surroundings(runtime="process", cores=6, memory=GB),
+            thresholds=Thresholds(),
+            facts=self.met.facts,
+            installation=Installation("/pg", "18.6", 18, "system"),
+            choices=("a choice",),
+            settings=(),
+            host_changes=("a directory",),
+            disk=1,
+            memory=2,
+            confirm=("99 pages",),
+            huge_pages={2**21: 99} if asked.huge_pages else {},
+        )
+
+
+@pytest.fixture
+def engine(engine_of, monkeypatch):
+    """Hosts a and b; what they say can be changed before they are asked."""
+    found = engine_of(["a", "b"])
+    found.met = {"a": greeting(), "b": greeting(cores=2)}
+    waiting = []
+
+    def make():
+        if not waiting:
+            waiting.extend(found.hosts())
+        return Agent(found.met[waiting.pop(0)])
+
+    crew = prepare_cluster.Crew
+    monkeypatch.setattr(prepare_cluster, "Crew", lambda engine: crew(engine, make))
+    return found
+
+
+def asked(**more):
+    return DensityRequest(cluster="mine", **more)
+
+
+def test_a_request_is_completed_on_the_first_host_for_all(engine):
+    prepared, facts = prepare_over(engine, "density", asked(placement="pack", on_lost_host="stop"), dry=True)
+    request = engine.actors_of["a"].asked
+    assert [(host.name, host.cores, host.memory) for host in request.over] == [("a", 4, 8 * GB), ("b", 2, 8 * GB)]
+    cluster = prepared.surroundings.cluster
+    assert (cluster.address, cluster.placement, cluster.on_lost_host) == ("mine", "pack", "stop")
+    assert cluster.hosts[0].labels == {"host": "a", "disk": "ssd"}
+    assert list(facts) == ["a", "b"] and facts["b"].cores == 2
+    assert prepared.choices[0].startswith("2 hosts: a (4 cores, 8 GB), b (2 cores, 8 GB); containers are placed by 'pack'")
+    assert prepared.choices[-1] == "a choice"
+    assert prepared.confirm == ("on each of the 2 hosts (paths as on a): 99 pages",)
+    assert prepared.host_changes == ("on each of the 2 hosts (paths as on a): a directory",)
+    assert engine.actors_of["b"].asked is None
+
+
+def test_the_user_s_files_go_there_and_their_names_come_back(engine, tmp_path):
+    for name in ("new.sql", "fill.sql"):
+        (tmp_path / name).write_text(name)
+    prepared, _ = prepare_over(
+        engine, "density", asked(script=(f"{tmp_path}/new.sql@3", "builtin:select-only"), init=f"{tmp_path}/fill.sql"), dry=True
+    )
+    agent = engine.actors_of["a"]
+    assert agent.asked.script == ("/there/000-new.sql@3", "builtin:select-only") and agent.asked.init == "/there/001-fill.sql"
+    assert agent.files == {"/there/000-new.sql": b"new.sql", "/there/001-fill.sql": b"fill.sql"}
+    assert [script.source for script in prepared.options.scripts] == [f"{tmp_path}/new.sql", "builtin:select-only"]
+    assert prepared.options.init == f"{tmp_path}/fill.sql"
+    with pytest.raises(UsageError, match="/nowhere.sql: No such file"):
+        prepare_over(engine, "density", asked(script=("/nowhere.sql",)), dry=True)
+
+
+def test_hosts_that_differ_are_listed(engine):
+    engine.met["b"] = greeting(kernel="5.10", cpu_model="old")
+    prepared, _ = prepare_over(engine, "density", asked(), dry=True)
+    warnings = [choice for choice in prepared.choices if choice.startswith("Warning")]
+    assert warnings == ["Warning: the hosts differ in kernel: a 6.1, b 5.10.", "Warning: the hosts differ in cpu_model: a , b old."]
+
+
+def test_other_versions_are_refused(engine):
+    engine.met["b"] = replace(greeting(), postgres=(("15.18", "/old"),))
+    with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but b has 15\.18"):
+        prepare_over(engine, "density", asked(), dry=True)
+    engine.met["b"] = replace(greeting(), pgherd="0.0.1")
+    with pytest.raises(UsageError, match=r"but there is 0\.0\.1 on b; install the same"):
+        prepare_over(engine, "density", asked(), dry=True)
+
+
+def test_huge_pages_are_tried_on_every_host_but_by_a_dry_run(engine):
+    prepare_over(engine, "density", asked(huge_pages="2MB"), dry=True)
+    assert engine.actors_of["b"].pages is None
+    prepare_over(engine, "density", asked(huge_pages="2MB"), dry=False)
+    assert engine.actors_of["a"].pages == engine.actors_of["b"].pages == {2**21: 99}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"cores": 3}, "--cores 3 is more than host b has"),
+        ({"placement": "label:disk=nvme"}, "no host has the label disk=nvme"),
+        ({"placement": "scatter"}, "'scatter' is not a placement"),
+    ],
+)
+def test_what_the_hosts_do_not_have_is_refused(engine, more, words):
+    with pytest.raises(UsageError, match=words):
+        prepare_over(engine, "density", asked(**more), dry=True)
+
+
+def test_a_host_cannot_have_the_name_of_all(engine_of):
+    with pytest.raises(UsageError, match="cannot be called 'local'"):
+        prepare_cluster._host("local", greeting(), "10.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["user@b", "fe80::1%eth0", "_b"])
+def test_a_host_cannot_have_a_name_that_names_no_target(name):
+    with pytest.raises(UsageError, match=f"has joined the cluster as '{name}'; give it a name of letters"):
+        prepare_cluster._host(name, greeting(), "10.0.0.1")
+
+
+def test_a_command_is_started_where_the_user_is(engine, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert prepare_cluster._from_here(ExecRequest(command=("true",))).cwd == str(tmp_path)
+    assert prepare_cluster._from_here(ExecRequest(command=("true",), cwd="/x")).cwd == "/x"
+
+
+def test_a_study_of_one_server_is_completed_by_the_host_that_carries_it(engine):
+    prepared, facts = prepare_over(
+        engine, "scaling", ScalingRequest(cluster="mine", placement="label:host=b", cores=2, clients=(1,)), dry=True
+    )
+    request, cluster = engine.actors_of["b"].asked, prepared.surroundings.cluster
+    assert (request.cluster, request.over, request.placement) == (None, (), "spread"), "it knows of no cluster"
+    assert (request.cores, request.clients, request.client_place) == (2, (1,), "outside")
+    assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("b", 6, GB)], "as that host completed it"
+    assert (cluster.placement, cluster.on_lost_host, cluster.client, cluster.in_turn) == ("label:host=b", "stop", None, False)
+    assert list(facts) == ["b"] and engine.actors_of["a"].asked is None
+    assert prepared.choices[:2] == (
+        "1 host: b (6 cores, 1 GB).",
+        "Host b carries the servers; a is not used. The run ends if it is lost, and 'pgherd resume' goes on with it.",
+    )
+    assert prepared.host_changes == ("on host b: a directory",)
+
+
+def test_its_clients_may_have_a_host_of_their_own(engine):
+    prepared, facts = prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
+    cluster = prepared.surroundings.cluster
+    assert [(host.name, host.cores) for host in cluster.hosts] == [("b", 6), ("a", 4)] and cluster.client == "a"
+    assert engine.actors_of["b"].asked.client_place == "outside" and engine.actors_of["b"].asked.client_host is None
+    assert list(facts) == ["b", "a"]
+    assert prepared.choices[2].startswith("Clients run on host a, which carries no server")
+    engine.met["a"] = replace(greeting(), postgres=(("15.18", "/old"),))
+    with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but a has 15\.18"):
+        prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
+
+
+def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_has(engine):
+    prepared, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
+    request, cluster = engine.actors_of["a"].asked, prepared.surroundings.cluster
+    assert (request.cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
+    assert prepared.options.hosts == ("a", "b") and cluster.in_turn
+    assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("a", 6, GB), ("b", 6, GB)]
+    alone, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", placement="listed:*=b"), dry=True)
+    assert alone.options.hosts == ("b",) and not alone.surroundings.cluster.in_turn
+
+
+def test_what_agents_cannot_deploy_is_refused(engine):
+    with pytest.raises(UsageError, match="--server names somebody else's server"):
+        prepare_over(engine, "scaling", ScalingRequest(cluster="mine", server="postgresql://db/app"), dry=True)
+    arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
+    with pytest.raises(UsageError, match="a comparison of disk runs on one host, where pgherd is called"):
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
+    arms = [{"name": name, "study": "density"} for name in ("x", "y")]
+    with pytest.raises(UsageError, match="--client-host is for --variant"):
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms, client_host="a"), dry=True)
+
+
+def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monkeypatch):
+    monkeypatch.setattr(prepare_cluster.catalogue, "completed_by_each", lambda study: True)
+    monkeypatch.setattr(
+        prepare_cluster.catalogue, "over", lambda study, found: replace(found["b"], host_changes=(f"on {', '.join(found)}: x",))
+    )
+    prepared, _ = prepare_over(engine, "density", asked(), dry=True)
+    requests = [agent.asked for agent in engine.actors_of.values()]
+    assert [[host.address for host in request.over] for request in requests] == [["127.0.0.1", "127.0.0.1"]] * 2
+    assert prepared.host_changes == ("on a, b: x",) and prepared.confirm == ("99 pages",), "each has said what it will change"

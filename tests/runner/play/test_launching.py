@@ -1,0 +1,160 @@
+"""What is started for a phase's targets, and where; tests/runner/play/test_phases.py starts it."""
+
+import signal
+
+import pytest
+
+from pgherd.drivers.driver import Span, Window
+from pgherd.metrics.sampler import View
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase, Script
+from pgherd.model.result import TargetResult
+from pgherd.node.local import LocalNode
+from pgherd.runner.deploy.stage import NO_ROOM, Reach
+from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
+from pgherd.runtimes.runtime import Room
+
+SELECT = (Script(source="builtin:select-only"),)
+
+
+class Stage:
+    """Targets in rooms; ``rooms`` maps a target to its own."""
+
+    account = None
+
+    def __init__(self, rooms):
+        self.rooms = rooms
+
+    def reach(self, target):
+        return Reach(self.rooms[target], "/bin", "/sockets", 5432, "bench", "postgres", 10)
+
+    def script(self, script):
+        return script
+
+    def view(self):
+        return View()
+
+    def guests(self):
+        return {}
+
+
+class Guest(LocalNode):
+    """A node of its own."""
+
+    name = "guest"
+
+
+def phase(**loads):
+    return Phase(name="p", ramp=1, seconds=2, loads=loads)
+
+
+def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path):
+    room = Room("a", join=("/groups/a/cgroup.procs",), cpus=(1,))
+    stage = Stage({"x/a/pg/bench": room, "x/b/pg/bench": room})
+    wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT), "x/b/pg/bench": Load(scripts=SELECT, place="outside")})
+    inside, outside = launches(LocalNode(), wanted, stage, tmp_path)
+    assert (inside.command.join, inside.command.cpus) == (room.join, (1,))
+    assert (outside.command.join, outside.command.cpus) == ((), None)
+    assert inside.output == tmp_path / "x.a.pg.bench" and inside.output.is_dir()
+    assert "-T" in inside.command.argv and inside.command.argv[inside.command.argv.index("-T") + 1] == "63"
+
+
+def test_a_load_inside_a_guest_runs_on_the_guests_node(tmp_path):
+    host, guest = LocalNode(), Guest()
+    stage = Stage({"x/a/pg/bench": Room("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})
+    (inside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    assert inside.node is guest and inside.command.join == () and inside.command.cpus is None
+    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, place="outside")}), stage, tmp_path / "o")
+    assert outside.node is host
+
+
+def test_scripts_are_carried_into_the_guest(tmp_path):
+    mine = tmp_path / "mine.sql"
+    mine.write_text("SELECT 1;\n")
+    load = Load(scripts=(Script(source=str(mine)),))
+    stage = Stage({"x/a/pg/bench": Room("a", node=Guest())})
+    (inside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load}), stage, tmp_path / "s")
+    carried = next(word for word in inside.command.argv if word.endswith("mine.sql") or "mine.sql@" in word).partition("@")[0]
+    assert carried != str(mine) and carried.startswith(str(tmp_path / "s/scripts"))
+    (outside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"place": "outside"})}), stage, tmp_path / "o")
+    assert any(word.startswith(str(mine)) for word in outside.command.argv)
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A driver that has written its words and ended."""
+    stage = Stage({"x/a/pg/bench": Room("a")})
+    (launch,) = launches(LocalNode(), phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    said = "echo out; echo 'progress: 1' >&2; echo one >&2; echo two >&2"
+    launch = type(launch)(**{**vars(launch), "command": type(launch.command)(**{**vars(launch.command), "argv": ["/bin/sh", "-c", said]})})
+    one = Running.start(launch)
+    one.process.wait(10)
+    return one, stage
+
+
+def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
+    """Its clock is a hundred seconds ahead; the driver knows no other."""
+
+    class Ahead:
+        def host(self, at):
+            return at - 100
+
+        def guest(self, at):
+            return at + 100
+
+    class Driver:
+        def span(self, files, started, stop):
+            return Span(started + 1, stop)
+
+        def result(self, load, files, started, window, target):
+            self.window = window
+            return TargetResult(target=target, driver="x", transactions=1, throughput=1, first=started + 1, last=window.stop)
+
+    one, _ = running
+    one.clock, one.driver, one.started = Ahead(), Driver(), 110.0
+    assert one.span({}, 15.0) == Span(11.0, 15.0)
+    found = one.result({}, Window(12.0, 14.0, 15.0))
+    assert one.driver.window == Window(112.0, 114.0, 115.0)
+    assert (found.first, found.last) == (11.0, 15.0)
+
+
+def test_a_guest_that_no_longer_answers_fails_the_trial(running):
+    one, _ = running
+    one.output = one.output / "gone"
+    with pytest.raises(OSError):
+        one.files()
+    one.clock = object()
+    with pytest.raises(TrialError, match="cannot be fetched from its guest"):
+        one.files()
+
+
+def test_what_a_driver_wrote_is_read_where_it_ran(running):
+    one, _ = running
+    assert one.files() == {"stdout": b"out\n", "stderr": b"progress: 1\none\ntwo\n"}
+    assert one.last_words() == "one / two"
+
+
+def test_errors_are_its_last_words_and_silence_is_said(running):
+    one, _ = running
+    (one.output / "stderr").write_text("one\nerror: no such thing\ntwo\n")
+    assert one.last_words() == "error: no such thing"
+    (one.output / "stderr").unlink()
+    assert one.last_words() == "(it said nothing)"
+
+
+def test_each_driver_is_watched_on_its_own_node(running):
+    one, stage = running
+    entities = {source.entity for source in driver_sources([one], stage, one.node)}
+    assert entities == {"driver:x/a/pg/bench", "container:a"}, "no control group counts it in its container"
+    assert not driver_sources([one], stage, LocalNode())
+    stage.rooms["x/a/pg/bench"] = NO_ROOM
+    assert {source.entity for source in driver_sources([one], stage, one.node)} == {"driver:x/a/pg/bench"}
+
+
+def test_no_processes_need_no_sources():
+    assert process_sources([]) == []
+
+
+def test_exit_codes_in_words():
+    assert code_words(3) == "exit code 3"
+    assert code_words(-signal.SIGKILL) == "signal SIGKILL"

@@ -1,0 +1,125 @@
+"""What is asked of guests' hypervisors, before anything is begun; tests/it/test_vm.py has it done."""
+
+import pytest
+
+from pgherd.host import huge_pages, same_page_merging
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.finding import Proposal
+from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.trial import Trial
+from pgherd.node.local import LocalNode
+from pgherd.runner.prepare import guest_machines as module
+from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, sentence
+from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm.kernel import Kernel
+from pgherd.studies.databases import DatabaseRequest
+
+MB = 2**20
+STATIC = GuestMemory()
+
+
+def test_nothing_asked_is_nothing():
+    assert asked_machine(DatabaseRequest(), "vm", 1, 2) is None
+    assert asked_machine(DatabaseRequest(), "cgroup", 1, 2) is None
+
+
+def test_what_is_asked():
+    asked = DatabaseRequest(guest_pages="2MB", pin_vcpus=True)
+    assert asked_machine(asked, "vm", 2, 2) == GuestMachine(pinned=True, huge_page=2 * MB)
+    assert asked_machine(DatabaseRequest(ksm=True), "vm", 2, 2) == GuestMachine(merge=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "runtime", "message"),
+    [
+        ({"ksm": True}, "cgroup", "--ksm: this is for virtual machines; add --runtime vm"),
+        ({"guest_pages": "2MB", "pin_vcpus": True}, "process", "--guest-pages, --pin-vcpus"),
+        ({"pin_vcpus": True}, "vm", "a guest has 4 and the run 2"),
+        ({"guest_pages": "2MB", "ksm": True}, "vm", "leave one out"),
+        ({"guest_pages": "2MB", "guest_memory": "guest-balloon"}, "vm", "cannot be given back"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(asked, runtime, message):
+    with pytest.raises(UsageError, match=message):
+        asked_machine(DatabaseRequest(**asked), runtime, 4, 2)
+
+
+@pytest.fixture
+def study(monkeypatch):
+    """A study that proposes one trial for each list of containers."""
+
+    def make(*together):
+        trials = tuple(
+            Trial(point={"n": number}, deployment=Deployment(hosts=(Host(containers=tuple(containers)),)), phases=())
+            for number, containers in enumerate(together)
+        )
+        monkeypatch.setattr(
+            module, "study_of", lambda name: type("Study", (), {"propose": lambda self, options, results: Proposal(trials=trials)})()
+        )
+
+    return make
+
+
+def guest(name, memory=512 * MB, **asked):
+    return Container(name=name, runtime="vm", memory=memory, guest=GuestMachine(**asked) if asked else None)
+
+
+def test_guests_that_are_not_asked_for_anything_change_nothing(study):
+    study([guest("a"), guest("b")])
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {})
+
+
+def test_huge_pages_are_those_of_the_trial_that_needs_most(study, monkeypatch):
+    monkeypatch.setattr(huge_pages, "check", lambda node, wanted: None)
+    monkeypatch.setattr(huge_pages, "may_reserve", lambda node, size: True)
+    study([guest("a", huge_page=2 * MB)], [guest("a", huge_page=2 * MB), guest("b", huge_page=2 * MB)])
+    changes, wanted = host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)
+    assert wanted == {2 * MB: 512}
+    assert len(changes) == 1 and "512 huge pages of 2MB (1 GB) reserved while the guests" in changes[0]
+
+
+def test_memory_that_is_no_multiple_of_its_pages_is_refused(study):
+    study([guest("a", memory=1500 * MB, huge_page=2**30)])
+    with pytest.raises(UsageError, match="no multiple of its huge pages of 1 GB"):
+        host_changes(LocalNode(), "any", STATIC, STATIC, 2**40)
+
+
+def test_merging_is_a_change_where_it_is_off(study, monkeypatch):
+    study([guest("a", merge=True)])
+    monkeypatch.setattr(same_page_merging, "check", lambda node: None)
+    monkeypatch.setattr(same_page_merging, "running", lambda node: False)
+    assert "equal pages switched on" in host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0][0]
+    monkeypatch.setattr(same_page_merging, "running", lambda node: True)
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0] == ()
+
+    def cannot(node):
+        raise CapabilityError("not here")
+
+    monkeypatch.setattr(same_page_merging, "check", cannot)
+    with pytest.raises(CapabilityError, match="not here"):
+        host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)
+
+
+def test_minima_of_balloons_must_fit_the_budget(study):
+    study([guest("a"), guest("b")])
+    balloons = GuestMemory(policy="guest-balloon")
+    assert host_changes(LocalNode(), "any", STATIC, balloons, 2**30) == ((), {})
+    with pytest.raises(UsageError, match="2 guests are guaranteed"):
+        host_changes(LocalNode(), "any", STATIC, balloons, 300 * MB)
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 300 * MB) == ((), {}), "without balloons nobody guarantees anything"
+
+
+def test_by_what_guests_run_is_said(monkeypatch, tmp_path):
+    kernel = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked")
+    monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
+    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
+    said = sentence(LocalNode(), tmp_path, tmp_path, GuestMachine(pinned=True, huge_page=2 * MB), dry=True)
+    assert said == (
+        "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
+        "each vCPU on a CPU of its own, huge pages of 2MB."
+    )
+    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
+    monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
+    assert "found out when the first one is booted" in sentence(LocalNode(), tmp_path, tmp_path, None, dry=True)
