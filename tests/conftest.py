@@ -13,6 +13,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers (``-n 2 --dist loadgroup``) what starts servers stays together, one test at a time; the others run beside it."""
     for item in items:

@@ -153,11 +153,11 @@ class Program:
             pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1
         ]
 
-    def nothing_left(self) -> None:
-        """Fail when the host holds more of ours than before this test; what is just ending is given a moment."""
+    def nothing_left(self, said: str = "") -> None:
+        """Fail when the host holds more of ours than before this test, and show what was ``said``; what just ends is given a moment."""
         deadline = time.monotonic() + _SETTLING
         while left := self.before.compared_with(Leftovers(self)):
-            assert time.monotonic() < deadline, "left behind:\n" + "\n".join(left)
+            assert time.monotonic() < deadline, "left behind:\n" + "\n".join([*left, said[-3000:]])
             time.sleep(0.1)
 
 

@@ -81,7 +81,7 @@ def test_ended_by_a_signal_at_a_random_moment(pgherd, chance, number):
     # Before it has begun to handle signals there is nothing to take back.
     pgherd.wait_until(lambda: process.poll() is not None or _handles(process.pid, signal.SIGTERM))
     ended = _end_at(pgherd, process, number, chance.uniform(0, LONGEST))
-    pgherd.nothing_left()
+    pgherd.nothing_left(said=ended.err)
     if ended.code in FINE:
         return  # it was over sooner
     assert ended.code == INTERRUPTED and ended.message == "interrupted", ended

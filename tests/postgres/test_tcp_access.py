@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.postgres.tcp_access import Opening, TcpAccess, free_port, generate, set_password, verifier, write_password_file
+from pgherd.postgres.tcp_access import Opening, TcpAccess, free_ports, generate, set_password, verifier, write_password_file
 
 # RFC 7677, section 3: user 'user', password 'pencil'.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -71,11 +71,26 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 
 
 def test_a_free_port_can_be_listened_on():
-    port = free_port("127.0.0.1")
+    (port,) = free_ports("127.0.0.1", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        assert free_port("127.0.0.1") != port
+        assert port not in free_ports("127.0.0.1", 3)
+
+
+def test_ports_are_different_and_none_of_those_that_are_taken(monkeypatch):
+    given = iter([5000, 5001, 5000, 5002])
+
+    class Probe(socket.socket):
+        def bind(self, address):
+            pass
+
+        def getsockname(self):
+            return ("127.0.0.1", next(given))
+
+    assert len(set(free_ports("127.0.0.1", 50))) == 50
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert free_ports("127.0.0.1", 2, {5000}) == [5001, 5002]
 
 
 def test_an_opening_does_not_show_its_password():

@@ -71,3 +71,23 @@ def test_hosts_of_a_cluster_are_told_apart_by_name(run8, synthetic):
     other = {**two, "n2": synthetic.host_facts(4.0, "h2")}
     found = differences([("a", changed(run8[0], hosts=two)), ("b", changed(run8[0], hosts=other))])
     assert names(found["host facts"]) == ["n2 cores", "n2 logical cpus", "n2 physical cores"]
+
+
+def test_files_are_not_compared_with_those_that_a_run_did_not_record(run8):
+    def given(run, data, inputs):
+        options = {"init": f"/runs/{run}/inputs/init-b.sql", **data}
+        return changed(run8[0], run=run, options=options, inputs=inputs)
+
+    data = {"init_data": {"directory": "/d", "files": ["a.csv"], "digest": "x"}}
+    old, new = given("old", {}, {}), given("new", data, {"init-b.sql": "bb"})
+    found = differences([("a", old), ("b", new)])
+    assert "files" not in found and not found["options"].rows
+    without = changed(run8[0], options={})
+    assert names(differences([("a", without), ("b", new)])["files"]) == ["init-b.sql"], "that one has none"
+
+
+def test_an_option_that_is_absent_is_none(run8):
+    old, new = changed(run8[0], options={"n": 1}), changed(run8[0], options={"n": 1, "guest": None, "arm": {"init_data": None}})
+    assert not differences([("a", old), ("b", new)])["options"].rows
+    found = differences([("a", old), ("b", changed(new, options={"n": 1, "guest": "small"}))])["options"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("guest", "–", "small")]

@@ -1,5 +1,7 @@
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -44,6 +46,32 @@ def surroundings(**changes):
 
 def left(places):
     return [path for pattern in ("cache/pgherd/work/*", "state/pgherd/*/*.json*") for path in places.glob(pattern)]
+
+
+@pytest.mark.parametrize("place", ["journal._sync_directory", "reservation._choose", "paths.socket_root"])
+def test_a_signal_while_it_is_made_leaves_nothing(places, place):
+    script = f"""
+import os, pkgutil, signal
+from unittest import mock
+from pgherd.node import interruption
+from pgherd.node.local import LocalNode
+from pgherd.model.run import Surroundings
+from pgherd.runner.session import session
+from pgherd.runner.watcher import Watcher
+real = pkgutil.resolve_name("pgherd.host.{place}")
+def interrupted(*args, **named):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return real(*args, **named)
+try:
+    with mock.patch("pgherd.host.{place}", interrupted), interruption.ended_by_signals():
+        with session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), Watcher()):
+            print("begun")
+except KeyboardInterrupt:
+    print("ended")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "ended\n", done.stderr
+    assert not left(places)
 
 
 def test_what_a_run_holds_goes_with_it(places):

@@ -86,10 +86,23 @@ def test_hosts_that_took_turns_are_shown_each_for_itself():
     found = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
     rows = {row["host"]: row for row in found.tables["hosts"]}
     assert rows["a"]["per_database"].value == pytest.approx(105) and rows["b"]["per_database"].value == pytest.approx(50)
-    assert rows["a"]["relative"].value is None and "no trial loaded several hosts" in rows["a"]["relative"].note
+    assert rows["a"]["relative"].value is None and "no trial loaded databases here and on another host" in rows["a"]["relative"].note
     assert "host_imbalance" not in found.findings and "host_slowest" not in found.findings
 
 
 def test_a_host_of_clients_shows_what_they_cost():
     rows = {row["host"]: row for row in analysed(alone(0, "a", 100, clients="b")).tables["hosts"]}
     assert rows["b"]["containers"] == 0 and rows["b"]["per_database"].value is None and rows["b"]["cpu_used"].value == pytest.approx(1.5)
+
+
+def test_hosts_are_compared_without_that_of_the_clients():
+    results = [result(0, {"a": [100], "b": [90]}), result(1, {"a": [100], "b": [92]})]
+    found = with_hosts(Analysis(answer="x", grade="A"), results, [*HOSTS, Host(name="c", cores=2)], "c")
+    assert found.findings["host_imbalance"].value == pytest.approx(0.09) and found.findings["host_slowest"].n == 2
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["relative"].value > 1 > rows["b"]["relative"].value
+    assert (
+        rows["c"]["containers"] == 0
+        and rows["c"]["relative"].value is None
+        and "no trial loaded databases here" in rows["c"]["relative"].note
+    )

@@ -81,3 +81,9 @@ def test_what_has_changed_meanwhile_is_not_loaded(init: Path) -> None:
     with pytest.raises(UsageError, match=r"^more\.csv\.gz, which --init .* reads, is not in .* any more"):
         init_data.insist_unchanged(NODE, str(init), found)
     init_data.insist_unchanged(NODE, str(init), InitData(directory="/nowhere"))
+
+
+def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> None:
+    (init.parent / "log.txt").write_text("of the last time\n")
+    init.write_text("\\o log.txt\n\\set up `cat /proc/uptime /sys/kernel/profiling /dev/null`\nCOPY t TO '/proc/self/comm';\n")
+    assert find(init) == InitData(directory=str(init.parent))

@@ -65,6 +65,37 @@ def test_words_that_name_no_file(script: str) -> None:
     assert not {word for word in named_words(script) if word.endswith("data.csv")}
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "\\copy t TO 'my data.csv' CSV\n",
+        "\\copy (SELECT a, to_char(b, 'x') FROM t) to data.csv with (format csv, delimiter 'to')\n",
+        "COPY (SELECT 1 FROM t) TO '/srv/data.csv';",
+        "\\o data.csv\nSELECT 1;\n",
+        "\\o 'data.csv'\nSELECT 1;\n\\o\n",
+        "SELECT 1 \\g (format=unaligned) data.csv\n",
+        "SELECT 1 \\gx data.csv\n\\w data.csv\n\\lo_export 17 data.csv\n",
+        "\\o data.csv\nSELECT 1;\n\\o\n\\copy t FROM data.csv\n",
+    ],
+)
+def test_files_that_are_written(script: str) -> None:
+    assert not {word for word in named_words(script) if word.endswith("data.csv") or word == "my"}
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("\\copy t FROM data.csv\n\\copy t TO data.csv\n", {"data.csv"}),
+        ("\\copy (SELECT pg_read_file('/srv/in.txt')) TO out.txt\n", {"/srv/in.txt"}),
+        ("\\copy t TO PROGRAM 'join - in.txt'\n\\o | join - more.txt\n", {"in.txt", "more.txt"}),
+        ("COPY t FROM '/srv/in.csv' (NULL 'to'); ALTER SYSTEM SET a TO '/srv/b';", {"/srv/in.csv", "/srv/b"}),
+        ("ALTER TABLE copy RENAME TO data;\n\\copy t FROM data\n", {"data"}),
+    ],
+)
+def test_what_is_read_beside_what_is_written(script: str, named: set[str]) -> None:
+    assert named <= named_words(script) and "out.txt" not in named_words(script)
+
+
 def test_what_follows_rows_of_a_backslash_copy_is_seen() -> None:
     script = "\\copy a from stdin\n1;\n\\.\nCREATE TABLE b ();\n\\copy b from 'b.csv'\n"
     assert backslash_commands(script) == [(5, "copy")]

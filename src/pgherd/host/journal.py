@@ -76,14 +76,20 @@ class Journal:
         )
         directory = state_dir / _DIRECTORY
         path = directory / f"{run}-{owner.pid}-{owner.journal[:8]}.jsonl"
+        journal: Journal | None = None
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with locked(directory / _LOCK):
-                number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-                fcntl.flock(number, fcntl.LOCK_EX)
-                journal = cls(node, path, number, owner, {})
-                journal._append(owner.model_dump(by_alias=True))
-            _sync_directory(directory)
+            with interruption.undisturbed():  # else Ctrl-C could leave a journal that nobody closes
+                directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with locked(directory / _LOCK):
+                    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                    fcntl.flock(number, fcntl.LOCK_EX)
+                    journal = cls(node, path, number, owner, {})
+                    journal._append(owner.model_dump(by_alias=True))
+                _sync_directory(directory)
+        except KeyboardInterrupt:
+            if journal is not None:
+                journal.close()
+            raise
         except OSError as error:
             raise CapabilityError(
                 f"the undo journal can't be written to {directory}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"

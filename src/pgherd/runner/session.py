@@ -16,6 +16,7 @@ from pgherd.host.swap import Made
 from pgherd.model.deployment import Host
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
+from pgherd.node import interruption
 from pgherd.node.protocol import Node
 from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.watcher import Watcher
@@ -64,9 +65,10 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
     state = paths.state_dir()
     with contextlib.ExitStack() as stack:
         whole = surroundings.cores >= facts.cores
-        reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
-        journal = Journal.open(node, state, run)
-        stack.callback(_close, journal, watcher)
+        with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
+            reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
+            journal = Journal.open(node, state, run)
+            stack.callback(_close, journal, watcher)
         made = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)

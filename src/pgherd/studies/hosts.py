@@ -16,15 +16,16 @@ Row = dict[str, Finding | str | int | float | None]
 _WHAT = "throughput per loaded database"
 
 
-def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequence[Host]) -> Analysis:
+def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequence[Host], client: str | None = None) -> Analysis:
     """The analysis of a study with a table ``hosts``, the findings ``host_imbalance`` and ``host_slowest``, and warnings on hosts that
     were missing. ``results`` are the trials as they were placed.
 
     Where nothing was deployed there are the warnings alone: a study of hosts has its own table of them.
 
-    A trial says something of the hosts when it loaded all of them. Its hosts are compared by throughput per loaded database, each
-    relative to the mean of the hosts in the same trial, so that trials of all points count alike. Where every trial ran on one host
-    (and its clients perhaps on another), each host's row is of its own trials, and nothing is said of one host beside another.
+    A trial says something of the hosts when it loaded all of them but ``client``, on which the clients alone run: that one has a row, and
+    is compared with none. Its hosts are compared by throughput per loaded database, each relative to the mean of the hosts in the same
+    trial, so that trials of all points count alike. Where every trial ran on one host (and its clients perhaps on another), each host's
+    row is of its own trials, and nothing is said of one host beside another.
     """
     warnings = [*analysis.warnings, *_absent(results)]
     if not any(host.containers for result in results for host in result.trial.deployment.hosts):
@@ -32,7 +33,7 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     if all(sum(bool(host.containers) for host in result.trial.deployment.hosts) <= 1 for result in results):
         rows = [_row(host, _trials_of(host, results), (), results, alone=True) for host in hosts]
         return analysis.model_copy(update={"warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
-    names = [host.name for host in hosts]
+    names = [host.name for host in hosts if host.name != client]
     clean = [result for result in results if not result.tainted and _loaded(result) == set(names)]
     rates = [_throughputs(result) for result in clean]
     shares = [host_balance.relative(found) for found in rates]
@@ -42,7 +43,7 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
         "host_imbalance": host_balance.imbalance(rates, _WHAT),
         "host_slowest": host_balance.slowest(rates, _WHAT),
     }
-    rows = [_row(host, clean, relative[host.name], results) for host in hosts]
+    rows = [_row(host, clean, relative.get(host.name, ()), results, alone=host.name == client) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
 
 
@@ -73,7 +74,7 @@ def _trials_of(host: Host, results: Sequence[TrialResult]) -> list[TrialResult]:
 def _row(
     host: Host, clean: Sequence[TrialResult], relative: Sequence[float], results: Sequence[TrialResult], *, alone: bool = False
 ) -> Row:
-    """``clean`` are the trials that count; ``alone``: each of them ran on one host."""
+    """``clean`` are the trials that count; ``alone``: none of them loaded databases here and on another host."""
     name, none, of = host.name, host_balance.NONE, "over all points that loaded every host"
     if alone:
         none, of = "no clean trial loaded a database here", "over all points that were measured here"
@@ -84,7 +85,12 @@ def _row(
         "cores_given": host.cores,
         "containers": max((_containers(result, name) for result in results), default=0),
         "per_database": _mean(throughput, "tps", of, none),
-        "relative": _mean(relative, "ratio", "of the hosts' mean in the same trial", "no trial loaded several hosts" if alone else none),
+        "relative": _mean(
+            relative,
+            "ratio",
+            "of the hosts' mean in the same trial",
+            "no trial loaded databases here and on another host" if alone else none,
+        ),
         "cpu_used": _mean(busy, "cores", "of the whole host", "the host's CPU was not seen"),
     }
 

@@ -2,7 +2,8 @@
 
 A golden copy is made anew when the init file or one of these has changed. Covered is every file that the text names: by a word of a
 backslash command (``\\copy``, ``\\lo_import``, ``\\!`` …) or by an SQL string that begins with ``/``, those of a program's command line
-among them. What a program reads besides, and names that are put together by variables or by SQL, nobody sees.
+among them, but for files that it writes, and those of the kernel, whose contents change by themselves. What a program reads besides, and
+names that are put together by variables or by SQL, nobody sees.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def find(node: Node, init: str, text: str) -> InitData:
     """
     directory = os.path.dirname(os.path.abspath(init))
     named = {word: os.path.join(directory, word) for word in named_words(text)}
+    named = {word: path for word, path in named.items() if not _is_kernels(os.path.normpath(path))}
     paths = sorted({path for path in named.values() if node.exists(path) and os.path.normpath(path) != os.path.abspath(init)})
     files = _regular(node, paths)
     names = tuple(sorted(word for word, path in named.items() if path in files))
@@ -44,6 +46,10 @@ def insist_unchanged(node: Node, init: str, data: InitData) -> None:
             f"the data that --init {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run was prepared; "
             "put them back, or start a new run"
         )
+
+
+def _is_kernels(path: str) -> bool:
+    return path.startswith(("/proc/", "/sys/", "/dev/")) and not path.startswith("/dev/shm/")
 
 
 def _regular(node: Node, paths: Sequence[str]) -> set[str]:

@@ -76,6 +76,9 @@ def backslash_commands(script: str) -> list[tuple[int, str]]:
 
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"([^"]*)"|`([^`]*)`""")
 _WORD = re.compile(r"""[^\s'"`;|&<>()$]+""")
+_OUTPUT = re.compile(r"""\\(?:o|out|gx?|w|write|s|lo_export\s+\S+)(?:\s*\([^)]*\))?\s+(?P<file>'(?:[^']|'')*'|"[^"]*"|[^\s|'"`][^\s]*)""")
+"""A backslash command that writes a file, and no program's input."""
+_UNSPACED = re.compile(r"\S+")
 LONGEST_NAME = 4096
 """Longest path that Linux takes, bytes."""
 
@@ -83,20 +86,67 @@ LONGEST_NAME = 4096
 def named_words(script: str) -> set[str]:
     """What in an SQL file for psql may name a file that it reads: every word of a backslash command (\\copy, \\lo_import, \\!, what stands
     in backquotes), in quotes or not, and what begins with ``/`` in an SQL string (COPY … FROM '/a/file', PROGRAM 'zcat /a/file').
+    Left out are files that it writes before it names them in another way (\\copy and COPY … TO, \\o, \\g, \\w, \\s, \\lo_export).
 
     Whether there is such a file is for the caller to see. Names that are put together by variables or by SQL are not found.
     """
     script = _without_rows(script)
     found: set[str] = set()
+    written: set[str] = set()
+    target: tuple[int, int] | None = None  # of the COPY that is being read
     for match, end in _tokens(script):
         text = script[match.start() : end]
+        words: set[str] = set()
         if match.lastgroup == "meta":
+            output = _output_of(text)
+            if output is not None:
+                written |= {_unquoted(text[slice(*output)])} - found
+                text = f"{text[: output[0]]} {text[output[1] :]}"
             quoted = ["".join(parts).replace("''", "'") for parts in _QUOTED.findall(text)]
-            found.update(quoted, _WORD.findall(text))
+            words = {*quoted, *_WORD.findall(text)}
+        elif text.lower() == "copy":
+            target = _copied_to(script, end)
+        elif match.span() == target and match.lastgroup in ("string", "escape"):
+            written |= {_unquoted(text)} - found
         elif match.lastgroup in ("string", "escape", "dollar") and "/" in text:
-            whole = text[text.index("'") + 1 : -1].replace("''", "'") if "'" in text else ""
-            found.update(word for word in (whole, *_WORD.findall(text)) if word.startswith("/"))
+            whole = _unquoted(text) if "'" in text else ""
+            words = {word for word in (whole, *_WORD.findall(text)) if word.startswith("/")}
+        found |= words - written
     return {word for word in found if 0 < len(word.encode(errors="surrogateescape")) <= LONGEST_NAME and "\0" not in word}
+
+
+def _output_of(command: str) -> tuple[int, int] | None:
+    """Where in a backslash command the file stands that it writes; None: it writes none."""
+    if re.match(r"\\copy\s", command, re.IGNORECASE):
+        return _copied_to(command, len("\\copy"))
+    found = _OUTPUT.match(command)
+    return None if found is None else found.span("file")
+
+
+def _copied_to(script: str, position: int) -> tuple[int, int] | None:
+    """Where the file stands that a COPY or \\copy writes, whose text goes on at a position; None: it writes none."""
+    depth, to = 0, False
+    for match, _ in _tokens(script, position):
+        word = match[0].lower()
+        if match.lastgroup in ("space", "comment", "block"):
+            continue
+        if to:
+            if word in ("program", "stdout", "pstdout"):
+                return None
+            named = match if match.lastgroup in ("string", "escape") else _UNSPACED.match(script, match.start())
+            return None if named is None else named.span()
+        depth += (match.lastgroup == "open") - (match.lastgroup == "close")
+        if depth == 0 and (word == "from" or match.lastgroup in ("semicolon", "meta")):
+            return None
+        to = depth == 0 and word == "to"
+    return None
+
+
+def _unquoted(text: str) -> str:
+    """The value of a string of SQL or psql; of a word the word itself."""
+    if text.endswith("'") and "'" in text[:-1]:
+        return text[text.index("'") + 1 : -1].replace("''", "'")
+    return text.rstrip(";").strip('"')
 
 
 def runs_programs(script: str) -> bool:
@@ -117,9 +167,8 @@ def _without_rows(script: str) -> str:
     return _INLINE.sub(lambda rows: "\n" * rows[0].count("\n"), script)
 
 
-def _tokens(script: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Every token, and where it ends."""
-    position = 0
+def _tokens(script: str, position: int = 0) -> Iterator[tuple[re.Match[str], int]]:
+    """Every token from a position on, and where it ends."""
     while position < len(script):
         match = _TOKEN.match(script, position)
         assert match is not None  # the last alternative takes any character

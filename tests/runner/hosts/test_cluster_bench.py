@@ -496,3 +496,9 @@ def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
     bench._crew.lost["b"] = "no sign of life for 8 s"
     with pytest.raises(TrialError, match=r"host b is lost \(no sign of life for 8 s\), and without it there is nothing to load"):
         bench.apply(bench.placed(wanted))
+
+
+def test_whether_clients_on_a_host_of_their_own_were_the_limit_is_judged_there(scene):
+    bench, servers, clients = served_from_another(scene)
+    play(bench, scene, trial().model_copy(update={"intents": ("cached", "not-client-bound")}))
+    assert clients.counted[0].intents == ("not-client-bound",) and servers.counted[0].intents == ("cached",)

@@ -1,5 +1,6 @@
 from pgherd.model.base import Model
 from pgherd.model.cluster import Cluster
+from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
@@ -37,3 +38,6 @@ def test_a_study_knows_nothing_of_the_hosts():
     found = study.analyse(Model(), results)
     assert found.answer == "1 on local" and [row["host"] for row in found.tables["hosts"]] == ["a", "b"]
     assert (study.name, study.options) == ("density", Model)
+    served = CLUSTER.model_copy(update={"hosts": (*CLUSTER.hosts, Host(name="c")), "client": "c"})
+    found = OnHosts(inner, served).analyse(Model(), results)
+    assert "host_imbalance" in found.findings and [row["host"] for row in found.tables["hosts"]] == ["a", "b", "c"]

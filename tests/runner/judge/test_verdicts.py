@@ -194,6 +194,21 @@ def test_a_driver_inside_a_small_quota_can_be_the_limit():
     assert judge(one, [phase], FACTS, Thresholds(), 0)[0].result == "fail"
 
 
+@pytest.mark.parametrize(
+    ("idle", "result", "words"),
+    [(2.9, "pass", ""), (0.05, "fail", "the clients' host is full"), (None, "unknown", "could not be read")],
+)
+def test_clients_on_a_host_of_their_own_are_the_limit_when_it_is_full(idle, result, words):
+    host = {} if idle is None else {"cpu.user": 4 - idle, "cpu.idle": idle, "cpu.online": 4.0}
+    part = trial(("not-client-bound",), Load(threads=8, host="clients", place="outside"))
+    part = part.model_copy(update={"deployment": Deployment(hosts=(Host(name="clients", cores=4),))})
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    metrics = {"host": host, f"driver:{TARGET}": {"cpu.usage": 3.9}}  # less than half of what eight threads could get
+    found = judge(part, [PhaseResult(phase="a", start=0, end=1, overlap=1, targets=[target], metrics=metrics)], FACTS, Thresholds(), 0)[0]
+    assert (found.check, found.result) == ("not-client-bound", result) and words in found.why
+    assert "their host" in found.wanted and "their host" in found.observed
+
+
 def test_a_device_made_of_others_is_not_counted_again():
     metrics = GOOD | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
     verdict = verdicts(metrics, intents=("io-bound",))["io-bound"]

@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,30 @@ def test_a_signal_to_us_ends_the_waiting(start, monkeypatch):
     monkeypatch.setattr(interruption, "_asked", True)
     with pytest.raises(KeyboardInterrupt):
         own_end.wait(LocalNode(), time.time() + 20, [start("sleep", "60")], Stage())
+
+
+def test_what_cannot_be_ended_keeps_nobody_from_being_ended(start, monkeypatch):
+    stubborn, deaf, other = start("sleep", "60", target="a"), start("sleep", "60", target="b"), start("sleep", "60", target="c")
+
+    class Refusing:
+        pid = stubborn.process.pid
+
+        def signal(self, number):
+            raise PermissionError(1, "Operation not permitted")
+
+        def wait(self, timeout):
+            raise TimeoutError
+
+    class Deaf(Refusing):
+        pid = deaf.process.pid
+
+        def signal(self, number):
+            pass
+
+    started = [replace(stubborn, process=Refusing()), replace(deaf, process=Deaf()), other]
+    monkeypatch.setattr(own_end, "_end_session", lambda one: None)
+    own_end.end(started)
+    assert other.process.poll() is not None and stubborn.process.poll() is None
 
 
 def test_nothing_to_wait_for_is_over_at_once():

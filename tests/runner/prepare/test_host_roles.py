@@ -62,6 +62,10 @@ def test_the_host_of_the_clients_carries_nothing():
         choose("one", ScalingRequest(cluster="x", client_host="a", placement="listed:*=a"), HOSTS)
     with pytest.raises(UsageError, match="--client-place inside is beside the server"):
         choose("one", ScalingRequest(cluster="x", client_host="a", client_place="inside"), HOSTS)
+    variants = ("base", "near:client-place=inside")
+    with pytest.raises(UsageError, match="variant 'near': client-place cannot differ between variants: .* on --client-host a"):
+        choose("one", ScalingRequest(cluster="x", client_host="a", variant=variants), HOSTS)
+    assert choose("one", ScalingRequest(cluster="x", variant=variants), HOSTS).client is None
 
 
 def test_the_plan_says_what_was_chosen():

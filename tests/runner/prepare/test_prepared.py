@@ -1,4 +1,5 @@
 import hashlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -54,7 +55,8 @@ def test_the_users_files_become_part_of_the_run(tmp_path):
         assert file.read() == "CREATE TABLE t (a int);\n"
 
 
-def test_copies_are_known_by_their_contents(tmp_path):
+def test_copies_are_known_by_their_contents(tmp_path, monkeypatch):
+    monkeypatch.delattr(Path, "read_bytes")  # they may be larger than memory
     assert input_digests(tmp_path / "none") == {}
     (tmp_path / "arm").mkdir()
     (tmp_path / "0-a.sql").write_bytes(b"")

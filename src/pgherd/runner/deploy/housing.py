@@ -14,7 +14,7 @@ from pgherd.postgres import clones, golden
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.tcp_access import free_port
+from pgherd.postgres.tcp_access import free_ports
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
 from pgherd.runner.session import Session
@@ -64,6 +64,7 @@ class Housing:
         self._volumes, self._watcher = volumes, watcher
         self._elsewhere: dict[ServerKey, tuple[str, ...]] = {}
         self._names = itertools.count(1)
+        self._ports: set[int] = set()
 
     def restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool) -> dict[ServerKey, Instance]:
         """Copy each server's golden copy to a new home; the servers, not started. ``tight``: memory is overcommitted, so that what
@@ -98,6 +99,7 @@ class Housing:
     def remove(self, key: ServerKey, instance: Instance | None) -> None:
         """Take a stopped server's home away."""
         if instance is not None:
+            self._ports.discard(instance.port)
             self._node.remove_tree(str(Path(instance.data_dir).parent))
         self._volumes.remove(self._elsewhere.pop(key, ()))
 
@@ -106,7 +108,9 @@ class Housing:
     ) -> None:
         jobs: list[tuple[Golden, str]] = []
         opening = self._session.opening
-        for key, (container, server) in wanted.items():
+        # A server that is being restarted does not hold its port, but comes back to it.
+        ports = [PORT] * len(wanted) if opening is None else free_ports(opening.address, len(wanted), self._ports)
+        for port, (key, (container, server)) in zip(ports, wanted.items(), strict=True):
             copy = self._goldens.of(server)
             number = next(self._names)
             home = self._home(f"{number:03d}-{container.name}-{server.name}", server, trial)
@@ -118,11 +122,12 @@ class Housing:
                 installation=self._installations[server.bin],
                 data_dir=str(home / "data"),
                 socket_dir=str(sockets),
-                port=PORT if opening is None else free_port(opening.address),
+                port=port,
                 opening=opening,
                 account=self._session.account,
                 name=f"{container.name}/{server.name}",
             )
+            self._ports.add(port)
             jobs.append((copy, str(home / "data")))
         if jobs:
             size = format_bytes(sum(copy.bytes for copy, _ in jobs))

@@ -250,20 +250,22 @@ class ClusterBench:
 
     def _counted(self, trial: Trial, parts: Mapping[str, Trial], borders: Mapping[str, Any], thresholds: Thresholds) -> dict[str, Counted]:
         """Host → its share of the results. What clients on a host of their own have counted is judged where the servers are, beside
-        what was seen there: so that host comes first, and nothing is meant of it."""
+        what was seen there: so that host comes first. Of what is meant, it is asked alone whether the clients were the limit."""
         asked: dict[str, tuple[Any, ...]] = {host: (one, borders[host], thresholds) for host, one in parts.items()}
         client = self._cluster.client
         found: dict[str, Counted] = {}
         if client is not None and client in asked:
-            bare = parts[client].model_copy(update={"intents": ()})
-            found = self._crew.all("results", {client: (bare, borders[client], thresholds)}, timeout=_COUNTING)
+            of_clients = [intent for intent in trial.intents if intent == "not-client-bound"]
+            of_servers = [intent for intent in trial.intents if intent != "not-client-bound"]
+            own = parts[client].model_copy(update={"intents": tuple(of_clients)})
+            found = self._crew.all("results", {client: (own, borders[client], thresholds)}, timeout=_COUNTING)
             targets = [phase.targets for phase in found[client].phases]
             asked = {
                 host: (
-                    one,
+                    one.model_copy(update={"intents": tuple(of_servers)}),
                     borders[host],
                     thresholds,
-                    [[target for target in own if target.target.startswith(f"{host}/")] for own in targets],
+                    [[target for target in counted if target.target.startswith(f"{host}/")] for counted in targets],
                 )
                 for host, one in self._parts(trial, whole=True).items()
                 if host != client

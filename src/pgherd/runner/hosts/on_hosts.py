@@ -30,7 +30,7 @@ class OnHosts:
 
     def analyse(self, options: Any, results: Sequence[TrialResult]) -> Analysis:
         """What the study says, with the hosts beside it."""
-        return with_hosts(self._study.analyse(options, self._home(results)), results, self._cluster.hosts)
+        return with_hosts(self._study.analyse(options, self._home(results)), results, self._cluster.hosts, self._cluster.client)
 
     def _home(self, results: Sequence[TrialResult]) -> list[TrialResult]:
         for result in results:

@@ -66,6 +66,12 @@ def _host(phase: PhaseResult, *names: str) -> float | None:
     return sum(metrics.get(name, 0.0) for name in names) if names[0] in metrics else None
 
 
+def _full(phase: PhaseResult, facts: HostFacts) -> float | None:
+    """The share of the host's CPUs in use, with what the hypervisor took; None where it was not seen."""
+    busy, steal = phase.busy_cores(), _host(phase, "cpu.steal") or 0.0
+    return None if busy is None else (busy + steal) / (facts.logical_cpus or facts.cores)
+
+
 def _budget(trial: Trial, facts: HostFacts) -> float:
     return trial.deployment.hosts[0].cores or facts.cores
 
@@ -90,10 +96,7 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
     wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
     if _theirs(trial, number):
         return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _NOT_OURS, intent=True)
-    busy = phase.busy_cores()
-    cores = facts.logical_cpus or facts.cores
-    steal = _host(phase, "cpu.steal") or 0.0
-    full = None if busy is None else (busy + steal) / cores
+    cores, full = facts.logical_cpus or facts.cores, _full(phase, facts)
     shares: dict[str, float] = {}
     loaded = 0.0
     for name, vcpus in _loaded_containers(trial, number):
@@ -174,7 +177,15 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
     highest = max(shares, key=lambda name: shares[name])
     observed = f"{shares[highest]:.1%} ({highest}, the highest)"
     why = "the driver's threads are the limit, not the database; give it more with --threads"
-    return _verdict("not-client-bound", shares[highest] < limits.client_cpu, observed, wanted, why, intent=True)
+    ok: bool | None = shares[highest] < limits.client_cpu
+    if any(load.host is not None for load in loads.values()):  # the drivers have a host of their own, and this is it
+        full = _full(phase, facts)
+        wanted += f", and their host below {limits.host_full:.0%}"
+        observed += ", their host not seen" if full is None else f", their host at {full:.1%}"
+        if ok and (full is None or full >= limits.host_full):
+            ok = None if full is None else False
+            why = "its CPU use could not be read" if full is None else "the clients' host is full: give it more CPUs, or load less"
+    return _verdict("not-client-bound", ok, observed, wanted, why, intent=True)
 
 
 def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:

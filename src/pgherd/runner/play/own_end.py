@@ -49,16 +49,18 @@ def wait(node: Node, until: float, running: list[Running], stage: Stage) -> None
 
 
 def end(running: list[Running]) -> None:
-    """Tell all to end, and what they have started; then make sure."""
+    """Tell all to end, and what they have started; then make sure. What cannot be ended, such as another account's program, is left."""
     for one in running:
-        one.process.signal(one.driver.stop_signal)
+        with contextlib.suppress(OSError):
+            one.process.signal(one.driver.stop_signal)
     deadline = time.monotonic() + _END_SECONDS
     for one in running:
-        try:
-            one.process.wait(max(deadline - time.monotonic(), 0.1))
-        except TimeoutError:
-            one.process.signal(signal.SIGKILL)
-            one.process.wait(10)
+        with contextlib.suppress(OSError):  # TimeoutError among them
+            try:
+                one.process.wait(max(deadline - time.monotonic(), 0.1))
+            except TimeoutError:
+                one.process.signal(signal.SIGKILL)
+                one.process.wait(10)
         _end_session(one)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from pgherd.model import placing
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
+from pgherd.runner.prepare.variants import parse_variant, plain
 from pgherd.studies.spread import SpreadRequest
 
 Use = Literal["together", "one", "in turn"]
@@ -78,6 +79,12 @@ def _client(asked: SpreadRequest, hosts: Sequence[Host]) -> Host | None:
         raise UsageError(f"--client-host {name} is not one of {', '.join(host.name for host in hosts)}")
     if "client_place" in asked.model_fields_set and getattr(asked, "client_place", None) == "inside":
         raise UsageError(f"--client-place inside is beside the server, and --client-host {name} is another host; leave one of them out")
+    for variant, changes in map(parse_variant, getattr(asked, "variant", ())):
+        if any(plain(key) == "client_place" for key in changes):
+            raise UsageError(
+                f"variant '{variant}': client-place cannot differ between variants: the clients of all run on --client-host {name}; "
+                "leave one of them out"
+            )
     return found
 
 

@@ -138,7 +138,11 @@ def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
 def input_digests(inputs: Path) -> dict[str, str]:
     """Each of these copies, by its path below ``inputs``, and the start of its contents' SHA-256: what two runs are told apart by."""
     files = sorted(path for path in inputs.rglob("*") if path.is_file())
-    return {str(path.relative_to(inputs)): hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in files}
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[str(path.relative_to(inputs))] = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    return found
 
 
 def _arm_inputs(node: Node, arm: Arm, inputs: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"variant '{name}': '{part.strip()}' is not key=value; {_SYNTAX}")
         if not value:
             raise UsageError(f"variant '{name}': '{key}' has no value; write {key}=\"\" if an empty one is meant")
-        if _plain(key) in map(_plain, changes):
+        if plain(key) in map(plain, changes):
             raise UsageError(f"variant '{name}': '{key}' stands twice; give it once")
         changes[key] = value[1:-1].replace('""', '"') if value.startswith('"') else value
     return name, changes
@@ -77,7 +77,7 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
     options: dict[str, object] = {}
     settings: list[str] = []
     for key, value in changes.items():
-        option = _plain(key)
+        option = plain(key)
         if option in fixed and option in fields:
             why = (
                 "write settings as keys of their own" if option == "set" else "it is the same for all variants; give it once, as an option"
@@ -100,7 +100,7 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
         return type(request).model_validate({**kept, **options})
     except ValidationError as error:
         fault = error.errors()[0]
-        key = next((key for key in changes if fault["loc"] and _plain(key) == fault["loc"][0]), ", ".join(changes))
+        key = next((key for key in changes if fault["loc"] and plain(key) == fault["loc"][0]), ", ".join(changes))
         raise UsageError(f"{who}: '{key}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {fault['input']!r}") from None
 
 
@@ -151,7 +151,8 @@ def _split(text: str, name: str, rest: str) -> Iterator[str]:
         at = match.end()
 
 
-def _plain(key: str) -> str:
+def plain(key: str) -> str:
+    """A variant's key as options are called."""
     return key.lower().replace("-", "_")
 
 
