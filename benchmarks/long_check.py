@@ -86,8 +86,7 @@ def read(text: str) -> list[Ran]:
         result = "passed" if ended is None else {"failure": "failed", "error": "failed"}.get(ended.tag, ended.tag)
         words = "" if ended is None else (ended.get("message") or "").splitlines()[0][:200] if ended.get("message") else ""
         number = next((item.get("value", "") for item in case.iter("property") if item.get("name") == "nth"), "")
-        file = case.get("classname", "").replace(".", "/")
-        name = case.get("name", "").removesuffix("@servers")  # the group that tests/conftest.py gives it
+        file, name = case.get("classname", "").replace(".", "/"), case.get("name", "")
         if number:  # [3] of one choice alone, [disk-3] beside another
             name = name.removesuffix(f"[{number}]").replace(f"-{number}]", "]").replace(f"[{number}-", "[")
         found.append(Ran(file, name, int(number) if number else None, result, float(case.get("time", 0)), words))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (``-n 2 --dist loadgroup``) what starts servers stays together, one test at a time; the others run beside it."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent / "it") or "benchmarks" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("servers"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers (``-n 2 --dist loadscope``) what starts servers stays with one, test after test; the others run beside it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ServersTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "servers" if nodeid.startswith(("tests/it/", "benchmarks/")) else nodeid
+
+    return ServersTogether(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -168,7 +168,7 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
 
 
 _REPORT = """<testsuites><testsuite>
-<testcase classname="tests.it.test_kill" name="test_killed[disk-0]@servers" time="10.2">
+<testcase classname="tests.it.test_kill" name="test_killed[disk-0]" time="10.2">
   <properties><property name="nth" value="0"/></properties></testcase>
 <testcase classname="tests.it.test_kill" name="test_killed[disk-3]" time="9.9">
   <properties><property name="nth" value="3"/></properties>

@@ -45,3 +45,14 @@ def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
 def test_refuses_other_text(tag, raw) -> None:
     with pytest.raises(ValueError):
         list(SAMPLER.parse(raw, Source("qemu_process", "guest:a", "file", "/x", tag=tag)))
+
+
+def test_reserved_huge_pages_are_the_guests_memory_too() -> None:
+    """Lines as the kernel writes them of a memory file on huge pages: they are in no Rss."""
+    status = "RssAnon:\t  100 kB\nRssFile:\t 7 kB\nRssShmem:\t  4 kB\nVmSwap:\t 0 kB\nHugetlbPages:\t  262144 kB\n"
+    ((_, values),) = SAMPLER.parse(status, Source("qemu_process", "guest:a", "file", "/x"))
+    assert values["qemu.shared"] == 256 * MB + 4 * 1024 and values["qemu.anon"] == 100 * 1024
+    smaps = "20000000-30000000 rw-s 00000000 00:0f 7   /memfd:memory-backend-memfd (deleted)\nRss: 0 kB\nShared_Hugetlb: 0 kB\n"
+    smaps += "Private_Hugetlb: 262144 kB\n40000000-40100000 rw-p 00000000 00:00 0 \nRss: 60 kB\nPrivate_Hugetlb: 0 kB\n"
+    ((_, split),) = SAMPLER.parse(smaps, Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    assert split == {"guest.resident": 256 * MB, "qemu.overhead": 60 * 1024}

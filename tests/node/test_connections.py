@@ -86,3 +86,43 @@ def test_a_wait_on_a_connection_can_be_broken_from_another_thread(made, monkeypa
     ours.close()
     theirs.close()
     connections.interrupt("host=a")
+
+
+class Frozen(Connection):
+    """A connection whose server answers once, and then never: whoever waits is interrupted."""
+
+    def __init__(self, give_up) -> None:
+        super().__init__(1)
+        self.give_up = give_up
+
+    def execute(self, statement, parameters):
+        if self.lives == 0:
+            self.give_up()
+        return super().execute(statement, parameters)
+
+    def fileno(self):
+        raise ValueError("closed")
+
+
+def test_what_was_interrupted_is_not_run_again(made, monkeypatch):
+    connections = Connections()
+    frozen = Frozen(lambda: connections.interrupt("host=a"))
+    connections._kept["host=a"] = frozen
+    connections.sql("host=a", "select 1")
+    with pytest.raises(psycopg.OperationalError):
+        connections.sql("host=a", "select 1")
+    assert made == [] and frozen.closed
+    assert connections.sql("host=a", "select 1") == [(1,)], "the next statement gets a connection of its own"
+
+
+def test_what_is_interrupted_while_it_connects_is_not_sent(monkeypatch):
+    connections, connection = Connections(), Connection(2)
+
+    def connect(conninfo, **options):
+        connections.interrupt(conninfo)
+        return connection
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(psycopg.OperationalError, match="interrupted"):
+        connections.sql("host=a", "select 1")
+    assert connection.closed and connection.lives == 2

@@ -163,3 +163,14 @@ def test_waiting_ends_with_the_process_or_in_time(able, monkeypatch):
     with pytest.raises(TimeoutError, match=f"process {process.pid} still runs after 0 s"):
         process.wait(0.05)
     assert process.wait(30) == 0 and process.wait() == 0 and process.cpu_seconds is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the account")
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_no_output_of_an_account_goes_where_that_has_put_something_else(tmp_path, what):
+    (tmp_path / "secret").write_text("")
+    out = tmp_path / "out"
+    out.symlink_to(tmp_path / "secret") if what == "link" else os.mkfifo(out)
+    with pytest.raises(OSError):
+        LocalNode().spawn(Command(["echo", "x"], user="nobody", stdout=str(out), stderr=str(out)))
+    assert (tmp_path / "secret").read_text() == ""

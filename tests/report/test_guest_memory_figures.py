@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.memory_effects import Effects
+from pgherd.model.deployment import Deployment
 from pgherd.model.finding import Analysis
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.run import RunRecord
 from pgherd.report import figures
 from pgherd.report.figures import Inputs, NotDrawn
@@ -63,6 +65,16 @@ def test_the_stack_is_the_guests_memory() -> None:
 def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
     figure, _ = draw(inputs(tmp_path, [MADE.result(tmp_path, MADE.samples(process=False))]))
     assert "its hypervisor's own memory included" in figure.caption
+
+
+def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
+    found = MADE.result(tmp_path, MADE.samples())
+    (host,) = found.trial.deployment.hosts
+    asked = tuple(one.model_copy(update={"guest": GuestMachine(merge=True)}) for one in host.containers)
+    deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
+    merging = found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
+    assert "Pages that the host has merged (KSM) are counted in each guest" in draw(inputs(tmp_path, [merging]))[0].caption
+    assert "KSM" not in draw(inputs(tmp_path, [found]))[0].caption
 
 
 def test_runs_without_guests_miss_nothing(tmp_path) -> None:

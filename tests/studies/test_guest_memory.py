@@ -2,10 +2,11 @@ import pytest
 
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.finding import Analysis
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.guest_memory import with_guest_memory
+from pgherd.studies.guest_memory import merged, with_guest_memory
 
 MB = 2.0**20
 EMPTY = Analysis(answer="x", grade="A")
@@ -22,8 +23,8 @@ def metrics(ballooned=300.0, resident=400.0, database=250.0):
     }
 
 
-def trial(number=1, found=None, point=None, error=None):
-    host = Host(containers=(Container(name="a", runtime="vm"),))
+def trial(number=1, found=None, point=None, error=None, merge=False):
+    host = Host(containers=(Container(name="a", runtime="vm", guest=GuestMachine(merge=merge)),))
     asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
     phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
     return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
@@ -82,3 +83,11 @@ def test_runs_without_guests_are_left_as_they_are() -> None:
 def test_a_guest_whose_balloon_was_not_seen() -> None:
     (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory": 1000 * MB}})]).tables["guest_memory"]
     assert row["ballooned"].value is None and row["ballooned"].note == "its balloon was not seen"
+
+
+def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -> None:
+    assert not merged([trial()])
+    (row,) = with_guest_memory(EMPTY, [trial(merge=True)]).tables["guest_memory"]
+    assert "merged (KSM) are counted in each guest" in row["resident"].note
+    (row,) = with_guest_memory(EMPTY, [trial()]).tables["guest_memory"]
+    assert "KSM" not in row["resident"].note

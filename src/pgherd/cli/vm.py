@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,10 @@ def boot(
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
     from pgherd.runner.deploy.guest_visit import Wanted, visit
+    from pgherd.runner.prepare.guest_machines import asked_machine
+    from pgherd.studies.databases import DatabaseRequest
 
+    beneath = DatabaseRequest(guest_pages=guest_pages, pin_vcpus=pin_vcpus, ksm=ksm)
     wanted = Wanted(
         scale=scale,
         vcpus=vcpus,
@@ -115,7 +119,7 @@ def boot(
         machine="microvm" if machine == "microvm" else "q35",
         accelerator=accelerator,
         patience=parse_seconds(patience),
-        hypervisor=GuestMachine(pinned=pin_vcpus, huge_page=None if guest_pages is None else parse_bytes(guest_pages), merge=ksm),
+        hypervisor=asked_machine(beneath, "vm", vcpus, len(os.sched_getaffinity(0))) or GuestMachine(),
         reporting=reporting and guest_pages is None,
     )
     until = None if lasting is None else parse_seconds(lasting)

@@ -14,7 +14,14 @@ from pgherd.metrics.keyed import number
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
-_WANTED = {"RssAnon": "qemu.anon", "RssShmem": "qemu.shared", "RssFile": "qemu.file", "VmSwap": "qemu.swapped"}
+_WANTED = {
+    "RssAnon": "qemu.anon",
+    "RssShmem": "qemu.shared",
+    "HugetlbPages": "qemu.shared",  # a memory file on reserved huge pages, which the kernel counts in no other line
+    "RssFile": "qemu.file",
+    "VmSwap": "qemu.swapped",
+}
+_HUGE = ("Shared_Hugetlb:", "Private_Hugetlb:")
 _HEAD = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{3})\S ")
 _NO_FILES = ("/memfd:", "/dev/zero", "/anon_hugepage", "/dev/shm/")
 """Names that memory has although no file is behind it."""
@@ -54,11 +61,11 @@ class QemuProcessSampler:
 
 
 def _status(raw: str) -> dict[str, float]:
-    values = {}
+    values: dict[str, float] = {}
     for line in raw.splitlines():
         key, _, rest = line.partition(":")
         if key in _WANTED and rest.endswith(" kB"):
-            values[_WANTED[key]] = number(rest.split()[0]) * 1024
+            values[_WANTED[key]] = values.get(_WANTED[key], 0.0) + number(rest.split()[0]) * 1024
     if "qemu.anon" not in values:
         raise ValueError(f"'{raw[:40]}' is not the text of /proc/PID/status")
     return values
@@ -78,6 +85,11 @@ def _split(raw: str, memory: int) -> tuple[float, float]:
             size, plain = int(head[2], 16) - int(head[1], 16), head[3] == "rw-"
             name = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) > 5 else ""
             files = name.startswith("/") and not name.startswith(_NO_FILES)
+        elif not files and line.startswith(_HUGE):  # in no other line either
+            resident = number(line.split()[1]) * 1024
+            others += resident
+            if data and plain and size >= memory:
+                data[-1] = (size, data[-1][1] + resident)
         elif line.startswith("Anonymous:" if files else "Rss:"):  # a library's variables are private copies of its file
             resident = number(line.split()[1]) * 1024
             others += resident

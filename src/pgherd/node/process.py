@@ -71,6 +71,8 @@ class LocalProcess:
         try:
             stdin = subprocess.DEVNULL if command.stdin is None else _opened(files, command.stdin, os.O_RDONLY)
             append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            if command.user is not None:  # the directory may be theirs, and we may be root: no link is followed, no pipe waited for
+                append |= os.O_NOFOLLOW | os.O_NONBLOCK
             stdout = subprocess.DEVNULL if command.stdout is None else _opened(files, command.stdout, append)
             same = command.stderr is not None and command.stderr == command.stdout
             stderr = stdout if same else subprocess.DEVNULL if command.stderr is None else _opened(files, command.stderr, append)

@@ -18,6 +18,7 @@ from pgherd.report.charts import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, d
 from pgherd.report.figures import SAMPLES, Figure, Inputs, NotDrawn, register
 from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
 from pgherd.report.wording import clean, point_text, share
+from pgherd.studies.guest_memory import MERGED, merged
 
 TRIALS_SHOWN = 2
 GUESTS_SHOWN = 6
@@ -86,6 +87,8 @@ def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
         said += " What is in memory is of the guest's control group, its hypervisor's own memory included."
+    if merged(result for result, _ in trials):
+        said += f" {MERGED[0].upper()}{MERGED[1:]}."
     hidden = max(len(memories.guests) for _, memories in trials) - GUESTS_SHOWN
     return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 

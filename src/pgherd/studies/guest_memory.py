@@ -6,7 +6,7 @@ trials of the trial's own mean over the phase, with Student's interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pgherd.analysis import memory_effects
 from pgherd.analysis.intervals import mean_interval
@@ -41,6 +41,16 @@ _NOTES = {
 }
 
 
+MERGED = "pages that the host has merged (KSM) are counted in each guest that has them"
+"""Of the kernel's counts by process; what merging saves is therefore in no part of a guest's memory."""
+
+
+def merged(results: Iterable[TrialResult]) -> bool:
+    """Whether the host was asked to merge equal pages of any guest."""
+    containers = (container for result in results for _, container in result.trial.deployment.containers())
+    return any(container.guest is not None and container.guest.merge for container in containers)
+
+
 def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
     """The analysis with the tables ``guest_memory`` and ``guest_drives`` where there were guests, and a warning where their memory is not
     accounted for. One that has the tables already is left as it is."""
@@ -64,7 +74,8 @@ def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
                 row: Row = {"point": point, "phase": phase.phase, "guest": guest}
                 for name, take in _PARTS.items():
                     values = [take(one) / MB for one in found if one is not None]
-                    row[name] = _mean(values, "MB", _NOTES.get(name, ""), "its balloon was not seen")
+                    note = MERGED if name == "resident" and merged(trials) else _NOTES.get(name, "")
+                    row[name] = _mean(values, "MB", note, "its balloon was not seen")
                 target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
                 row["target"] = _mean([one / MB for one in target if one is not None], "MB", "what the host let it keep", "not seen")
                 rows.append(row)

@@ -39,6 +39,7 @@ def disks(tmp_path, monkeypatch):
         images = [image, *([options["wal"]] if options.get("wal") else [])]
         for one in images:
             Path(one).write_bytes(b"disk")
+            Path(one).chmod(0o600)
         return [DiskImage(one, 4, 4, 0.0) for one in images]
 
     def empty(node, directory, image, *, free, account=None):
@@ -75,6 +76,7 @@ def account():
 def test_without_volumes_there_is_one_disk_below_the_work_directory(disks, tmp_path):
     (disk,) = disks.furnish("a", {KEY: Server(bin="/pg", version="18.1")}, deployment(tmp_path), account())
     assert (disk.serial, disk.mount, disk.path) == ("data", "/srv/pgherd", str(disks.work / "guest-a/data.raw"))
+    assert Path(disk.path).stat().st_mode & 0o777 == 0o600, "a copy is as private as what was packed"
     assert disks.packed[0]["wal"] is None and "a" in disks and "b" not in disks
     disks.remove("a")
     assert not (disks.work / "guest-a").exists() and "a" not in disks and disks.of("a") == []

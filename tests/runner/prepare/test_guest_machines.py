@@ -3,7 +3,8 @@
 import pytest
 
 from pgherd.host import huge_pages, same_page_merging
-from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.host.mounts import Mount
+from pgherd.model.deployment import Container, Deployment, Host, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.finding import Proposal
 from pgherd.model.guest_machine import GuestMachine
@@ -11,7 +12,8 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import guest_machines as module
-from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, sentence
+from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, page_cache, sentence, whole_memory
+from pgherd.runner.prepare.server_places import ServerPlaces
 from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.studies.databases import DatabaseRequest
@@ -38,6 +40,7 @@ def test_what_is_asked():
         ({"guest_pages": "2MB", "pin_vcpus": True}, "process", "--guest-pages, --pin-vcpus"),
         ({"pin_vcpus": True}, "vm", "a guest has 4 and the run 2"),
         ({"guest_pages": "2MB", "ksm": True}, "vm", "leave one out"),
+        ({"guest_pages": "0"}, "vm", "--guest-pages 0 is no size of a page"),
         ({"guest_pages": "2MB", "guest_memory": "guest-balloon"}, "vm", "cannot be given back"),
     ],
 )
@@ -114,12 +117,45 @@ def test_minima_of_balloons_must_fit_the_budget(study):
 def test_by_what_guests_run_is_said(monkeypatch, tmp_path):
     kernel = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked")
     monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
+    monkeypatch.setattr(module.acceleration, "groups_for", lambda found: ())
     monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
     said = sentence(LocalNode(), tmp_path, tmp_path, GuestMachine(pinned=True, huge_page=2 * MB), dry=True)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
-        "each vCPU on a CPU of its own, huge pages of 2MB."
+        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores, huge pages of 2MB."
     )
     monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
     monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
     assert "found out when the first one is booted" in sentence(LocalNode(), tmp_path, tmp_path, None, dry=True)
+
+
+def test_root_says_why_it_runs_qemu_itself(monkeypatch, tmp_path):
+    kernel = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed")
+    monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
+    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
+    monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
+    for uid, said in ((0, True), (1000, False)):
+        monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
+        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), tmp_path, tmp_path, None, dry=True)) is said
+
+
+def test_memory_is_rounded_to_what_qemu_can_be_told():
+    assert whole_memory(512 * MB) == (512 * MB, ())
+    memory, (said,) = whole_memory(512 * MB + 7)
+    assert memory == 512 * MB and "Each guest has 512 MB" in said and "rounded down" in said
+
+
+def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_on_it(monkeypatch, tmp_path):
+    cached = {str(tmp_path)}
+    monkeypatch.setattr(module.direct_io, "possible", lambda directory: directory not in cached)
+    cache = tmp_path / "not" / "yet"
+    assert "this host's memory holds the guests' disks too" in page_cache(LocalNode(), "density", cache, ServerPlaces())[0]
+    with pytest.raises(CapabilityError, match=r"no knee .*--data-on"):
+        page_cache(LocalNode(), "working-set", cache, ServerPlaces())
+    elsewhere = ServerPlaces(volumes=(Volume(name="v", path="/fast"),), roles={"data": "v"})
+    assert page_cache(LocalNode(), "working-set", cache, elsewhere) == ()
+    cached.add("/fast")
+    assert "/fast takes no direct I/O" in page_cache(LocalNode(), "density", cache, elsewhere)[0]
+    cached.clear()
+    monkeypatch.setattr(module.mounts, "mount_of", lambda node, path: Mount("0:31", "/fast", "tmpfs", "tmpfs", False))
+    assert "lies in memory itself" in page_cache(LocalNode(), "density", cache, elsewhere)[0]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -75,8 +77,9 @@ def test_a_device_by_which_nothing_boots_is_not_used(tmp_path: Path, node: Qemu,
 
 
 def test_the_result_is_kept_for_this_kernel_and_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Qemu(hangs=True)
+    node = Qemu(console="Kernel panic - not syncing\n")
     first = find(node, tmp_path)
+    monkeypatch.setattr(acceleration.time, "time", lambda: 4e9)
     assert find(node, tmp_path) == first and node.boots == 1
     assert acceleration.remembered(node, KERNEL, str(tmp_path / "cache")) == first
     find(node, tmp_path, again=True)
@@ -110,12 +113,32 @@ def test_without_qemu_the_message_says_what_to_install(monkeypatch: pytest.Monke
         find(Qemu(), tmp_path)
 
 
-def test_the_group_of_the_device_is_what_an_account_needs(device: Path) -> None:
+@pytest.mark.parametrize(
+    "node",
+    [
+        Qemu(hangs=True),
+        Qemu(console="", code=1, err="Could not access KVM kernel module: Device or resource busy\n"),
+        Qemu(console="", code=-9),
+    ],
+)
+def test_what_may_have_been_the_moments_fault_is_tried_again(tmp_path: Path, node: Qemu, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = node.boots
+    assert find(node, tmp_path) == find(node, tmp_path) and node.boots == before + 1, "within a run nothing else is found"
+    later = acceleration.time.time() + acceleration.PASSING_SECONDS + 1
+    monkeypatch.setattr(acceleration.time, "time", lambda: later)
+    assert acceleration.remembered(node, KERNEL, str(tmp_path / "cache")) is None
+    assert not find(Qemu(), tmp_path).functional_only
+
+
+def test_the_group_of_the_device_is_what_an_account_needs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device.unlink()
     kvm, tcg = (Hypervisor("/q", "7.2", True, one) for one in ("kvm", "tcg"))
     assert acceleration.groups_for(kvm) == (), "it is not there: QEMU will say so"
     device.write_text("")
-    for mode, groups in ((0o666, ()), (0o660, (str(device.stat().st_gid),)), (0o600, None)):
+    found = device.stat()
+    for mode, group, groups in ((0o666, 0, ()), (0o660, 107, ("107",)), (0o660, 0, None), (0o600, 107, None)):
         device.chmod(mode)
+        status = os.stat_result((stat.S_IFCHR | mode, *found[1:5], group, *found[6:]))
+        monkeypatch.setattr(acceleration.os, "stat", lambda path, status=status: status)
         assert acceleration.groups_for(kvm) == groups
         assert acceleration.groups_for(tcg) == ()

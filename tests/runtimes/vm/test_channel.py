@@ -226,3 +226,20 @@ def test_a_guest_that_did_not_answer_is_waited_for_a_moment_only_until_it_does(p
     peer.answer(session, number, [b"ok", 1])
     while peer.channel.silent:
         time.sleep(0.005)
+
+
+def test_whatever_goes_wrong_with_what_a_guest_says_ends_every_wait():
+    ours, theirs = socket.socketpair()
+
+    def told(event):
+        if event[0] == b"ended":
+            float(event[1])
+
+    channel = Channel(ours, "db01", told)
+    thread, outcome = asked(channel, b"ping")
+    session, _, _ = next(iter(agent_wire.Frames().feed(theirs.recv(65536))))
+    theirs.sendall(agent_wire.frame(session, 0, agent_wire.encode([b"ended", 10**400])))
+    thread.join(20)
+    assert isinstance(outcome[0], OSError) and "its agent said what cannot be understood" in str(outcome[0]) and channel.lost
+    theirs.close()
+    channel.close()

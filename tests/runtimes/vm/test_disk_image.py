@@ -56,6 +56,7 @@ def test_a_directory_is_packed_with_room_to_write(tmp_path: Path) -> None:
         "has_journal" in stats
         and "uninit" not in debugfs(made.path, "show_super_stats -h").partition("Filesystem features")[2].partition("\n")[0]
     )
+    assert os.stat(made.path).st_mode & 0o777 == 0o600, "it holds all data"
     assert made.size == os.path.getsize(made.path) and made.bytes < made.size  # what is free takes no space here
 
 

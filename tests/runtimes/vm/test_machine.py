@@ -192,3 +192,16 @@ def test_qemu_runs_as_the_account_that_is_named(tmp_path: Path, journal: Journal
         with pytest.raises(OSError, match="not started"):
             machine.start()
         assert seen.pop() == expected
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for_in_the_guests_directory(start: Callable[..., Machine], tmp_path: Path) -> None:
+    machine = start()
+    machine.wait_ready(30)
+    (tmp_path / "secret").write_text("root's own")
+    log = Path(machine.places.log)
+    log.unlink()
+    log.symlink_to(tmp_path / "secret")
+    assert machine.console_tail() == ""
+    log.unlink()
+    os.mkfifo(log)
+    assert machine.console_tail() == ""

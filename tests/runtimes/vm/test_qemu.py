@@ -128,3 +128,9 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
     done = subprocess.run([*argv, "-S", "-monitor", "stdio"], input=b"info block\nquit\n", capture_output=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     assert b"data (" in done.stdout or b"data:" in done.stdout or b"data" in done.stdout
+
+
+def test_memory_is_whole_megabytes() -> None:
+    Guest("a", "/k", "/i", "/r", memory=2**28).check()
+    with pytest.raises(UsageError, match="has 268435457 bytes of memory, which is not a whole number of MB"):
+        Guest("a", "/k", "/i", "/r", memory=2**28 + 1).check()

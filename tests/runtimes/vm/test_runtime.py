@@ -245,7 +245,7 @@ def test_pages_are_merged_from_the_first_guest_that_wants_it_to_the_end(runtime,
 
 
 def test_vcpus_are_pinned_to_the_same_cpus_whenever_the_guest_is_booted(runtime, images):
-    if len(runtime._placement.cpus) < 2:
+    if len(runtime._cpus) < 2:
         pytest.skip("there is one CPU only")
     for name in ("a", "b", "a"):
         container = Container(name=name, runtime="vm", guest=GuestMachine(pinned=True))
@@ -253,6 +253,29 @@ def test_vcpus_are_pinned_to_the_same_cpus_whenever_the_guest_is_booted(runtime,
         runtime.connect(name)
     first, second, again = [event for event in Pretended.events if event[0] == "pin"]
     assert first == again and first[2] != second[2] and len(first[2]) == 1
+
+
+def test_a_guest_is_pinned_to_the_cpus_that_one_has_left(runtime, images):
+    if len(runtime._cpus) < 2:
+        pytest.skip("there is one CPU only")
+    runtime._cpus = runtime._cpus[:2]
+
+    def pinned(name):
+        container = Container(name=name, runtime="vm", guest=GuestMachine(pinned=True))
+        runtime.boot(container, runtime.create(container), images, (), "/run/x")
+        runtime.connect(name)
+        return Pretended.events[-1][2]
+
+    kept, left = pinned("a"), pinned("b")
+    runtime.destroy("b")
+    assert pinned("c") == left and pinned("d") == kept and pinned("e") in (kept, left)
+    runtime.destroy("c")
+    assert pinned("f") == left
+
+
+def test_a_guests_memory_is_whole_megabytes(runtime, images):
+    container = Container(name="a", runtime="vm", memory=2**28 + 5)
+    assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.memory == 2**28
 
 
 def test_a_guest_that_leaves_a_question_without_an_answer_is_mute(runtime, images):

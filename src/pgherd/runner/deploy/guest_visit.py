@@ -17,6 +17,7 @@ from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Database
 from pgherd.model.guest_machine import GuestMachine
+from pgherd.node import interruption
 from pgherd.node.protocol import Node
 from pgherd.postgres import golden, installations, tcp_access
 from pgherd.postgres.installations import Installation
@@ -83,8 +84,9 @@ def visit(node: Node, chosen: Installation, wanted: Wanted, *, run_as: str | Non
     # Before anything is made.
     Guest(name, "", "", "", vcpus=wanted.vcpus, memory=wanted.memory, machine=wanted.machine, **beneath).check()
     with contextlib.ExitStack() as stack:
-        journal = Journal.open(node, paths.state_dir(), f"vm-{name}")
-        stack.callback(_close, journal, say)
+        with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
+            journal = Journal.open(node, paths.state_dir(), f"vm-{name}")
+            stack.callback(_close, journal, say)
         work = Path(paths.work_tree(node, journal, f"vm-{name}", account))
         sockets = paths.socket_root(node, journal)
         scratch = str(work / "making")

@@ -3,22 +3,26 @@ the guests of a study fit its memory together."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgherd.host import huge_pages, same_page_merging
+from pgherd.host import direct_io, huge_pages, mounts, same_page_merging
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, RuntimeName
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
+from pgherd.runner.prepare.server_places import ServerPlaces
 from pgherd.runtimes import balloon_law
 from pgherd.runtimes.balloon_manager import law_guest
 from pgherd.runtimes.balloon_policy import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.vm import acceleration, kernel
+from pgherd.runtimes.vm.qemu import UNIT
 from pgherd.studies.databases import DatabaseRequest
+from pgherd.studies.disk.points import MEMORY_FILESYSTEMS
 from pgherd.studies.registry import study_of
 
 
@@ -38,12 +42,48 @@ def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, co
         raise UsageError(f"--pin-vcpus gives each vCPU a CPU of its own, but a guest has {vcpus:g} and the run {cores:g}; lower --vcpus")
     page = parse_bytes(asked.guest_pages) if asked.guest_pages else None
     if page is not None:
+        if page <= 0:
+            raise UsageError(f"--guest-pages {asked.guest_pages} is no size of a page; write 2MB or 1GB, or leave it out")
         refuse_what_cannot_be_given_back(asked.guest_memory or "static", huge_pages=True, locked=False)
         if asked.ksm:
             raise UsageError(
                 f"--ksm merges ordinary pages only, and --guest-pages {asked.guest_pages} lays guests on others; leave one out"
             )
     return GuestMachine(pinned=asked.pin_vcpus, huge_page=page, merge=asked.ksm)
+
+
+def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
+    """The memory of each guest (bytes) rounded down to what QEMU can be told, and what is to be said of that."""
+    whole = memory // UNIT * UNIT
+    said = f"Each guest has {whole // UNIT} MB of memory: {memory} bytes are no whole number of MB, and were rounded down."
+    return whole, (said,) if whole != memory else ()
+
+
+def page_cache(node: Node, study: str, cache: Path, places: ServerPlaces) -> tuple[str, ...]:
+    """What is to be said where this host's memory holds the guests' disks, since their images' file system takes no direct I/O or lies in
+    memory itself.
+
+    Raises:
+        CapabilityError: the study is about what a guest's memory holds, and the host's would answer instead of a disk.
+    """
+    directories = [one.path for one in places.volumes if one.kind == "directory" and one.path is not None]
+    if "data" not in (places.roles or {}):
+        directories.append(str(next(path for path in (cache, *cache.parents) if path.exists())))
+    cached = [one for one in dict.fromkeys(directories) if _in_memory(node, one) or not direct_io.possible(one)]
+    if not cached:
+        return ()
+    where = f"{', '.join(cached)} takes no direct I/O (O_DIRECT), or lies in memory itself"
+    if study == "working-set":
+        raise CapabilityError(
+            f"{where}, so this host's memory would hold what guests read, and no knee of theirs could be seen; lay their data elsewhere "
+            "with --data-on, or set XDG_CACHE_HOME to another file system"
+        )
+    return (f"{where}: this host's memory holds the guests' disks too, and what they read may come from there.",)
+
+
+def _in_memory(node: Node, directory: str) -> bool:
+    mount = mounts.mount_of(node, os.path.realpath(directory))
+    return mount is not None and mount.kind in MEMORY_FILESYSTEMS
 
 
 def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | None, budget: int) -> tuple[tuple[str, ...], dict[int, int]]:
@@ -117,8 +157,12 @@ def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, 
         by = f"{known.sentence()}; Linux {booted.release} ({booted.origin}); vCPU model '{model}', machine q35"
     asked = machine or GuestMachine()
     words = [
-        "each vCPU on a CPU of its own" if asked.pinned else "vCPUs not pinned",
+        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores"
+        if asked.pinned
+        else "vCPUs not pinned",
         "ordinary pages" if asked.huge_page is None else f"huge pages of {huge_pages.label(asked.huge_page)}",
         *(["equal pages merged (KSM)"] if asked.merge else []),
     ]
+    if os.geteuid() == 0 and known is not None and acceleration.groups_for(known) is None:
+        words.append(f"QEMU runs as root, as no group but root's may open {acceleration.DEVICE}")
     return f"Guests run by {by}; {', '.join(words)}."

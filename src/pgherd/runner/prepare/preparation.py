@@ -222,6 +222,9 @@ class Preparation:
         if self.runtime == "vm" and memory is None:
             memory = container_limits.guest_memory_needed(selected.settings)
             self.choices.append(f"Each guest has {format_bytes(memory)} of memory: what its server needs, its kernel and its agent.")
+        elif self.runtime == "vm" and memory is not None:
+            memory, said = guest_machines.whole_memory(memory)
+            self.choices.extend(said)
         return {
             "cores": self.cores,
             "memory": self.memory,
@@ -276,6 +279,7 @@ class Preparation:
             policy = container_limits.guest_memory(self.asked, self.runtime)
             more, beneath = guest_machines.host_changes(self.node, study, options, policy, self.memory)
             confirm, wanted = (*confirm, *more), wanted | beneath
+            self.choices.extend(guest_machines.page_cache(self.node, study, self.cache, places))
             self.choices.append(guest_machines.sentence(self.node, self.cache, self.work, options.guest, dry=self.dry))
         if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")

@@ -1,7 +1,8 @@
 """What QEMU can do here: which version it is, whether it can lock itself in, and whether KVM really runs a guest.
 
 That ``/dev/kvm`` is there says little: in some nested or sandboxed machines a stock kernel does not boot by it. So one is booted, with a
-first file system that only powers off, and the result is kept for this kernel and this QEMU.
+first file system that only powers off, and the result is kept for this kernel and this QEMU; for an hour only, where the host may just
+have been too busy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ DEVICE = "/dev/kvm"
 PROBE_SECONDS = 15.0
 """By KVM the kernel takes less than two."""
 FUNCTIONAL_ONLY = "emulated processors (TCG): functional only, nothing that is timed there says anything about a platform"
+PASSING_SECONDS = 3600.0
+"""For so long a failure holds that may have been the moment's: a kernel that was too slow, a device or memory that others had."""
+_PASSING = re.compile("resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
 _BOOTED = "pgherd: booted"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
 _SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
@@ -84,12 +89,13 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
     if known is None:
         sandbox = _sandboxed(node, scratch)
         closed = _no_device()
-        why = closed or _boot(node, kernel, scratch, sandbox)
+        why, lasting = (closed, True) if closed else _boot(node, kernel, scratch, sandbox)
         known = Hypervisor(program(), found, sandbox, "tcg" if why else "kvm", why)
         if not closed:  # rights may be given, a module loaded: that is looked at again
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-            temporary.write_text(json.dumps({"key": key, "found": asdict(known)}))
+            until = None if lasting else time.time() + PASSING_SECONDS
+            temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(known)}))
             temporary.replace(file)
     if accelerator == "kvm" and known.functional_only:
         raise CapabilityError(f"KVM does not run guests here: {known.why}; use --accelerator tcg for functional tests")
@@ -104,7 +110,8 @@ def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
 
 
 def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
-    """The groups that an account which is not ours needs beside its own to run guests; None where it cannot, whatever its groups."""
+    """The groups that an account which is not ours needs beside its own to run guests; None where it cannot, whatever its groups, or
+    only with root's, which opens more than that device."""
     if hypervisor.functional_only:
         return ()
     try:
@@ -113,7 +120,7 @@ def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
         return ()
     if found.st_mode & 0o006 == 0o006:
         return ()
-    return (str(found.st_gid),) if found.st_mode & 0o060 == 0o060 else None
+    return (str(found.st_gid),) if found.st_gid and found.st_mode & 0o060 == 0o060 else None
 
 
 def _key(found: str, kernel: Kernel) -> str:
@@ -125,7 +132,9 @@ def _key(found: str, kernel: Kernel) -> str:
 def _known(file: Path, key: str) -> Hypervisor | None:
     try:
         document = json.loads(file.read_text())
-        return Hypervisor(**document["found"]) if document["key"] == key else None
+        until = document["until"]
+        holds = document["key"] == key and (until is None or time.time() < until <= time.time() + PASSING_SECONDS)
+        return Hypervisor(**document["found"]) if holds else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -150,8 +159,8 @@ def _sandboxed(node: Node, scratch: str) -> bool:
         return False
 
 
-def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> str:
-    """Boot a kernel by KVM, with a first file system that powers off: why it did not come to that, or ''."""
+def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str, bool]:
+    """Boot a kernel by KVM, with a first file system that powers off: why it did not come to that, or '', and whether that will last."""
     initrd, console = Path(scratch, "probe-initrd"), Path(scratch, "probe-console")
     initrd.write_bytes(initramfs.archive(kernel, (), init=_INIT))
     argv = [
@@ -174,11 +183,12 @@ def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> str:
     try:
         done = node.run(Command(argv), timeout=PROBE_SECONDS)
     except TimeoutError:
-        return f"{DEVICE} is there, but a kernel did not boot by it within {PROBE_SECONDS:.0f} s"
+        return f"{DEVICE} is there, but a kernel did not boot by it within {PROBE_SECONDS:.0f} s", False
     said = console.read_text(errors="replace") if console.exists() else ""
     if _BOOTED in said:
-        return ""
+        return "", True
     words = (
         done.err.strip() or said.strip() or f"QEMU ended with exit code {done.code} after {time.monotonic() - began:.1f} s"
     ).splitlines()[-1]
-    return f"{DEVICE} is there, but a kernel does not boot by it ({words.strip()[:200]})"
+    lasting = done.code != -signal.SIGKILL and not _PASSING.search(done.err)
+    return f"{DEVICE} is there, but a kernel does not boot by it ({words.strip()[:200]})", lasting

@@ -182,6 +182,8 @@ class Channel:
                         self._take(number, body)
         except OSError as error:
             reason = error.strerror or str(error)
+        except Exception as error:  # whatever a guest makes us stumble over: those who wait must be told
+            reason = f"its agent said what cannot be understood ({error})"
         self._lose(f"guest {self.name} has died: {reason}")
         self._events([b"lost"])
 

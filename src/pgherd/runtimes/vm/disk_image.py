@@ -44,7 +44,8 @@ def make_file_system(
 ) -> None:
     """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file; files keep their owners and modes.
 
-    Nothing is left for the guest to initialise later, which would disturb what is measured. ``owner`` owns the topmost directory.
+    Nothing is left for the guest to initialise later, which would disturb what is measured. ``owner`` owns the topmost directory. The image
+    is for its owner only, whatever directories it lies below: it holds all data, and the passwords of roles.
 
     Raises:
         CapabilityError: mkfs.ext4 is missing.
@@ -56,13 +57,17 @@ def make_file_system(
     if journal:
         argv += ["-J", f"size={_JOURNAL // 2**20 if size >= 2**30 else 16}"]
     argv += ["-E", f"lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner={owner[0]}:{owner[1]}"]
-    with open(image, "xb") as file:
+    with open(image, "xb", opener=_private) as file:
         file.truncate(size)
     done = node.run(Command([*argv, str(image)]), timeout=_MINUTES)
     if done.code != 0:
         image.unlink(missing_ok=True)
         words = (done.err.strip() or "no reason given").splitlines()[-1]
         raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {words}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def pack(node: Node, directory: str, image: str, *, free: int, account: str | None = None) -> DiskImage:

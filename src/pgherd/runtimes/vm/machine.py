@@ -6,10 +6,10 @@ import contextlib
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pgherd.host import processes
@@ -232,8 +232,10 @@ class Machine:
 
     @staticmethod
     def _tail(path: str, lines: int) -> str:
+        # The directory belongs to QEMU's account, and we may be root: no link of its is followed, and no pipe is waited for.
         try:
-            text = Path(path).read_text(errors="replace")
+            with open(path, errors="replace", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+                text = file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
         except OSError:
             return ""
         return "\n".join([line for line in _CONTROL.sub("", text).splitlines() if line.strip()][-lines:])

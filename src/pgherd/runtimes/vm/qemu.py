@@ -18,6 +18,8 @@ NAME_PREFIX = "pgherd-"
 """Every guest's QEMU bears a name that begins so: it is how running guests are found."""
 LEAST_MEMORY = 160 * 2**20
 """Bytes below which a guest does not come up."""
+UNIT = 2**20
+"""Bytes of which a guest's memory is a multiple: QEMU is told its size in them."""
 MOST_WORDS = 2047
 """Bytes of a kernel's command line on x86 (Linux, COMMAND_LINE_SIZE less its final NUL)."""
 MOST_SERIAL = 20
@@ -90,6 +92,8 @@ class Guest:
             raise UsageError(
                 f"guest {self.name} has {format_bytes(self.memory)} of memory; it needs {format_bytes(LEAST_MEMORY)} to come up"
             )
+        if self.memory % UNIT:
+            raise UsageError(f"guest {self.name} has {self.memory} bytes of memory, which is not a whole number of MB; round it down")
         if self.backing == "huge" and self.memory % self.huge_page:
             size, page = format_bytes(self.memory), format_bytes(self.huge_page)
             raise UsageError(f"guest {self.name} has {size} of memory on huge pages, which is not a multiple of {page}")

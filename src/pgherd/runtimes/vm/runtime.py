@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pgherd.host import huge_pages, same_page_merging
@@ -15,14 +16,13 @@ from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_guests import GuestBalloons
-from pgherd.runtimes.placement import Placement
 from pgherd.runtimes.runtime import Capabilities, Room, Runtime
 from pgherd.runtimes.vm import acceleration, initramfs
 from pgherd.runtimes.vm.disk_image import mkfs
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.images import Images
 from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine, free_ports
-from pgherd.runtimes.vm.qemu import Disk, Guest
+from pgherd.runtimes.vm.qemu import UNIT, Disk, Guest
 
 DEFAULT_MEMORY = 512 * 2**20
 """Bytes of a guest whose container does not say."""
@@ -44,7 +44,7 @@ class VmRuntime:
         self._machines: dict[str, Machine] = {}
         self._nodes: dict[str, GuestNode] = {}
         self._containers: dict[str, Container] = {}
-        self._placement = Placement(cpus if cpus is not None else sorted(os.sched_getaffinity(0)))
+        self._cpus = tuple(cpus if cpus is not None else sorted(os.sched_getaffinity(0)))
         self._pins: dict[str, tuple[int, ...]] = {}
         self._reserved: dict[str, int | None] = {}
         self._merging: int | None = None
@@ -118,7 +118,7 @@ class VmRuntime:
             root=images.root.path,
             disks=tuple(disks),
             vcpus=max(1, math.ceil(container.vcpus or 1)),
-            memory=container.memory or DEFAULT_MEMORY,
+            memory=(container.memory or DEFAULT_MEMORY) // UNIT * UNIT,
             accelerator=images.hypervisor.accelerator,
             reporting=self.balloons.reporting,
             backing="plain" if asked.huge_page is None else "huge",
@@ -213,13 +213,17 @@ class VmRuntime:
         return self._within.budget_groups()
 
     def _pins_of(self, machine: Machine) -> tuple[int, ...]:
-        """The CPUs for a guest's vCPUs, the same whenever it is booted: those that its container has for itself, else the next in turn."""
-        if machine.name not in self._pins:
-            wanted = Container(name=machine.name, vcpus=machine.guest.vcpus, cpu_mode="cpuset")
-            self._pins[machine.name] = self._placement.place(wanted)
+        """The CPUs for a guest's vCPUs, the same whenever it is booted: of those on which it may run the ones on which the fewest vCPUs of
+        other guests are."""
         allowed = os.sched_getaffinity(machine.pid)
-        given = self._pins[machine.name]
-        return given if allowed.issuperset(given) else tuple(sorted(allowed))
+        before = self._pins.pop(machine.name, None)
+        if before is not None and allowed.issuperset(before):
+            self._pins[machine.name] = before
+        else:
+            taken = Counter(cpu for given in self._pins.values() for cpu in given)
+            usable = [cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed)
+            self._pins[machine.name] = tuple(sorted(sorted(usable, key=taken.__getitem__)[: machine.guest.vcpus]))
+        return self._pins[machine.name]
 
     @property
     def _within(self) -> Runtime:
