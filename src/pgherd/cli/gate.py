@@ -188,4 +188,4 @@ def _show(found: Gate, written: list[Path]) -> None:
         console.print()
         console.print(differing)
     for path in written:
-        console.print(Text(f"Written: {path}"))
+        console.print(Text(f"Written: {path}"), soft_wrap=True)
