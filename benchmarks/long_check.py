@@ -75,21 +75,27 @@ def main() -> None:
 
 
 def read(text: str) -> list[Ran]:
-    """The tests of a JUnit report; raises ValueError for a text of another kind."""
+    """The tests of a JUnit report, where one that failed and failed again in its teardown stands twice; raises ValueError for a text of
+    another kind."""
     try:
         cases = list(xml.fromstring(text).iter("testcase"))
     except xml.ParseError as error:
         raise ValueError(f"this is no JUnit report: {error}") from None
-    found = []
+    found: list[Ran] = []
     for case in cases:
         ended = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         result = "passed" if ended is None else {"failure": "failed", "error": "failed"}.get(ended.tag, ended.tag)
-        words = "" if ended is None else (ended.get("message") or "").splitlines()[0][:200] if ended.get("message") else ""
+        words = "" if ended is None else " ".join(ended.get("message", "").split())[:200]
         number = next((item.get("value", "") for item in case.iter("property") if item.get("name") == "nth"), "")
         file, name = case.get("classname", "").replace(".", "/"), case.get("name", "")
         if number:  # [3] of one choice alone, [disk-3] beside another
             name = name.removesuffix(f"[{number}]").replace(f"-{number}]", "]").replace(f"[{number}-", "[")
-        found.append(Ran(file, name, int(number) if number else None, result, float(case.get("time", 0)), words))
+        one = Ran(file, name, int(number) if number else None, result, float(case.get("time", 0)), words)
+        if found and (found[-1].file, found[-1].name, found[-1].nth) == (one.file, one.name, one.nth):
+            if found[-1].result == "failed":
+                continue
+            found.pop()
+        found.append(one)
     return found
 
 

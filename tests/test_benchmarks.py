@@ -173,6 +173,8 @@ _REPORT = """<testsuites><testsuite>
 <testcase classname="tests.it.test_kill" name="test_killed[disk-3]" time="9.9">
   <properties><property name="nth" value="3"/></properties>
   <failure message="left behind: a process&#10;more">text</failure></testcase>
+<testcase classname="tests.it.test_kill" name="test_killed[disk-3]" time="1"><properties><property name="nth" value="3"/></properties>
+  <error message="failed on teardown">text</error></testcase>
 <testcase classname="tests.it.test_kill" name="test_once" time="1"/>
 <testcase classname="tests.it.test_other" name="test_twice" time="1"><skipped message="no KVM"/></testcase>
 <testcase classname="tests.it.test_other" name="test_thrice" time="2"><error message="broke"/></testcase>
@@ -184,7 +186,7 @@ def test_long_check_counts_faults_and_the_rest(modules):
     made = long_check.rows(long_check.read(_REPORT), "2026-01-31", "abc", 7)
     assert [(row.file, row.fault, row.passed, row.failed, row.skipped) for row in made] == [
         ("tests/it/test_kill", "", 1, [], []),
-        ("tests/it/test_kill", "test_killed[disk]", 1, ["test_killed[disk] (3): left behind: a process"], []),
+        ("tests/it/test_kill", "test_killed[disk]", 1, ["test_killed[disk] (3): left behind: a process more"], []),
         ("tests/it/test_other", "", 0, ["test_thrice: broke"], ["test_twice: no KVM"]),
     ]
     fault, rest = long_check.figures(made)
