@@ -101,7 +101,8 @@ def test_a_data_disk_that_is_full(guests, pgherd, tmp_path):
     tight = ("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_timeout=1h")
     _readable(tmp_path)
     process, _ = begun(pgherd, "--script", str(script), "--init", str(init), "--clients", "1", *tight, through=small)
-    assert "No space left on device" in interrupted(pgherd, process)
+    error = interrupted(pgherd, process)
+    assert "No space left on device" in error or ("could not extend file" in error and "wrote only" in error), error  # none, or too little
 
 
 def test_a_guest_that_runs_out_of_memory(guests, pgherd, tmp_path):
