@@ -16,7 +16,7 @@ def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tm
     for word in ("Deployment: 2 containers", "select-only", "databases=2#0", "under load", "Disk:", "Host changes", "shared_buffers"):
         assert word in said
     assert not (tmp_path / "runs").exists()
-    assert not list(own_directories.glob("cache/work/*"))
+    assert not list(own_directories.glob("cache/pgherd/work/*"))
 
 
 def test_the_plan_as_a_document(capsys):

@@ -59,13 +59,13 @@ def test_settings_are_written_whole_with_what_makes_the_server_private(tmp_path:
 
 
 def test_a_server_that_is_open_to_other_hosts_wants_tls_and_a_password_of_them(tmp_path: Path) -> None:
-    opening = Opening("10.0.0.1", "/work/tls.pem", "secret")
+    opening = Opening("10.0.0.1", "/run/own/tls.pem", "secret")
     (tmp_path / "data").mkdir()
     one = Instance(LocalNode(), scripted(tmp_path / "bin", ""), str(tmp_path / "data"), str(tmp_path / "s"), port=6000, opening=opening)
     one.write_settings({"work_mem": "64MB"})
     found = configuration.read((tmp_path / "data/postgresql.conf").read_text()).settings
     assert found["listen_addresses"] == "10.0.0.1" and found["port"] == "6000" and found["ssl"] == "on"
-    assert found["ssl_cert_file"] == found["ssl_key_file"] == "/work/tls.pem" and found["ssl_min_protocol_version"] == "TLSv1.3"
+    assert found["ssl_cert_file"] == found["ssl_key_file"] == "/run/own/tls.pem" and found["ssl_min_protocol_version"] == "TLSv1.3"
     rules = [line.split() for line in (tmp_path / "data/pg_hba.conf").read_text().splitlines()]
     assert rules[0] == ["local", "all", "all", "trust"] and [rule[0] for rule in rules[1:]] == ["hostssl", "hostssl"]
     assert {rule[-1] for rule in rules[1:]} == {"scram-sha-256"}

@@ -94,5 +94,5 @@ def test_ports_are_different_and_none_of_those_that_are_taken(monkeypatch):
 
 
 def test_an_opening_does_not_show_its_password():
-    opening = Opening("10.0.0.1", "/work/tls.pem", "secret")
+    opening = Opening("10.0.0.1", "/run/own/tls.pem", "secret")
     assert "secret" not in repr(opening) and "secret" not in str(opening.settings())

@@ -106,7 +106,7 @@ def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):
 
 
 def test_servers_that_are_open_to_other_hosts_have_a_port_each(housing):
-    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/work/tls.pem", "secret"))
+    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/run/own/tls.pem", "secret"))
     found = housing.restore(wanted(), trial(), tight=False)
     ports = [one.port for one in found.values()]
     assert len(set(ports)) == 2 and module.PORT not in ports
@@ -120,7 +120,7 @@ def test_a_server_that_does_not_run_keeps_its_port(housing, monkeypatch):
         return [7000 + 10 * len(taken) + number for number in range(count)]
 
     monkeypatch.setattr(module, "free_ports", free_ports)
-    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/work/tls.pem", "secret"))
+    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/run/own/tls.pem", "secret"))
     found = housing.restore(wanted(), trial(), tight=False)
     housing.remove(KEYS[0], found[KEYS[0]])
     housing.restore(wanted(KEYS[:1]), trial(), tight=False)
