@@ -111,6 +111,11 @@ class Bed:
             raise
         return self
 
+    def start_agents(self) -> None:
+        """``cluster start`` on all of them."""
+        ended = self.pgherd("cluster", "start", "--hosts", ",".join(self.names), "--ssh-config", str(self.config))
+        assert ended.returncode == 0, ended.stderr
+
     def down(self) -> None:
         """End every process of every host, and with them their namespaces."""
         for holder in [*self.holders.values(), *([self.driver] if self.driver else [])]:

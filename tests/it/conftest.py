@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import random
@@ -22,8 +23,12 @@ from typing import Any
 import pytest
 
 from pgherd.host.cgroup_layout import read_layout
+from pgherd.host.facts import gather
+from pgherd.host.journal import Journal
 from pgherd.host.shared_memory import parse_segments
 from pgherd.node.local import LocalNode
+from pgherd.runtimes.vm import running
+from pgherd.runtimes.vm.runtime import VmRuntime
 
 _QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "6s", "--no-report")
 PATIENCE = 120.0
@@ -152,6 +157,10 @@ class Program:
         return [
             pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1
         ]
+
+    def guests(self) -> list[running.Running]:
+        """The virtual machines of this program's runs: their disks lie in its cache."""
+        return [guest for guest in running.find_all(LocalNode()) if any(str(self.cache) in file for file in guest.files)]
 
     def nothing_left(self, said: str = "") -> None:
         """Fail when the host holds more of ours than before this test, and show what was ``said``; what just ends is given a moment."""
@@ -364,6 +373,52 @@ def ordinary(_place: Path, _watch: Watch) -> Iterator[Program]:
         yield from _used(Program(root, root / "runs", _watch, prefix))
     finally:
         shutil.rmtree(root)
+
+
+@pytest.fixture
+def guests(tmp_path: Path, pgherd: Program) -> Iterator[None]:
+    """Skips where no guest can be; afterwards none of ours runs."""
+    node = LocalNode()
+    journal = Journal.open(node, tmp_path / "state", "probe")
+    able = VmRuntime(node, journal, gather(node), "probe").capabilities()
+    journal.close()
+    if not able.available:
+        pytest.skip(able.note)
+    pgherd.patience = 400.0  # an emulated processor boots slowly, on a busy machine very slowly
+    yield
+    assert not pgherd.guests()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Callable[..., Any]]:
+    """Makes hosts of these names out of namespaces (cluster_hosts.py), with an agent on each; they are gone after the module's tests."""
+    spec = importlib.util.spec_from_file_location("cluster_hosts", Path(__file__).with_name("cluster_hosts.py"))
+    assert spec is not None and spec.loader is not None
+    hosts = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    if not hasattr(hosts, "Bed"):
+        spec.loader.exec_module(hosts)
+    with contextlib.ExitStack() as stack:
+
+        def make(*names: str) -> Any:
+            root = Path(tempfile.mkdtemp(prefix="it-cluster-", dir="/tmp"))
+            stack.callback(shutil.rmtree, root)
+            root.chmod(0o755)
+            bed = hosts.Bed(root, names, cores=1.0, memory=2 * 2**30)
+            try:
+                bed.up()
+            except hosts.NotToBeHad as error:
+                pytest.skip(str(error))
+            stack.callback(bed.down)
+            bed.start_agents()
+            stack.callback(_stop_agents, bed)
+            return bed
+
+        yield make
+
+
+def _stop_agents(bed: Any) -> None:
+    with contextlib.suppress(Exception):
+        bed.pgherd("cluster", "stop")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

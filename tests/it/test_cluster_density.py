@@ -1,13 +1,8 @@
 """Density over two hosts, each a set of namespaces of its own: in step, watched, and through every way of losing the driver or a host."""
 
-import contextlib
-import importlib.util
 import json
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -33,40 +28,10 @@ WORDS = (
 )
 
 
-def _bed():
-    path = Path(__file__).with_name("cluster_hosts.py")
-    spec = importlib.util.spec_from_file_location("cluster_hosts_of_density", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def bed():
+def bed(cluster):
     """Two hosts with an agent on each."""
-    hosts = _bed()
-    root = Path(tempfile.mkdtemp(prefix="it-density-", dir="/tmp"))
-    root.chmod(0o755)
-    made = hosts.Bed(root, NAMES, cores=1.0, memory=MEMORY)
-    try:
-        made.up()
-    except hosts.NotToBeHad as error:
-        shutil.rmtree(root)
-        pytest.skip(str(error))
-    try:
-        start_agents(made)
-        yield made
-        with contextlib.suppress(Exception):
-            made.pgherd("cluster", "stop")
-    finally:
-        made.down()
-        shutil.rmtree(root)
-
-
-def start_agents(bed):
-    ended = bed.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(bed.config))
-    assert ended.returncode == 0, ended.stderr
+    return cluster(*NAMES)
 
 
 @pytest.fixture
@@ -154,7 +119,7 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
     assert any("ran without all hosts" in warning for warning in document["warnings"])
     assert leftovers(bed, "a") == [] and bed.pids("b", "postgres") == []
 
-    start_agents(bed)
+    bed.start_agents()
 
 
 def test_where_containers_lie_is_planned(bed):

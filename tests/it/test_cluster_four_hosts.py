@@ -1,13 +1,10 @@
 """Density, disk and network studies over four hosts, each a set of namespaces of its own: in step, refused, killed, interrupted."""
 
-import contextlib
-import importlib.util
 import json
 import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -62,36 +59,10 @@ NETWORK = (
 )
 
 
-def _bed():
-    path = Path(__file__).with_name("cluster_hosts.py")
-    spec = importlib.util.spec_from_file_location("cluster_hosts_of_four", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def bed():
+def bed(cluster):
     """Four hosts with an agent on each."""
-    hosts = _bed()
-    root = Path(tempfile.mkdtemp(prefix="it-four-", dir="/tmp"))
-    root.chmod(0o755)
-    made = hosts.Bed(root, NAMES, cores=1.0, memory=MEMORY)
-    try:
-        made.up()
-    except hosts.NotToBeHad as error:
-        shutil.rmtree(root)
-        pytest.skip(str(error))
-    try:
-        ended = made.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(made.config))
-        assert ended.returncode == 0, ended.stderr
-        yield made
-        with contextlib.suppress(Exception):
-            made.pgherd("cluster", "stop")
-    finally:
-        made.down()
-        shutil.rmtree(root)
+    return cluster(*NAMES)
 
 
 def run_of(bed, study):

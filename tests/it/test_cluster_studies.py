@@ -1,12 +1,6 @@
 """Studies of one server at a time over two hosts: scaling with its clients on the other host, and a comparison in turn on both."""
 
-import contextlib
-import importlib.util
 import json
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -23,36 +17,10 @@ QUICK = (
 )
 
 
-def _bed():
-    path = Path(__file__).with_name("cluster_hosts.py")
-    spec = importlib.util.spec_from_file_location("cluster_hosts_of_studies", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def bed():
+def bed(cluster):
     """Two hosts with an agent on each."""
-    hosts = _bed()
-    root = Path(tempfile.mkdtemp(prefix="it-studies-", dir="/tmp"))
-    root.chmod(0o755)
-    made = hosts.Bed(root, NAMES, cores=1.0, memory=2 * 2**30)
-    try:
-        made.up()
-    except hosts.NotToBeHad as error:
-        shutil.rmtree(root)
-        pytest.skip(str(error))
-    try:
-        ended = made.pgherd("cluster", "start", "--hosts", ",".join(NAMES), "--ssh-config", str(made.config))
-        assert ended.returncode == 0, ended.stderr
-        yield made
-        with contextlib.suppress(Exception):
-            made.pgherd("cluster", "stop")
-    finally:
-        made.down()
-        shutil.rmtree(root)
+    return cluster(*NAMES)
 
 
 def trials(bed, study):

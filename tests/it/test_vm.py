@@ -4,35 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.host.facts import gather
-from pgherd.host.journal import Journal
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import running
-from pgherd.runtimes.vm.runtime import VmRuntime
 
 NODE = LocalNode()
 _VM = ("--runtime", "vm", "--vcpus", "1", "--memory", "384MB", "--ramp", "3s", "--seconds", "3s")
 
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture
-def guests(tmp_path, pgherd):
-    """Skips where no guest can be; afterwards none of ours runs."""
-    journal = Journal.open(NODE, tmp_path / "state", "probe")
-    able = VmRuntime(NODE, journal, gather(NODE), "probe").capabilities()
-    journal.close()
-    if not able.available:
-        pytest.skip(able.note)
-    pgherd.patience = 400.0  # an emulated processor boots slowly, on a busy machine very slowly
-    yield
-    assert not ours(pgherd)
-
-
-def ours(pgherd) -> list[running.Running]:
-    """The guests of this program's run: their disks lie in its cache."""
-    return [guest for guest in running.find_all(NODE) if any(str(pgherd.cache) in file for file in guest.files)]
 
 
 def test_density_in_two_guests(guests, pgherd):
@@ -57,8 +35,8 @@ def test_density_in_two_guests(guests, pgherd):
 
 def test_killed_with_a_guest_up(guests, pgherd):
     process = pgherd.start_density("--points", "1", *_VM, "--seconds", "600s", "--budget", "700s")
-    pgherd.wait_until(lambda: ours(pgherd), pause=0.2)
+    pgherd.wait_until(lambda: pgherd.guests(), pause=0.2)
     process.kill()
     pgherd.end(process)
     assert pgherd("clean").code == 0
-    assert not ours(pgherd)
+    assert not pgherd.guests()

@@ -12,35 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.facts import gather
-from pgherd.host.journal import Journal
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import running
-from pgherd.runtimes.vm.runtime import VmRuntime
 
 NODE = LocalNode()
 _VM = ("--runtime", "vm", "--points", "1", "--vcpus", "1", "--memory", "384MB")
 _ENDLESS = ("--seconds", "600s", "--budget", "700s")
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture
-def guests(tmp_path, pgherd):
-    """Skips where no guest can be; afterwards none of ours runs."""
-    journal = Journal.open(NODE, tmp_path / "state", "probe")
-    able = VmRuntime(NODE, journal, gather(NODE), "probe").capabilities()
-    journal.close()
-    if not able.available:
-        pytest.skip(able.note)
-    pgherd.patience = 400.0  # an emulated processor boots slowly, on a busy machine very slowly
-    yield
-    assert not ours(pgherd)
-
-
-def ours(pgherd) -> list[running.Running]:
-    """The guests of this program's run: their disks lie in its cache."""
-    return [guest for guest in running.find_all(NODE) if any(str(pgherd.cache) in file for file in guest.files)]
 
 
 def changed(*statements: str) -> tuple[str, ...]:
@@ -60,7 +38,7 @@ IMPATIENT = changed(
 def begun(pgherd, *words: str, through: tuple[str, ...] = ()):
     """A run without an end of its own, and its guest, which is booting."""
     process = pgherd.start_density(*_VM, *_ENDLESS, *words, through=through)
-    (guest,) = pgherd.wait_until(lambda: ours(pgherd) if process.poll() is None else [None], pause=0.05)
+    (guest,) = pgherd.wait_until(lambda: pgherd.guests() if process.poll() is None else [None], pause=0.05)
     assert guest is not None, pgherd.end(process)
     return process, guest
 
