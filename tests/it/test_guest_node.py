@@ -18,6 +18,7 @@ import pytest
 
 from pgherd.drivers.driver import Window
 from pgherd.drivers.pgbench import PgbenchDriver
+from pgherd.host.ports import free_ports
 from pgherd.metrics import aggregate, registry
 from pgherd.metrics.sampler import ProcessView, View
 from pgherd.metrics.spool import Spool
@@ -30,7 +31,7 @@ from pgherd.postgres.instance import Instance
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes.vm import agent_wire, disk_image, guest_spool, images
 from pgherd.runtimes.vm.guest_node import GuestNode
-from pgherd.runtimes.vm.machine import Machine, free_port
+from pgherd.runtimes.vm.machine import Machine
 from pgherd.runtimes.vm.qemu import Disk, Guest
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
@@ -73,7 +74,7 @@ def up() -> Iterator[Up]:
             pytest.skip(str(error))
         initdb(host, chosen, str(place / "disk/data"), account=account)
         disk_image.pack(host, str(place / "disk"), str(place / "data.raw"), free=256 << 20, account=account)
-        port = free_port()
+        (port,) = free_ports("127.0.0.1", 1)
         disk = Disk("data", str(place / "data.raw"), "/mnt/data")
         description = Guest(
             "db01", made.boot, made.initrd, made.root.path, (disk,), memory=512 << 20, accelerator=made.hypervisor.accelerator, port=port

@@ -4,13 +4,12 @@ import base64
 import hashlib
 import hmac
 import os
-import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from pgherd.postgres.tcp_access import Opening, TcpAccess, free_ports, generate, set_password, verifier, write_password_file
+from pgherd.postgres.tcp_access import Opening, TcpAccess, generate, set_password, verifier, write_password_file
 
 # RFC 7677, section 3: user 'user', password 'pencil'.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -68,29 +67,6 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(KeyError):
         write_password_file(str(tmp_path / "pgpass"), [], "no-such-account")
     assert not list(Path(tmp_path).iterdir())
-
-
-def test_a_free_port_can_be_listened_on():
-    (port,) = free_ports("127.0.0.1", 1)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        assert port not in free_ports("127.0.0.1", 3)
-
-
-def test_ports_are_different_and_none_of_those_that_are_taken(monkeypatch):
-    given = iter([5000, 5001, 5000, 5002])
-
-    class Probe(socket.socket):
-        def bind(self, address):
-            pass
-
-        def getsockname(self):
-            return ("127.0.0.1", next(given))
-
-    assert len(set(free_ports("127.0.0.1", 50))) == 50
-    monkeypatch.setattr(socket, "socket", Probe)
-    assert free_ports("127.0.0.1", 2, {5000}) == [5001, 5002]
 
 
 def test_an_opening_does_not_show_its_password():

@@ -7,14 +7,12 @@ conninfo (which is stored with samples) or the server's log. The server gets the
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import os
 import pwd
 import secrets
-import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ITERATIONS = 4096
@@ -76,20 +74,6 @@ def verifier(password: str, salt: bytes | None = None, iterations: int = _ITERAT
     server = hmac.digest(salted, b"Server Key", "sha256")
     shown = [base64.b64encode(part).decode() for part in (salt, stored, server)]
     return f"SCRAM-SHA-256${iterations}:{shown[0]}${shown[1]}:{shown[2]}"
-
-
-def free_ports(address: str, count: int, taken: Collection[int] = ()) -> list[int]:
-    """So many different TCP ports of this address that nobody listens on at this moment, and that are not ``taken`` either."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    found: list[int] = []
-    with contextlib.ExitStack() as held:  # all of them until the end: what is released may be had again
-        while len(found) < count:
-            probe = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            probe.bind((address, 0))
-            port = int(probe.getsockname()[1])
-            if port not in taken:
-                found.append(port)
-    return found
 
 
 def set_password(user: str, password: str) -> str:

@@ -14,7 +14,7 @@ from pgherd.host.journal import Journal
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.vm.acceleration import Hypervisor
-from pgherd.runtimes.vm.machine import Machine, free_port
+from pgherd.runtimes.vm.machine import Machine
 from pgherd.runtimes.vm.qemu import Guest
 
 pytest.importorskip("qemu.qmp")
@@ -159,13 +159,6 @@ def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> Non
         Machine(LocalNode(), Guest("a b", "/k", "/i", "/r"), "/x", hypervisor)
     with pytest.raises(TrialError, match="has not been started"):
         _ = Machine(LocalNode(), Guest("a", "/k", "/i", "/r"), "/x", hypervisor).pid
-
-
-def test_a_free_port_can_be_listened_on() -> None:
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
 
 
 def test_what_the_guests_kernel_ended_for_want_of_memory_is_read_from_its_console(start: Callable[..., Machine]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pgherd.host import direct_io, huge_pages, paths, same_page_merging
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
+from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Database
 from pgherd.model.guest_machine import GuestMachine
 from pgherd.node import interruption
@@ -25,7 +26,7 @@ from pgherd.postgres.instance import Instance
 from pgherd.runtimes.vm import disk_image, images
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.images import Images
-from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine, free_port
+from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine
 from pgherd.runtimes.vm.qemu import Disk, Guest
 from pgherd.workloads.registry import fillings
 
@@ -121,7 +122,7 @@ def visit(node: Node, chosen: Installation, wanted: Wanted, *, run_as: str | Non
             memory=wanted.memory,
             machine=wanted.machine,
             accelerator=made.hypervisor.accelerator,
-            port=free_port(),
+            port=free_ports("127.0.0.1", 1)[0],
             shell=wanted.shell,
             **beneath,
         )

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Container, Server
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
@@ -14,7 +15,6 @@ from pgherd.postgres import clones, golden
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.tcp_access import free_ports
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
 from pgherd.runner.session import Session

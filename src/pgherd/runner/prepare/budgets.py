@@ -13,6 +13,14 @@ FREE_SHARE = 0.8
 """Share of the memory that is free which a run takes by itself."""
 
 
+def cores_of(cores: float | None, facts: HostFacts, this: str = "this host") -> float:
+    """The cores that were asked for by ``--cores``, else all that the host has; raises UsageError when it has fewer."""
+    given = facts.cores if cores is None else cores
+    if given > facts.cores:
+        raise UsageError(f"--cores {given:g} is more than {this} has to use ({facts.cores:g})")
+    return given
+
+
 def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: str = "") -> tuple[float, int]:
     """Cores and memory (bytes) of one host: what was asked for by ``--cores`` and ``--host-memory``, else all cores and most of the
     free memory.
@@ -21,9 +29,7 @@ def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: st
         UsageError: the host has less.
     """
     this = f"host {name}" if name else "this host"
-    given = facts.cores if cores is None else cores
-    if given > facts.cores:
-        raise UsageError(f"--cores {given:g} is more than {this} has to use ({facts.cores:g})")
+    given = cores_of(cores, facts, this)
     size = int(facts.memory_available * FREE_SHARE) if memory is None else parse_bytes(memory)
     if size > facts.memory:
         raise UsageError(f"--host-memory {format_bytes(size)} is more than {this} has ({format_bytes(facts.memory)})")

@@ -19,6 +19,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
+from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.joined import versions_text
 from pgherd.runner.prepare.prepared import Prepared, thresholds
 from pgherd.runner.prepare.volume_text import parse_volume
@@ -47,9 +48,7 @@ def prepare_disk(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     version, engines = _fio(node)
     volumes = _volumes(asked, dry, node)
     found = [_look(node, asked, one, account) for one in volumes]
-    cores = asked.cores if asked.cores is not None else facts.cores
-    if cores > facts.cores:
-        raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
+    cores = budgets.cores_of(asked.cores, facts)
     engine = asked.engine or ("libaio" if "libaio" in engines else "psync")
     if engine not in engines:
         raise CapabilityError(f"this fio has no engine '{engine}'; it has {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")

@@ -14,6 +14,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
+from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.prepared import Prepared, thresholds
 from pgherd.studies.execution import ExecOptions
 from pgherd.studies.execution.options import TIMEOUT, Value
@@ -43,9 +44,7 @@ def prepare_exec(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
     if asked.seconds is not None and asked.timeout is not None:
         raise UsageError("--timeout is for a command that ends by itself, and --seconds ends it by the clock: give one of them")
     facts = gather(node)
-    cores = asked.cores if asked.cores is not None else facts.cores
-    if cores > facts.cores:
-        raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
+    cores = budgets.cores_of(asked.cores, facts)
     if asked.privileged and not facts.root:
         raise CapabilityError("--privileged needs root; without it the command runs as you")
     if asked.run_as == "root":

@@ -19,6 +19,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.runner.deploy.link_servers import refusal
+from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.joined import versions_text
 from pgherd.runner.prepare.prepared import Prepared, thresholds
 from pgherd.studies.network import NetworkOptions
@@ -40,9 +41,7 @@ def prepare_network(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
     links = _links(asked)
     facts = gather(node)
     account = server_account(asked.run_as)
-    cores = asked.cores if asked.cores is not None else facts.cores
-    if cores > facts.cores:
-        raise UsageError(f"--cores {cores:g} is more than this host has to use ({facts.cores:g})")
+    cores = budgets.cores_of(asked.cores, facts)
     if asked.namespaces:
         _insist_namespaces(node, links[-1], dry)
     options = NetworkOptions(

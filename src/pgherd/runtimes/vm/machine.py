@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import stat
 import time
 from collections.abc import Sequence
@@ -239,17 +238,3 @@ class Machine:
         except OSError:
             return ""
         return "\n".join([line for line in _CONTROL.sub("", text).splitlines() if line.strip()][-lines:])
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at this moment."""
-    return free_ports(1)[0]
-
-
-def free_ports(count: int) -> list[int]:
-    """So many different ones."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

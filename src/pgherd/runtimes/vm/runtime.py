@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.journal import Journal
+from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
@@ -21,7 +22,7 @@ from pgherd.runtimes.vm import acceleration, initramfs
 from pgherd.runtimes.vm.disk_image import mkfs
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.images import Images
-from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine, free_ports
+from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine
 from pgherd.runtimes.vm.qemu import UNIT, Disk, Guest
 
 DEFAULT_MEMORY = 512 * 2**20
@@ -109,7 +110,7 @@ class VmRuntime:
             OSError: QEMU cannot be started.
         """
         self.end(container.name)
-        port, *more = free_ports(servers)
+        port, *more = free_ports("127.0.0.1", servers)
         asked = container.guest or GuestMachine()
         guest = Guest(
             name=container.name,
