@@ -59,9 +59,7 @@ def build(pg_bin: str | None, pg_version: str | None, accelerator: str | None, r
             usable = installations.reachable_copy(node, chosen, account, cache)
             made = images.build(node, usable, account, cache, scratch, accelerator=accelerator, again=again, say=_say)
         finally:
-            for said in journal.close():
-                if said.startswith("not undone"):
-                    _say(f"warning: {said}; 'pgherd clean' tries again")
+            journal.end(_say)
     if as_json:
         print_document({"schema": "pgherd/vm-build/1", **_images_document(made)})
     else:

@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -168,6 +168,12 @@ class Journal:
                 self._file.unlink(missing_ok=True)
             os.close(self._number)
         return said
+
+    def end(self, say: Callable[[str], object]) -> None:
+        """Close it, and say what could not be undone."""
+        for said in self.close():
+            if said.startswith("not undone"):
+                say(f"warning: {said}; 'pgherd clean' tries again")
 
     def _append(self, record: dict[str, Any]) -> None:
         # One write call per line: a kill leaves a whole line, a full disk or a crash at worst a torn last one, which

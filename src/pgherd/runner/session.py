@@ -68,7 +68,7 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
             reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
             journal = Journal.open(node, state, run)
-            stack.callback(_close, journal, watcher)
+            stack.callback(journal.end, watcher.note)
         made = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)
@@ -79,9 +79,3 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
         yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made)
-
-
-def _close(journal: Journal, watcher: Watcher) -> None:
-    for said in journal.close():
-        if said.startswith("not undone"):
-            watcher.note(f"warning: {said}; 'pgherd clean' tries again")

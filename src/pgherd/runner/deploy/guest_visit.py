@@ -87,7 +87,7 @@ def visit(node: Node, chosen: Installation, wanted: Wanted, *, run_as: str | Non
     with contextlib.ExitStack() as stack:
         with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
             journal = Journal.open(node, paths.state_dir(), f"vm-{name}")
-            stack.callback(_close, journal, say)
+            stack.callback(journal.end, say)
         work = Path(paths.work_tree(node, journal, f"vm-{name}", account))
         sockets = paths.socket_root(node, journal)
         scratch = str(work / "making")
@@ -159,9 +159,3 @@ def visit(node: Node, chosen: Installation, wanted: Wanted, *, run_as: str | Non
             seconds["starting the server"] = time.monotonic() - started
         seconds["ready"] = time.monotonic() - began
         yield Visit(made, machine, inside, instance, "pgbench", seconds)
-
-
-def _close(journal: Journal, say: Say) -> None:
-    for said in journal.close():
-        if said.startswith("not undone"):
-            say(f"warning: {said}; 'pgherd clean' tries again")

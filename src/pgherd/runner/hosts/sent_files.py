@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
-from pgherd.runner.prepare.variants import parse_variant
+from pgherd.runner.prepare.variants import parse_variant, plain
 from pgherd.workloads.script import parse_script
 
 Options = TypeVar("Options", bound=Model)
@@ -57,13 +57,13 @@ class SentFiles:
 
     def _variant(self, text: str) -> str:
         name, changes = parse_variant(text)
-        options: dict[str, Any] = {key.lower().replace("-", "_"): value for key, value in changes.items()}
+        options: dict[str, Any] = {plain(key): value for key, value in changes.items()}
         if "script" in options:
             options["script"] = options["script"].split(",")
         there = self._changed(options)
         if not there:
             return text
-        values = {key: ",".join(new) if isinstance(new := there.get(key.lower(), old), tuple) else new for key, old in changes.items()}
+        values = {key: ",".join(new) if isinstance(new := there.get(plain(key), old), tuple) else new for key, old in changes.items()}
         return f"{name}:" + ",".join(f"{key}={_quoted(value)}" for key, value in values.items())
 
     def _script(self, text: str) -> str:
