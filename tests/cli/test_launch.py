@@ -27,6 +27,21 @@ def test_a_finished_run_is_only_reported_again(runs, name, capsys):
     assert record.analysis.answer.split()[0] in capsys.readouterr().out
 
 
+def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name, capsys, monkeypatch):
+    directory = RunDirectory(runs / name)
+    record = directory.record()
+    directory.save(record.model_copy(update={"surroundings": Surroundings(runtime="process", cores=1, memory=2**30)}))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pgherd.report.build.build", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resume(directory, report=True, as_json=False)
+    trials = len(directory.results())
+    assert f"Interrupted; {trials} finished trials are kept. Go on with: pgherd resume {directory.path}\n" in capsys.readouterr().err
+
+
 def test_a_run_that_is_alive_is_not_resumed(runs, name, monkeypatch):
     directory = RunDirectory(runs / name)
     surroundings = Surroundings(runtime="process", cores=1, memory=2**30)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,9 @@ def launch(
     with interruption.ended_by_signals():
         if dry_run:
             return _plan(study, asked, node, as_json=as_json)
-        with metrics_options.serving():
+        with metrics_options.serving(), _resumable() as begun:
             with TerminalProgress(progress_console()) as watcher:
-                directory, record = _run(study, asked, runs, node, watcher, title)
+                directory, record = _run(study, asked, runs, node, watcher, title, begun)
             return _conclude(directory, record, report=report, as_json=as_json)
 
 
@@ -78,7 +79,25 @@ def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
     return 0
 
 
-def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str) -> tuple[RunDirectory, RunRecord]:
+@contextmanager
+def _resumable() -> Iterator[list[RunDirectory]]:
+    """Whoever interrupts is told what is kept of the run that is entered here, and how to go on: with its trials, or with its report."""
+    begun: list[RunDirectory] = []
+    try:
+        yield begun
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or interruption.asked():
+            for directory in filter(RunDirectory.begun, begun):
+                done = len(directory.results())
+                kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
+                said = f"Interrupted; {kept} kept. Go on with: pgherd resume {_shown(directory)}"
+                progress_console().print(said, markup=False, soft_wrap=True)  # a command to be copied
+        raise
+
+
+def _run(
+    study: str, asked: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str, begun: list[RunDirectory]
+) -> tuple[RunDirectory, RunRecord]:
     """Prepare and execute a new run; one that ended before its study began leaves no directory."""
     if title:
         watcher.note(title)
@@ -92,6 +111,7 @@ def _run(study: str, asked: Model, runs: Path, node: LocalNode, watcher: Termina
     if prepared.surroundings.cluster is None:
         try_out(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
+    begun.append(directory)
     try:
         kept = with_inputs(node, prepared.options, directory.path / "inputs")
         record = RunRecord(
@@ -149,7 +169,8 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
     record = directory.record()
     if record.surroundings is None:
         raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
-    with interruption.ended_by_signals(), metrics_options.serving():
+    with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
+        begun.append(directory)
         if record.state != "finished":
             options = study_of(record.study).options.model_validate(record.options)
             node = LocalNode()
@@ -164,20 +185,13 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
 def _execute(
     node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: Surroundings, watcher: TerminalProgress
 ) -> RunRecord:
-    try:
-        with (
-            directory.locked(),
-            recorded(directory.path, watcher) as told,
-            standing(node, directory.name, record, surroundings, told) as (bench, study),
-        ):
-            metrics_options.show(directory.path, record, watcher.note)
-            return execute(directory, record, study, options, bench, record.thresholds, told)
-    except BaseException as error:
-        if (isinstance(error, KeyboardInterrupt) or interruption.asked()) and directory.begun():
-            done = len(directory.results())
-            kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
-            watcher.note(f"Interrupted; {kept} kept. Go on with: pgherd resume {_shown(directory)}")
-        raise
+    with (
+        directory.locked(),
+        recorded(directory.path, watcher) as told,
+        standing(node, directory.name, record, surroundings, told) as (bench, study),
+    ):
+        metrics_options.show(directory.path, record, watcher.note)
+        return execute(directory, record, study, options, bench, record.thresholds, told)
 
 
 def _shown(directory: RunDirectory) -> str:
