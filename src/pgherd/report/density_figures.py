@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import altair as alt
 
 from pgherd.report import charts, model_curves
-from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data, end_labels
-from pgherd.report.density_rows import at_full, bounds, databases, numbers, reach, rows_with, share_point
+from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, PURPLE, SKY, VERMILLION, end_labels
+from pgherd.report.density_rows import at_full, databases, numbers, reach, rows_with, share_point
 from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.limited_points import STORAGE, by_clients, by_host, limited_points
 from pgherd.report.tables import Row
 from pgherd.report.wording import clean, compact, finite, label, number, percent, percent_value, share
 
@@ -18,13 +19,11 @@ BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
 
 _LIMITS = {
     "quota": ("limited by its quota", "#ffffff", BLUE, "square"),
-    "host": ("limited by the host", BLUE, BLUE, "circle"),
+    "host": by_host("limited by the host"),
     "rate": ("met its rate", SKY, BLUE, "diamond"),
-    "storage": ("limited by storage", PURPLE, PURPLE, "triangle-up"),
-    "clients": ("limited by the clients", ORANGE, ORANGE, "triangle-down"),
-    "unknown": ("limit not seen", "#8c959f", "#59636e", "circle"),
+    "storage": STORAGE,
+    "clients": by_clients("limited by the clients"),
 }
-_TAINTED = ("has tainted trials", "transparent", VERMILLION, "circle")
 
 
 def curve_rows(inputs: Inputs, column: str) -> list[Row]:
@@ -71,7 +70,7 @@ def throughput(inputs: Inputs) -> Figure:
     lines += modelled
     labels += [(right, height, text, colour) for height, text, colour in named]
     layers = charts.lines(lines, x, y) + charts.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
-    layers += _measured(rows, x, y, scale)
+    layers += limited_points(rows, databases, _LIMITS, scale, x, y, alt.Legend(title=None, orient="top-left", offset=8))
     layers += end_labels(labels, x, y, (0, top), height=HEIGHT + 40)
     sentence = _sentence(inputs, rows)
     subtitle = (
@@ -127,42 +126,6 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
 def _wanted(inputs: Inputs) -> str:
     at = finite(inputs.record.options.get("at"))
     return share(at) if at else "what was wanted"
-
-
-def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt.Chart]:
-    """Points with interval bars, told apart by what limited them; a ring marks a point with tainted trials."""
-    marks, rings, bars = [], [], []
-    for row in rows:
-        at = {"x": databases(row), "y": (finite(row["throughput"]) or 0) / scale}
-        low, high = bounds(row["throughput"])
-        if low is not None and high is not None:
-            bars.append({"x": at["x"], "low": low / scale, "high": high / scale})
-        marks.append({**at, "kind": _limit(row)[0]})
-        if finite(row.get("tainted")):
-            rings.append({**at, "kind": _TAINTED[0]})
-    present = [kind for kind in (*_LIMITS.values(), _TAINTED) if any(mark["kind"] == kind[0] for mark in marks + rings)]
-    legend = alt.Legend(title=None, orient="top-left", offset=8)
-
-    def scaled(part: int) -> alt.Scale:
-        return alt.Scale(domain=[kind[0] for kind in present], range=[kind[part] for kind in present])
-
-    def points(rows: Sequence[Mapping[str, object]], size: float) -> alt.Chart:
-        drawn = alt.Chart(data(rows)).mark_point(opacity=1, strokeWidth=2, size=size)
-        placed: alt.Chart = drawn.encode(
-            x=x,
-            y=y,
-            fill=alt.Fill("kind:N", scale=scaled(1), legend=legend),
-            stroke=alt.Stroke("kind:N", scale=scaled(2), legend=legend),
-            shape=alt.Shape("kind:N", scale=scaled(3), legend=legend),
-        )
-        return placed
-
-    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=charts.on(y, "low:Q"), y2=alt.Y2("high:Q"))
-    return [*([bar] if bars else []), points(marks, 70), *([points(rings, 230)] if rings else [])]
-
-
-def _limit(row: Row) -> tuple[str, str, str, str]:
-    return _LIMITS.get(str(row.get("limited_by")), _LIMITS["unknown"])
 
 
 @register("efficiency", "density")

@@ -9,11 +9,11 @@ import altair as alt
 
 from pgherd.model.finding import Finding
 from pgherd.report import charts, model_curves
-from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data, end_labels
+from pgherd.report.charts import BLUE, GREEN, HEIGHT, INK, MUTED, SKY, VERMILLION, data, end_labels
 from pgherd.report.density_rows import bounds
 from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.limited_points import STORAGE, by_clients, by_host, limited_points
 from pgherd.report.scaling_rows import Series, clients, last, points, series
-from pgherd.report.tables import Row
 from pgherd.report.wording import brief, clean, compact, finite, number
 
 BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
@@ -21,13 +21,11 @@ TALL = HEIGHT + 40
 
 _LIMITS = {
     "few clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
-    "host": ("limited by the host's cores", BLUE, BLUE, "circle"),
+    "host": by_host("limited by the host's cores"),
     "quota": ("limited by its CPU quota", SKY, BLUE, "diamond"),
-    "storage": ("limited by storage", PURPLE, PURPLE, "triangle-up"),
-    "clients": ("limited by pgbench", ORANGE, ORANGE, "triangle-down"),
-    "unknown": ("limit not seen", "#8c959f", "#59636e", "circle"),
+    "storage": STORAGE,
+    "clients": by_clients("limited by pgbench"),
 }
-_TAINTED = ("has tainted trials", "transparent", VERMILLION, "circle")
 _RATIOS = (
     ("peak_ratio", "peak", "circle"),
     ("slope_ratio", "slope of the linear region", "square"),
@@ -71,7 +69,8 @@ def _one(inputs: Inputs, line: Series) -> Figure:
         reach = min(right, top * scale / slope)
         lines.insert(0, ([(0, 0), (reach, slope * reach / scale)], "#8c959f", 1.5, [5, 4]))
     layers = charts.lines(lines, x, y) + charts.rules(_marks(inputs, line), x, y, (0, top), right, height=TALL)
-    layers += _measured(rows, x, y, scale)
+    legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=3, labelLimit=260)
+    layers += limited_points(rows, clients, _LIMITS, scale, x, y, legend)
     placed = [(right, min(max(height, 0.0), top), text, colour) for height, text, colour in labels]
     layers += end_labels(placed, x, y, (0, top), height=TALL)
     sentence = _sentence(inputs, line)
@@ -121,40 +120,6 @@ def _marks(inputs: Inputs, line: Series) -> list[tuple[float, str, str]]:
     if knee is not None and model_curves.best(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last([line])]
-
-
-def _measured(rows: Sequence[Row], x: alt.X, y: alt.Y, scale: float) -> list[alt.Chart]:
-    """Points with interval bars, told apart by what limited them; a ring marks a point with tainted trials."""
-    marks: list[dict[str, object]] = []
-    rings: list[dict[str, object]] = []
-    for row in rows:
-        at = {"x": clients(row), "y": (finite(row["throughput"]) or 0.0) / scale}
-        marks.append({**at, "kind": _LIMITS.get(str(row.get("limited_by")), _LIMITS["unknown"])[0]})
-        if finite(row.get("tainted")):
-            rings.append({**at, "kind": _TAINTED[0]})
-    bars = [point for point in points(rows, "throughput", scale) if point["low"] is not None and point["high"] is not None]
-    present = [kind for kind in (*_LIMITS.values(), _TAINTED) if any(mark["kind"] == kind[0] for mark in marks + rings)]
-    legend = alt.Legend(title=None, orient="bottom", direction="horizontal", columns=3, labelLimit=260)
-
-    def scaled(part: int) -> alt.Scale:
-        return alt.Scale(domain=[kind[0] for kind in present], range=[kind[part] for kind in present])
-
-    def drawn(some: Sequence[Mapping[str, object]], size: float) -> alt.Chart:
-        placed: alt.Chart = (
-            alt.Chart(data(some))
-            .mark_point(opacity=1, strokeWidth=2, size=size)
-            .encode(
-                x=x,
-                y=y,
-                fill=alt.Fill("kind:N", scale=scaled(1), legend=legend),
-                stroke=alt.Stroke("kind:N", scale=scaled(2), legend=legend),
-                shape=alt.Shape("kind:N", scale=scaled(3), legend=legend),
-            )
-        )
-        return placed
-
-    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=charts.on(y, "low:Q"), y2=alt.Y2("high:Q"))
-    return [*([bar] if bars else []), drawn(marks, 70), *([drawn(rings, 230)] if rings else [])]
 
 
 def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:

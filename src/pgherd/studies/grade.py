@@ -72,6 +72,12 @@ def trial_warnings(results: Sequence[TrialResult]) -> list[str]:
         checks = Counter(v.check for result in tainted for v in result.verdicts if v.result == "fail" and v.severity == "taint")
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where a point has no clean trial")
+    return found + check_warnings(results)
+
+
+def check_warnings(results: Sequence[TrialResult]) -> list[str]:
+    """What must be said of checks that could not be made, and of those that failed without tainting."""
+    found = []
     unknown = Counter(v.check for result in results for v in result.verdicts if v.result == "unknown" and v.severity == "taint")
     if unknown:
         found.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")

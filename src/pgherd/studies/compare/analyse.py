@@ -20,6 +20,7 @@ from pgherd.studies.compare.options import CompareOptions
 from pgherd.studies.compare.propose import alpha, decisions, propose
 from pgherd.studies.compare.series import Series, all_series, primary_series
 from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.grade import check_warnings
 
 TORN = 30.0
 """Seconds between two trials of a block from which on it is said to have been interrupted."""
@@ -33,7 +34,7 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     """The ratios of all variants to the baseline by every metric, one sentence as the answer, and its grade."""
     blocks = whole_blocks(options, results)
     warnings = _trial_warnings(options, results, blocks)
-    used = counted(blocks)
+    used = counted(blocks, options.most)
     if not used:
         said = "no block could be finished" if blocks else "no block is whole" if results else "no trial was run"
         stop = propose(options, results).stop
@@ -150,13 +151,7 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
         clean = len(blocks) - len(tainted)
         fate = "left out" if clean >= min(ENOUGH, sum(block.finished for block in blocks)) else "all there is to go by"
         found.append(f"{len(tainted)} of {len(blocks)} blocks hold a tainted trial, by {why}; they are {fate}")
-    unknown = Counter(v.check for result in results for v in result.verdicts if v.result == "unknown" and v.severity == "taint")
-    if unknown:
-        found.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")
-    said = Counter(v.check for result in results for v in result.verdicts if v.result == "fail" and v.severity == "warn")
-    if said:
-        found.append("Seen, though not held against the trials: " + ", ".join(f"{check} ({count})" for check, count in said.most_common()))
-    return found
+    return found + check_warnings(results)
 
 
 def _warnings(found: Compared) -> list[str]:

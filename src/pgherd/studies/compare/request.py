@@ -34,18 +34,12 @@ class AskedArm(Model):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class CompareRequest(DatabaseRequest):
-    """Options of ``pgherd compare`` as given on the command line or in a scenario: variants of one server, with the options of
-    databases for what they share, or arms that are studies by themselves."""
+class BlocksRequest(DatabaseRequest):
+    """What every comparison may be told, whatever it compares."""
 
-    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
-    arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
-    arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
-        None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
-    )
     clients: int | None = Field(None, ge=1, description="clients of the database")
     metric: str | None = Field(None, description="the metric that decides")
-    blocks: int | None = Field(None, ge=1, description="blocks at most; each holds every variant once, and the baseline twice")
+    blocks: int | None = Field(None, ge=1, description="blocks at most; each holds everything compared once, and the baseline twice")
     precision: Share | None = Field(None, description="go on until the interval is at most plus or minus this share")
     equivalence: Share = Field(0.02, description="differences up to this share are not worth having")
 
@@ -55,3 +49,14 @@ class CompareRequest(DatabaseRequest):
         if repeats is not None:
             raise ValueError("a comparison counts blocks, not repeats; give blocks")
         return repeats
+
+
+class CompareRequest(BlocksRequest):
+    """Options of ``pgherd compare`` as given on the command line or in a scenario: variants of one server, with the options of
+    databases for what they share, or arms that are studies by themselves."""
+
+    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
+    arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
+    arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
+        None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
+    )
