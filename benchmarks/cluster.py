@@ -1,4 +1,5 @@
-"""What a cluster costs: start skew, an idle agent's CPU and memory, the time to notice a lost host, and to clean up after a lost driver.
+"""What a cluster costs: start skew, an agent's CPU and memory (idle, measuring), the time to notice a lost host, and to clean up after a
+lost driver.
 
 Four hosts as network and process namespaces with their own SSH servers on this machine (tests/it/cluster_hosts.py), started as real ones
 are. Their clocks are wrong by known amounts, so that the skew is judged by the true time and not by the offsets that pgherd measured.
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +36,9 @@ HOSTS = Path(__file__).parents[1] / "tests/it/cluster_hosts.py"
 NAMES = ("a", "b", "c", "d")
 SKEW = {"b": 0.2, "c": -0.7, "d": 3.0}
 SKEW_GOAL, CPU_GOAL, MEMORY_GOAL, NOTICE_GOAL, CLEAN_GOAL = 0.020, 0.5, 150.0, 10.0, 30.0
+DATABASES = 8
+MEASURING_GOAL = CPU_GOAL + 1.0
+"""% of a core: an idle agent's, and what sampling 8 databases may take (benchmarks/sampling.py)."""
 AHEAD = 0.25
 """Seconds between saying when to start and starting."""
 
@@ -55,6 +61,7 @@ def main() -> None:
         with bed.inside(), engine.connect("default") as made:
             raw += [{"what": "idle, held", **row} for row in used(bed, idle)]
             raw += skews(made, starts)
+        raw += measuring(bed, *((2, 2) if options.quick else (5, 10)))
         for number in range(faults):
             with bed.inside(), engine.connect("default") as made:
                 raw += noticed(bed, made)
@@ -103,6 +110,41 @@ def used(bed: Any, seconds: float) -> list[dict[str, Any]]:
     return [
         {"host": name, "cpu": 100 * (cpu_of(pid) - first[name]) / seconds, "memory": memory_of(pid) / 1e6} for name, pid in agents.items()
     ]
+
+
+def measuring(bed: Any, trials: int, seconds: int) -> list[dict[str, Any]]:
+    """The agent's CPU (% of a core, sampling backends included) in each trial of DATABASES databases that all lie on its host, and the
+    most memory (MB) that it had in the run."""
+    agent, most, over = bed.agent(NAMES[0]), [0.0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.25):
+            most.append(memory_of(agent) / 1e6)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        size = ("--points", str(DATABASES), "--scale", "1", "--clients", "1", "--rate", "5", "--vcpus", "0.2")
+        length = ("--ramp", "1s", "--seconds", f"{seconds}s", "--repeats", str(trials), "--budget", f"{3 * trials * (seconds + 1)}s")
+        done = bed.pgherd(
+            "density", "--cluster", "default", "--placement", f"listed:*={NAMES[0]}", *size, *length, "--no-report", timeout=900
+        )
+    finally:
+        over.set()
+        looking.join()
+    if done.returncode not in (0, 1):
+        raise TrialError(done.stderr)
+    (run,) = (bed.root / "driver/runs").glob("*-density-*")
+    rows = []
+    for file in sorted(run.glob("trials/*/trial.json")):
+        trial = json.loads(file.read_text())
+        if trial["trial"]["point"]["databases"] == DATABASES and trial["phases"]:
+            metrics = trial["phases"][0]["metrics"]
+            backends = sum(found["cpu.usage"] for entity, found in metrics.items() if entity.startswith("backend:"))
+            rows.append({"what": "measuring", "cpu": 100 * (metrics[f"pgherd:{NAMES[0]}"]["cpu.usage"] + backends), "memory": max(most)})
+    each = ", ".join(f"{row['cpu']:.2f}" for row in rows)
+    outcome.say(f"measuring {DATABASES} databases: {each} % of a core, {max(most):.0f} MB")
+    return rows
 
 
 def cpu_of(pid: int) -> float:
@@ -186,6 +228,13 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         cpu, memory = mean_interval([row["cpu"] for row in rows]), mean_interval([row["memory"] for row in rows])
         found.append(Figure.of(f"an agent, {state}", "% of a core", cpu, f"≤ {CPU_GOAL:g} %", cpu.value <= CPU_GOAL))
         found.append(Figure.of(f"an agent, {state}", "MB", memory, f"≤ {MEMORY_GOAL:g} MB", memory.value <= MEMORY_GOAL))
+    rows = [row for row in raw if row["what"] == "measuring"]
+    cpu, name = mean_interval([row["cpu"] for row in rows]), f"an agent, measuring {DATABASES} databases"
+    found.append(Figure.of(name, "% of a core", cpu, f"≤ {MEASURING_GOAL:g} %", cpu.value <= MEASURING_GOAL))
+    memory = rows[0]["memory"]
+    found.append(
+        Figure(name, memory, "MB", goal=f"≤ {MEMORY_GOAL:g} MB", met=memory <= MEMORY_GOAL, note="the most that it had in the run")
+    )
     for what, name, goal in (
         ("killed", "until a killed agent is noticed", NOTICE_GOAL),
         ("hanging", "until a hanging host is noticed", NOTICE_GOAL),

@@ -14,11 +14,12 @@ import numpy as np
 import outcome as result
 from outcome import Figure, Outcome
 from statistics_page import PAGE, with_results
-from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, intervals, log_ratios, ranks, verdicts
+from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, ranks, verdicts
 
 from pgherd.analysis import sequential
 from pgherd.analysis.multiple import simultaneous
-from pgherd.analysis.paired import walsh_rank
+from pgherd.analysis.paired import paired_ratio, walsh_rank
+from pgherd.studies.compare import by_host
 
 STUDIES = 10_000
 MOST = (12, 20, 60)
@@ -26,6 +27,7 @@ NOISE = (0.02, 0.03, 0.05, 0.10)
 EFFECTS = (0.0, 0.02, 0.05, 0.10)
 METRICS = 8
 BESIDE, PLACES = 40, (0.0, 0.1, 0.2, 0.5)
+HOSTS, OTHER_HOST = (2, 4), (0.0, 0.1, 0.2)
 SHOWN = 20
 GOAL, COVERED, WRONGLY_EQUIVALENT = 0.065, 0.935, 0.035
 METHOD = "share of simulated studies, Clopper-Pearson; each end is a one-sided 99 % bound"
@@ -44,7 +46,7 @@ def main() -> None:
     }
     before = result.cpu_seconds()
     rng = np.random.default_rng(outcome.seed)
-    for part in (equal, covers, power, rules, both_baselines, equivalence, others, more, places):
+    for part in (equal, covers, power, rules, both_baselines, equivalence, others, more, places, hosts):
         result.say(f"{part.__name__}: {(part.__doc__ or '').partition(chr(10))[0]}")
         figures, rows = part(rng, studies)
         outcome.figures += figures
@@ -125,6 +127,41 @@ def places(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[d
         name = f"false positives side by side, places scatter by {share_of_noise:g} of the noise"
         figures.append(share(name, shown, studies, most=GOAL, note=f"at most {most} blocks; {', '.join(notes)}"))
     return figures, rows
+
+
+def hosts(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dict[str, Any]]]:
+    """Blocks that take turns on the hosts of a cluster, of which each has a noise of its own."""
+    figures, rows = [], []
+    for count in HOSTS:
+        worst: tuple[int, str] = (-1, "")
+        for model in MODELS:
+            for most in MOST:
+                ended = ends(in_turn(model, rng, studies, most, count, 0.05), most)
+                false = int(np.isin(ended.verdict, (1, -1)).sum())
+                worst = max(worst, (false, f"noise {model}, at most {most} blocks"))
+                rows.append({"hosts": count, "noise": model, "most": most, "studies": studies, "false": false, **summary(ended)})
+        note = f"the worst of {len(MODELS)} kinds of noise and {len(MOST)} lengths: {worst[1]}"
+        figures.append(share(f"false positives in turn on {count} hosts", worst[0], studies, most=GOAL, note=note))
+        used, said = max(studies // 10, 50), dict.fromkeys(OTHER_HOST, 0)
+        for gain in OTHER_HOST:
+            for row in in_turn("all together", rng, used, SHOWN, count, 0.05):
+                said[gain] += disagree(row, count, gain)
+        rows.append({"hosts": count, "most": SHOWN, "studies": used, "said to disagree": {str(gain): n for gain, n in said.items()}})
+        notes = [f"{n / used:.1%} where one differs by {gain:.0%}" for gain, n in said.items() if gain]
+        note = f"{SHOWN} blocks, noise 5 % all together; {', '.join(notes)}"
+        figures.append(share(f"said that {count} hosts disagree, which do not", said[0.0], used, most=GOAL, note=note))
+    return figures, rows
+
+
+def disagree(logs: Floats, count: int, gain: float) -> bool:
+    """Whether a study says that its hosts disagree on the variant, which gains this much more on the first of them."""
+    bounds = {}
+    for host in range(count):
+        values = np.exp(logs[host::count]) * (1 + gain * (host == 0))
+        estimate = paired_ratio(list(values), [1.0] * len(values), by_host.joint(count))
+        if estimate.low is not None and estimate.high is not None:
+            bounds[str(host)] = (estimate.low, estimate.high)
+    return by_host.apart(bounds) is not None
 
 
 def check(logs: Floats, most: int, ended: Ended, first: int = 20) -> None:

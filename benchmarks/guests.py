@@ -1,9 +1,10 @@
-"""What a virtual machine costs: from a golden copy to the first answer of its server, making its root image, and its QEMU's own memory.
+"""What virtual machines cost: from a golden copy to the first answer of a server, its root image, QEMU's own memory, watching eight.
 
 Each guest is booted alone, with a pgbench database of scale 1, one vCPU and 512 MB, by whatever accelerator works here (a figure says
 which). To the first answer counts packing the disk, booting, connecting to the agent, and starting the server; the golden copy, the
 kernel and the root image are there before. The image is made from what the page cache holds. The memory is that of the guest's QEMU process
 without the mapping of the guest's own memory, by the proportional set sizes of /proc/PID/smaps (proc(5)), when the guest has idled.
+What watching takes is measured with eight guests that are up together (``guests_watched``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import guests_watched
 import outcome
 from outcome import Figure
 
@@ -29,6 +31,7 @@ from pgherd.runtimes.vm import images
 SECONDS_TO_READY = 15.0
 SECONDS_TO_IMAGE = 5.0
 MEGABYTES_BEYOND = 120.0
+CORES_WATCHING, GUESTS = 0.01, 8
 MIB = 2**20
 
 
@@ -36,38 +39,50 @@ def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 6, "guests, one after the other")
     parser.add_argument("--idle", type=float, metavar="SECONDS", help="how long a guest idles first  [default: 20; --quick: 2]")
+    parser.add_argument("--together", type=int, metavar="N", help="guests that are watched together; 0: none  [default: 8; --quick: 2]")
+    parser.add_argument("--windows", type=int, metavar="N", help="windows of a minute in which they are  [default: 4; --quick: 1 of 3 s]")
+    parser.add_argument("--watch-only", action="store_true", help="measure what watching takes; the rest is that of the last result")
     options = parser.parse_args()
-    guests = options.pairs or (1 if options.quick else 6)
     idle = options.idle if options.idle is not None else (2.0 if options.quick else 20.0)
-    node, raw = LocalNode(), []
+    together = options.together if options.together is not None else (2 if options.quick else 8)
     seed = outcome.seed_of(options)
     before = outcome.cpu_seconds()
-    chosen = installations.choose(node)
+    chosen = installations.choose(LocalNode())
     wanted = Wanted(scale=1, shell=False, patience=300.0)
+    settings = {"postgres": chosen.version, "scale": 1, "vcpus": 1, "memory": wanted.memory, "idle": idle}
+    raw: list[dict[str, Any]] = []
     with interruption.ended_by_signals():
-        with visit(node, chosen, wanted):
-            pass  # makes what is missing, and reads everything into the page cache
-        for number in range(1, guests + 1):
-            row: dict[str, Any] = {"image": image_seconds(node, chosen)}
-            with visit(node, chosen, wanted) as found:
-                time.sleep(idle)
-                row |= {"accelerator": found.images.hypervisor.accelerator, "seconds": found.seconds}
-                row |= memory(found.machine.pid, wanted.memory)
-            raw.append(row)
-            outcome.say(
-                f"guest {number}: image {row['image']:.1f} s, ready after {row['seconds']['ready']:.1f} s "
-                f"(booting {row['seconds']['booting']:.1f}), beyond its memory {row['beyond']:.0f} MB"
-            )
-    settings = {
-        "postgres": chosen.version,
-        "scale": 1,
-        "vcpus": 1,
-        "memory": wanted.memory,
-        "idle": idle,
-        "accelerator": raw[0]["accelerator"],
-    }
+        if not options.watch_only:
+            raw += alone(chosen, wanted, options.pairs or (1 if options.quick else 6), idle)
+            settings["accelerator"] = raw[0]["accelerator"]
+        if together:
+            seconds, windows = (3.0, 1) if options.quick else (60.0, 4)
+            accelerator, watched = guests_watched.watch(chosen, together, seconds, options.windows or windows, outcome.say)
+            settings["accelerator"] = accelerator
+            if options.watch_only:
+                raw += [row for row in outcome.blocks_before("guests", options, settings) if "seconds" in row]
+            raw += watched
     result = outcome.Outcome("guests", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
     outcome.conclude(result, options)
+
+
+def alone(chosen: installations.Installation, wanted: Wanted, guests: int, idle: float) -> list[dict[str, Any]]:
+    """One row for each of so many guests, which run one after the other and idle for so many seconds."""
+    node, rows = LocalNode(), []
+    with visit(node, chosen, wanted):
+        pass  # makes what is missing, and reads everything into the page cache
+    for number in range(1, guests + 1):
+        row: dict[str, Any] = {"image": image_seconds(node, chosen)}
+        with visit(node, chosen, wanted) as found:
+            time.sleep(idle)
+            row |= {"accelerator": found.images.hypervisor.accelerator, "seconds": found.seconds}
+            row |= memory(found.machine.pid, wanted.memory)
+        rows.append(row)
+        outcome.say(
+            f"guest {number}: image {row['image']:.1f} s, ready after {row['seconds']['ready']:.1f} s "
+            f"(booting {row['seconds']['booting']:.1f}), beyond its memory {row['beyond']:.0f} MB"
+        )
+    return rows
 
 
 def image_seconds(node: LocalNode, chosen: installations.Installation) -> float:
@@ -112,15 +127,22 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         found = mean_interval(values)
         return Figure.of(name, unit, found, words, None if goal is None else met(found, goal), note)
 
+    one, watched = [row for row in raw if "seconds" in row], [row for row in raw if "together" in row]
     by = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}[raw[0]["accelerator"]]
     made = [
-        of("golden copy to first answer", "s", [row["seconds"]["ready"] for row in raw], SECONDS_TO_READY, "≤ 15 s", by),
-        of("root image made again", "s", [row["image"] for row in raw], SECONDS_TO_IMAGE, "≤ 5 s"),
-        of("idle guest, beyond its memory", "MB", [row["beyond"] for row in raw], MEGABYTES_BEYOND, "≤ 120 MB", by),
-        of("idle guest, of its memory", "MB", [row["touched"] for row in raw], note="of 512 MB"),
+        of("golden copy to first answer", "s", [row["seconds"]["ready"] for row in one], SECONDS_TO_READY, "≤ 15 s", by),
+        of("root image made again", "s", [row["image"] for row in one], SECONDS_TO_IMAGE, "≤ 5 s"),
+        of("idle guest, beyond its memory", "MB", [row["beyond"] for row in one], MEGABYTES_BEYOND, "≤ 120 MB", by),
     ]
+    if watched:
+        guests, unit = f"{watched[0]['together']} guests", "% of a core"
+        goal = 100 * CORES_WATCHING if watched[0]["together"] == GUESTS else None
+        both, manager = ([100 * row[side] for row in watched] for side in ("both", "manager"))
+        made.append(of(f"manager and samplers, {guests}", unit, both, goal, "" if goal is None else "≤ 1 %", "pgherd's own CPU"))
+        made.append(of(f"manager alone, {guests}", unit, manager))
+    made.append(of("idle guest, of its memory", "MB", [row["touched"] for row in one], note="of 512 MB"))
     for part in ("packing the disk", "booting", "first answer of the agent", "starting the server"):
-        made.append(of(part, "s", [row["seconds"][part] for row in raw]))
+        made.append(of(part, "s", [row["seconds"][part] for row in one]))
     return made
 
 

@@ -5,13 +5,14 @@ Three series of tries, each try a whole ``pgherd compare`` as a user would run i
 - *quota*: the variant has 5 % less CPU (``vcpus`` 0.95 against 1). The truth is the ratio of the quotas: both use theirs up, and a
   transaction costs the same CPU time in both.
 - *work*: the variant's script makes the server compute a digest of a few hundred bytes more per transaction. What that costs is
-  established apart from ``compare``, before the tries: pgbench alone, run by turns with either script in one container, its
-  transactions as its own report says them, and CPU seconds as the kernel counts them for the container. What the digest is of is
-  chosen so that it costs about 5 %; the truth is what was then measured, with an interval.
+  established apart from ``compare``, before the tries: pgbench alone, by the command line that compare uses, run by turns with either
+  script in one container, its transactions as its own report says them, and CPU seconds as the kernel counts them for the container.
+  What the digest is of is chosen so that it costs about 5 %; the truth is what was then measured, with an interval.
 - *same*: the variant differs in a setting that nothing here uses (``vacuum_cost_limit``).
 
-A try is a *hit* when its verdict is a difference of the right sign and its interval holds the truth; one of *same* is a *false alarm*
-when its verdict is any difference. Intervals of shares are Clopper and Pearson's.
+A try is a *hit* when its verdict is a difference of the right sign, its interval holds the truth, and its grade is not C (an indication
+only); one of *same* is a *false alarm* when its verdict is any difference, whatever its grade. Intervals of shares are Clopper and
+Pearson's. A try ends as a user's does: as soon as compare is sure, else with its budget.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,14 +29,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import command
 import deployed
 import outcome
 import paired
+from long_check import commit
 from outcome import Figure
 
+from pgherd.drivers.driver import Endpoint
+from pgherd.drivers.pgbench import PgbenchDriver
 from pgherd.drivers.pgbench_output import read_report
+from pgherd.model.load import Load, Script
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
+from pgherd.runner.prepare import side_by_side
 
 TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
@@ -42,7 +50,10 @@ MINUTES = 5.0
 BYTES = 900
 """Of which the first calibration takes the digest; those after it scale them."""
 CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
-"""What else runs on a shared host is what these tries are about, and no reason to call them tainted."""
+"""What else runs on a shared host is what these tries are about, and no reason to call them tainted: without it the noisiest blocks would
+be run again or left out. All other checks stay. What there was of it stands in each try's row."""
+FULL = 0.98
+"""Share of the quota that both sides of *quota* must have used for the ratio of the quotas to be that of their throughputs."""
 SERIES = ("quota", "work", "same")
 METRIC = {"quota": "throughput", "work": "cpu_per_tx", "same": "throughput"}
 SIGN = {"quota": "lower", "work": "higher"}
@@ -59,7 +70,12 @@ def main() -> None:
     wanted = options.pairs or (1 if options.quick else TRIES)
     budget = options.budget or ("25s" if options.quick else None)
     series = tuple(options.series or SERIES)
-    settings = {"budget of a try": budget or "compare's default", "cost aimed at": COST, "metrics": METRIC}
+    settings = {
+        "budget of a try": budget or "compare's default",
+        "trials": f"{side_by_side.SECONDS:g} s after {side_by_side.RAMP:g} s",
+        "cost aimed at": COST,
+        "metrics": METRIC,
+    }
     raw = outcome.blocks_before("known_truth", options, settings) if options.more else []
     made = outcome.Outcome("known_truth", options.quick, outcome.seed_of(options), settings, raw=raw)
     before = outcome.cpu_seconds()
@@ -70,6 +86,7 @@ def main() -> None:
         if "work" in series and truth is None:
             truth = calibrated(place, made.seed, 3 if options.quick else 60)
             raw.append(truth)
+            keep(made, raw, wanted, before, options)
         order = [name for name in series for _ in range(wanted - sum(row["series"] == name for row in raw))]
         random.Random(made.seed).shuffle(order)  # so that a noisy hour falls on all of them
         for number, name in enumerate(order, 1):
@@ -78,11 +95,15 @@ def main() -> None:
             outcome.say(
                 f"{number} of {len(order)}, {name}: {row['verdict']} {row['ratio']} (truth {row['truth']:.4f}), {row['seconds']:.0f} s"
             )
-            made.figures, made.noise = figures(raw, wanted), outcome.noise_since(before)
-            if options.out is not None or not options.quick:
-                outcome.store(made, options)  # an interrupted hour is not lost: --more goes on
+            keep(made, raw, wanted, before, options)
     made.figures, made.noise = figures(raw, wanted), outcome.noise_since(before)
     outcome.conclude(made, options)
+
+
+def keep(made: outcome.Outcome, raw: Sequence[Mapping[str, Any]], wanted: int, before: dict[str, float], options: Any) -> None:
+    """Write what there is so far: an interrupted hour is not lost, and --more goes on. The try in which it was interrupted is."""
+    made.figures, made.noise = figures(raw, wanted), outcome.noise_since(before)
+    outcome.store(made, options)
 
 
 def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str | None, seed: int) -> dict[str, Any]:
@@ -95,29 +116,48 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         assert truth is not None
         plain, dear = scripts(place, int(truth["bytes"]))
         words["work"] = ["--read-only", "--variant", f"base:script={plain}", "--variant", f"dear:script={dear}"]
-    command = [sys.executable, "-m", "pgherd", "compare", *words[series], *CALM, "--metric", METRIC[series], "--seed", str(seed)]
-    command += ["--no-report", "--json", "--runs", str(place / "runs"), *(["--budget", budget] if budget else [])]
-    began = time.monotonic()
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    whole = ["compare", *words[series], *CALM, "--metric", METRIC[series], "--seed", str(seed), "--no-report", "--json"]
+    whole += ["--runs", str(place / "runs"), *(["--budget", budget] if budget else [])]
+    before, began = outcome.cpu_seconds(), time.monotonic()
+    done = command.pgherd(whole)
     seconds = time.monotonic() - began
+    shutil.rmtree(place / "runs", ignore_errors=True)
     if done.returncode not in (0, 1):
-        sys.exit(f"compare ended with exit code {done.returncode}:\n{done.stderr}")
+        sys.exit(f"compare ended with exit code {done.returncode}; --more goes on after the tries that are kept:\n{done.stderr}")
     document = json.loads(done.stdout)
-    row = next(row for row in document["tables"]["comparison"] if row["primary"])
-    ratio, floor = row["ratio"], row["floor"]
+    rows = {row["metric"]: row for row in document["tables"].get("comparison", [])}
+    row = rows.get(METRIC[series], {"decision": "cannot tell", "verdict": document["answer"]})
     right = 1 - COST if series == "quota" else float(truth["ratio"]) if series == "work" and truth else 1.0
     return {
         "series": series,
         "decision": row["decision"],
         "verdict": row["verdict"],
-        "ratio": [ratio["value"], ratio["low"], ratio["high"]],
-        "floor": [floor["value"], floor["low"], floor["high"]],
+        "ratio": ends(row.get("ratio")),
+        "floor": ends(row.get("floor")),
         "truth": right,
-        "blocks": document["findings"]["blocks"]["value"],
+        "cores": cores(rows),
+        "blocks": document["findings"].get("blocks", {"value": 0})["value"],
         "seconds": seconds,
+        "noise": outcome.noise_since(before),
         "seed": seed,
         "grade": document["grade"],
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
     }
+
+
+def ends(finding: Mapping[str, Any] | None) -> list[float | None]:
+    """A finding's value, low and high; all None where there is none."""
+    return [None if finding is None else finding[name] for name in ("value", "low", "high")]
+
+
+def cores(rows: Mapping[str, Mapping[str, Any]]) -> list[float | None]:
+    """The CPUs that the baseline's and the variant's containers used, by their mean throughput and CPU per transaction."""
+    found: list[float | None] = []
+    for side in ("baseline", "value"):
+        tps, cost = (rows[metric][side]["value"] if metric in rows else None for metric in ("throughput", "cpu_per_tx"))
+        found.append(None if tps is None or cost is None else tps * cost / 1000)
+    return found
 
 
 def holds(row: Mapping[str, Any]) -> bool:
@@ -128,7 +168,12 @@ def holds(row: Mapping[str, Any]) -> bool:
 
 def hit(row: Mapping[str, Any]) -> bool:
     """Whether a try has found the difference that there is, of the right size."""
-    return row["decision"] == SIGN[row["series"]] and holds(row)
+    return found_it(row) and holds(row)
+
+
+def found_it(row: Mapping[str, Any]) -> bool:
+    """Whether a try has claimed the difference that there is, of whatever size."""
+    return row["decision"] == SIGN[row["series"]] and row["grade"] != "C"
 
 
 def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
@@ -148,30 +193,35 @@ def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
         n = len(rows)
         if name == "same":
             alarms = sum(row["decision"] in ("higher", "lower") for row in rows)
-            found.append(share("same: false alarms", alarms, n, f"≤ {ALARMS} of {TRIES}", alarms <= ALARMS if n >= TRIES else None))
+            met = alarms * TRIES <= ALARMS * n if n >= TRIES else None
+            found.append(share("same: false alarms", alarms, n, f"≤ {ALARMS} of {TRIES}", met))
         else:
             hits = sum(map(hit, rows))
-            goal = f"≥ {FOUND} of {TRIES}"
-            found.append(
-                share(
-                    f"{name}: found, with an interval that holds the truth",
-                    hits,
-                    n,
-                    goal,
-                    hits * TRIES >= FOUND * n if n >= TRIES else None,
-                )
-            )
-            found.append(share(f"{name}: found", sum(row["decision"] == SIGN[name] for row in rows), n))
+            met = hits * TRIES >= FOUND * n if n >= TRIES else None
+            found.append(share(f"{name}: found, with an interval that holds the truth", hits, n, f"≥ {FOUND} of {TRIES}", met))
+            found.append(share(f"{name}: found", sum(map(found_it, rows)), n))
         found.append(share(f"{name}: interval holds the truth", sum(map(holds, rows)), n))
         found.append(share(f"{name}: A/A pair differs from itself", sum(_differs(row["floor"]) for row in rows), n))
+        if name == "quota":
+            found += full(rows)
         middle = sorted(row["seconds"] for row in rows)[n // 2]
         longest, blocks = max(row["seconds"] for row in rows), sorted(row["blocks"] for row in rows)[n // 2]
         note = f"the longest {longest:.0f} s; {blocks:.0f} blocks (median)"
-        met = longest <= 60 * MINUTES if n >= wanted else None
-        found.append(
-            Figure(f"{name}: seconds of a try", middle, "s", n=n, method="median", goal=f"≤ {60 * MINUTES:.0f} s each", met=met, note=note)
-        )
+        met, goal = longest <= 60 * MINUTES if n >= wanted else None, f"≤ {60 * MINUTES:.0f} s each"
+        found.append(Figure(f"{name}: seconds of a try", middle, "s", n=n, method="median", goal=goal, met=met, note=note))
     return found
+
+
+def full(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """How much of the smaller share of their quotas the two sides used, in the worst try: what the truth of *quota* rests on."""
+    shares = [
+        min(used / quota for used, quota in zip(row["cores"], (1.0, 1 - COST), strict=True)) for row in rows if None not in row["cores"]
+    ]
+    if not shares:
+        return []
+    least, short = min(shares), sum(share < FULL for share in shares)
+    note = f"of {short} the truth is not sure: they used less than {FULL:.0%}" if short else "both sides used theirs up"
+    return [Figure("quota: share of the quota that was used", 100 * least, "%", n=len(shares), method="the worst try", note=note)]
 
 
 def _differs(ratio: Sequence[float | None]) -> bool:
@@ -223,13 +273,17 @@ def _by_turns(
     for _ in range(pairs):
         cost: dict[Path, float] = {}
         for file in rng.sample(files, 2):
-            argv = [f"{reach.bin}/pgbench", "-n", "-M", "prepared", "-c", "2", "-j", "1", "-T", f"{seconds:.0f}", "-s", str(reach.scale)]
-            argv += ["-f", str(file), "-h", reach.host, "-p", str(reach.port), "-U", reach.user, reach.database]
-            command = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
+            output = up.fleet.scratch / "calibration"
+            node.make_dir(str(output), mode=0o700, user=up.fleet.account)
+            endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
+            load = Load(clients=2, threads=1, scripts=(Script(source=str(file)),), protocol="prepared", sampling=up.options.sampling)
+            argv = PgbenchDriver().argv(load, endpoint, seconds)
+            inside = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
             before = deployed.containers_cpu(node, up.fleet.view())
-            done = subprocess.run(wrap(command), env=environment({}), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+            done = subprocess.run(wrap(inside), env=environment({}), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
             time.sleep(0.2)  # its backends end after it
             after = deployed.containers_cpu(node, up.fleet.view())
+            shutil.rmtree(output)
             if before is None or after is None:
                 sys.exit("the container's CPU is not counted here; this needs the cgroup runtime")
             cost[file] = (after - before) / read_report({"stdout": done.stdout}).transactions

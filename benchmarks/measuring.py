@@ -1,58 +1,106 @@
-"""How much of a default ``pgherd density`` is spent measuring, and how long it takes in all.
+"""How much of a default study is spent measuring, and how long it takes in all: density, scaling, compare, hugepages.
 
-Runs it once, or takes a run that is there: measuring.py [RUN-DIRECTORY]. Set-up is what comes before the first trial's
-load (golden copy, copies, starts, warming); measured are the windows that the numbers come from.
+Runs each once, or takes a run that is there: measuring.py [RUN-DIRECTORY]. What the last result says of other studies stays. Set-up is
+what comes before the first trial's load (golden copy, copies, starts, warming); measured are the windows that the numbers come
+from. What could end sooner because enough is known is told to be sure of nothing, so that each takes as long as a default run ever does.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import command
 import outcome
 from outcome import Figure
 
 from pgherd.host import paths
-from pgherd.model.errors import TrialError
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.store.run_directory import RunDirectory
 
-SHARE, TOTAL = 0.8, 300.0
-QUICK = ["--points", "1,2", "--repeats", "1", "--seconds", "4s", "--scale", "1", "--budget", "20s"]
+NEVER_SURE = ("--precision", "0.01%")
+SAME = ("--variant", "same:vacuum_cost_limit=300", *NEVER_SURE)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A command in its defaults, the share of the time after set-up that it is to measure (None: no goal), the most seconds that it may
+    take (None: no goal), and how it is made short."""
+
+    words: tuple[str, ...]
+    share: float | None
+    total: float | None
+    quick: tuple[str, ...]
+
+
+SMALL = ("--scale", "1", "--seconds", "4s")
+KINDS = {
+    "density": Kind(("density",), 0.8, 300, (*SMALL, "--points", "1,2", "--repeats", "1", "--budget", "20s")),
+    "scaling": Kind(("scaling",), None, 300, (*SMALL, "--clients", "1,2", "--repeats", "1", "--budget", "15s")),
+    "compare": Kind(("compare", *SAME), 0.7, 300, (*SMALL, "--budget", "20s")),
+    "compare, one at a time": Kind(("compare", *SAME, "--arms", "one-at-a-time"), 0.7, 300, (*SMALL, "--budget", "20s")),
+    "hugepages": Kind(("hugepages", "--yes", *NEVER_SURE), 0.7, 480, (*SMALL, "--pages", "none,2MB", "--budget", "20s")),
+}
+"""What is measured, by name. One at a time, a comparison restarts a server before every trial; side by side, all before every block."""
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 1, "runs (there are no pairs)")
+    parser = outcome.parser(__doc__, 1, "runs of each (there are no pairs)")
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN-DIRECTORY", help="take this run instead of making one")
+    parser.add_argument("--study", action="append", choices=KINDS, help="only this one; may be given several times  [default: all]")
     options = parser.parse_args()
-    raw: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
-    for number in range(1 if options.run else options.pairs or 1):
-        if options.run:
-            raw.append(taken(RunDirectory(options.run), None, first=False))
-        else:
+    if options.run:
+        run = RunDirectory(options.run)
+        made.append({"study": run.record().study, "date": today(), **taken(run, None, first=False)})
+    for kind in () if options.run else options.study or KINDS:
+        for number in range(options.pairs or 1):
             with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as runs:
-                raw.append(made(Path(runs), QUICK if options.quick else []))
-        outcome.say(f"run {number + 1}: {', '.join(f'{name} {value:.3g}' for name, value in raw[-1].items())}")
-    settings = {"arguments": QUICK if options.quick else [], "an earlier run": options.run is not None}
-    result = outcome.Outcome("measuring", options.quick, 0, settings, figures(raw, options.quick), raw, outcome.noise_since(before))
-    outcome.conclude(result, options)
+                row = measured(Path(runs), [*KINDS[kind].words, *(KINDS[kind].quick if options.quick else ())])
+            made.append({"study": kind, "date": today(), **row})
+            outcome.say(f"{kind} {number + 1}: {', '.join(f'{name} {value:.3g}' for name, value in row.items())}")
+            outcome.store(result(options, made, before), options)  # what ends the next one does not lose this
+    outcome.conclude(result(options, made, before), options)
 
 
-def made(runs: Path, arguments: list[str]) -> dict[str, float]:
+def result(options: argparse.Namespace, made: Sequence[dict[str, Any]], before: dict[str, float]) -> outcome.Outcome:
+    """What was measured now, beside what the last result says of other studies."""
+    settings = {"an earlier run": options.run is not None, "commands": {kind: " ".join(one.words) for kind, one in KINDS.items()}}
+    raw = [*others(options, {row["study"] for row in made}), *made]
+    return outcome.Outcome("measuring", options.quick, 0, settings, figures(raw, options.quick), raw, outcome.noise_since(before))
+
+
+def today() -> str:
+    """The day of a row: a result may hold studies of several days."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def others(options: argparse.Namespace, again: Collection[str]) -> list[dict[str, Any]]:
+    """What the last result says of studies that were not measured now."""
+    file = options.out or outcome.RESULTS / "measuring.json"
+    if options.quick or not file.is_file():
+        return []
+    return [row for row in json.loads(file.read_text())["raw"] if row["study"] not in again]
+
+
+def measured(runs: Path, words: Sequence[str]) -> dict[str, float]:
     """A run by the command line, with its wall clock."""
     copies = copies_there()
     began = time.time()
-    command = [sys.executable, "-m", "pgherd", "density", "--runs", str(runs), *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = command.pgherd([*words, "--runs", str(runs)])
     ended = time.time()
     if done.returncode not in (0, 1):  # 1: finished, but with grade C
-        raise TrialError(f"pgherd density ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+        raised = CapabilityError if done.returncode == CapabilityError.exit_code else TrialError
+        raise raised(f"pgherd {words[0]} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
     return taken(RunDirectory.all(runs)[-1], (began, ended), copies_there() != copies)
 
 
@@ -64,8 +112,9 @@ def copies_there() -> set[str]:
         return set()
 
 
-def taken(run: RunDirectory, command: tuple[float, float] | None, first: bool) -> dict[str, float]:
-    """What a run says of its time, and the same counted anew from its trials. ``command``: when it began and ended."""
+def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool) -> dict[str, float]:
+    """What a run says of its time, and the same counted anew from its trials. ``called``: when the command began and
+    ended."""
     record = run.record()
     trials = [result for result in run.results() if result.phases]
     if not trials or record.ended is None:
@@ -74,7 +123,7 @@ def taken(run: RunDirectory, command: tuple[float, float] | None, first: bool) -
     measured = sum(phase.seconds for result in trials for phase in result.phases)
     ramps = sum(phase.ramp for result in trials for phase in result.trial.phases)
     last = trials[-1].ended
-    began, ended = command or (record.started, record.ended)
+    began, ended = called or (record.started, record.ended)
     return {
         "trials": len(trials),
         "measured s": measured,
@@ -90,27 +139,29 @@ def taken(run: RunDirectory, command: tuple[float, float] | None, first: bool) -
     }
 
 
-def figures(raw: list[dict[str, Any]], quick: bool) -> list[Figure]:
-    """Shares and seconds; of several runs the worst."""
+def figures(raw: Sequence[dict[str, Any]], quick: bool) -> list[Figure]:
+    """Shares and seconds of each study; of several runs the worst."""
+    names = sorted({row["study"] for row in raw}, key=lambda name: ([*KINDS, name].index(name), name))
+    return [figure for name in names for figure in _of(name, [row for row in raw if row["study"] == name], quick)]
 
-    def figure(name: str, unit: str = "", *, least: bool = False, goal: str = "", limit: float = 0.0, note: str = "") -> Figure:
-        values = [row[name] for row in raw]
+
+def _of(study: str, rows: Sequence[dict[str, Any]], quick: bool) -> list[Figure]:
+    kind = KINDS.get(study, Kind((), None, None, ()))
+
+    def figure(name: str, unit: str = "", *, least: bool = False, limit: float | None = None, note: str = "") -> Figure:
+        values = [row[name] for row in rows]
         value = min(values) if least else max(values)
-        met = None if not goal else value >= limit if least else value <= limit
-        return Figure(name, value, unit, n=len(raw), method="the worst run" if len(raw) > 1 else "one run", goal=goal, met=met, note=note)
+        goal = "" if limit is None or quick else f"≥ {limit:.0%} of the time after set-up" if least else f"≤ {limit:g} s"
+        met = None if not goal or limit is None else value >= limit if least else value <= limit
+        method = "the worst run" if len(rows) > 1 else "one run"
+        return Figure(f"{study}: {name}", value, unit, n=len(rows), method=method, goal=goal, met=met, note=note)
 
-    share = "" if quick else f"≥ {SHARE:.0%} of the time after set-up"
+    copied = "the golden copy was made in it" if any(row["golden copy made"] for row in rows) else "the golden copy was there"
     return [
-        figure("share by run.json", least=True, goal=share, limit=SHARE),
-        figure("share by its trials", least=True, goal=share, limit=SHARE, note="the same, counted from the trials' own instants"),
+        figure("share by run.json", least=True, limit=kind.share),
+        figure("share by its trials", least=True, limit=kind.share, note="the same, counted from the trials' own instants"),
         figure("share with analysis and report", least=True, note="of the time from the first load to the end of the command"),
-        figure(
-            "total s",
-            "s",
-            goal="" if quick else f"≤ {TOTAL:g} s",
-            limit=TOTAL,
-            note="the golden copy was made in it" if any(row["golden copy made"] for row in raw) else "the golden copy was there",
-        ),
+        figure("total s", "s", limit=kind.total, note=copied),
         *(
             figure(name, unit)
             for name, unit in (("before the first load s", "s"), ("between trials s", "s"), ("after the last trial s", "s"), ("trials", ""))

@@ -37,6 +37,7 @@ ORDER = (
     "report",
     "ui",
     "balloon",
+    "balloon_native",
     "balloon_grid",
     "cluster",
     "cluster_hundred",
@@ -263,9 +264,12 @@ def say(text: str) -> None:
 
 
 def run(main: Any) -> None:
-    """Call a benchmark's main; an error of pgherd is one message and its exit code."""
+    """Call a benchmark's main; an error of pgherd is one message and its exit code, and so is an interruption."""
     try:
         main()
+    except KeyboardInterrupt:
+        print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+        sys.exit(130)
     except PgherdError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -57,7 +57,7 @@ def tables(document: dict[str, Any]) -> dict[str, list[str]]:
 
     rest = [["what", "share", "99 % bounds", "studies", ""]]
     for name, figure in figures.items():
-        if name.startswith(("interval", "equivalent", "any of", "settled")):
+        if name.startswith(("interval", "equivalent", "any of", "settled", "false positives side", "false positives in turn", "said that")):
             share = [f"{figure[key]:.1f}" for key in ("value", "low", "high")]
             rest.append([name, f"{share[0]} %", f"{share[1]} to {share[2]} %", str(figure["n"]), figure["note"]])
     made = {"false positives": by_kind, "power": powers, "rules": by_rule, "both baselines": both, "other figures": rest}

@@ -113,6 +113,17 @@ def log_ratios(noise: Floats, rng: np.random.Generator, both: bool = False) -> F
     return blocks[:, :, 0] - (blocks[:, :, 1:].mean(axis=2) if both else blocks[:, :, 1])
 
 
+def in_turn(model: str, rng: np.random.Generator, studies: int, most: int, hosts: int, noise: float) -> Floats:
+    """Log ratios of studies whose blocks take turns on hosts, when nothing differs: each host has its own course of noise, of a size
+    between a third and three times ``noise`` (of the real one: of that)."""
+    logs = np.empty((studies, most))
+    for host in range(hosts):
+        own = logs[:, host::hosts]
+        size = (1.0 if model == "real" else noise) * 3.0 ** rng.uniform(-1, 1, (studies, 1))
+        own[:] = log_ratios(MODELS[model](rng, studies, ARMS * own.shape[1]), rng) * size
+    return logs
+
+
 def intervals(logs: Floats, ranks: dict[int, int]) -> Floats:
     """The rank interval of each study at each look, as `sequential` makes it: looks × 3 × studies, estimate, low and high.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import subprocess
@@ -23,14 +24,30 @@ def test_balloon(tmp_path):
     document = json.loads(file.read_text())
     assert (document["benchmark"], document["quick"]) == ("balloon", True)
     assert all(math.isfinite(figure["value"]) and figure["value"] >= 0 for figure in document["figures"])
-    assert {"inflation", "pair"} <= {key for row in document["raw"] for key in row}
+    assert {"inflation", "pair", "window"} <= {key for row in document["raw"] for key in row}
+
+
+def test_balloon_native(tmp_path):
+    file = tmp_path / "native.json"
+    command = [sys.executable, str(Path(__file__).parent / "balloon_native.py"), "--quick", "--seed", "7", "--out", str(file)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(file.read_text())
+    assert (document["benchmark"], document["quick"]) == ("balloon_native", True)
+    assert [row["mix"] for row in document["raw"]] == ["in the pool"] * 2 + ["a third past it"] * 2
+    assert all(row[f"{side} cpu"] > 0 for row in document["raw"] for side in ("ballooned", "native"))
+    assert len(document["figures"]) == 4
+
+
+def script(name: str):
+    sys.path.insert(0, str(Path(__file__).parent))
+    return importlib.import_module(name)
 
 
 def grid():
-    sys.path.insert(0, str(Path(__file__).parent))
-    import balloon_grid
-
-    return balloon_grid
+    return script("balloon_grid")
 
 
 def test_balloon_grid(tmp_path):
@@ -68,3 +85,48 @@ def test_a_bound_that_is_not_reached_is_not_called_met():
     assert balloon_grid.at_least(found(1.0, 0.92, 1.1), 0.95, 0.90) is True
     assert balloon_grid.at_least(found(1.0, 0.80, 1.2), 0.95, 0.90) is None
     assert balloon_grid.at_least(found(0.8, 0.70, 0.9), 0.95, 0.90) is False
+
+
+def test_transactions_that_overlap_with_an_inflation():
+    """pgbench's log: client, number, microseconds that it took, script, and when it ended in seconds and microseconds since 1970."""
+    log = [
+        "0 1 1000 0 100 500000",  # ended before
+        "0 2 700000 0 101 200000",  # began before, ended within
+        "0 3 100000 0 101 400000",
+        "1 1 5000000 0 105 0 17",  # began before, ended after; with a lag behind its schedule in the last column
+        "0 4 1000 0 103 0",  # began after
+    ]
+    assert script("balloon").overlapping(log, 101.0, 102.0) == [0.7, 0.1, 5.0]
+
+
+def test_a_stall_that_the_machine_makes_too_is_nobodys():
+    balloon = script("balloon")
+
+    def said(longest: float, without: float) -> bool | None:
+        row = {
+            "inflating longest ms": longest, "left longest ms": without, "inflating transactions": 10.0, "left transactions": 12.0,
+            "inflating GB/s": 3.0,
+        }  # fmt: skip
+        return balloon.stalls([row, row | {"inflating longest ms": 1.0}])[0].met
+
+    assert [said(15, 30), said(25, 3), said(25, 30)] == [True, False, None]
+
+
+def test_a_cost_is_met_only_when_the_whole_interval_is():
+    native = script("balloon_native")
+    from pgherd.analysis.intervals import Estimate
+
+    def said(low: float, high: float) -> bool | None:
+        return native.at_most(Estimate(value=(low + high) / 2, low=low, high=high, confidence=0.95, n=8, method="made up"), 1.03)
+
+    assert [said(0.99, 1.02), said(1.04, 1.09), said(1.0, 1.05)] == [True, False, None]
+
+
+def test_sizes_that_are_none_are_refused():
+    native = script("balloon_native")
+    from pgherd.model.errors import UsageError
+
+    assert native.sizes_of("1024:8,8192:64") == [(1024, 8), (8192, 64)]
+    for words in ("1024", "1024:x", "64:8", "1024:0", ""):
+        with pytest.raises(UsageError, match="--sizes"):
+            native.sizes_of(words)

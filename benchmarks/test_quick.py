@@ -81,9 +81,12 @@ def test_startup(tmp_path):
     assert len(quick("startup", tmp_path)["raw"]) == 10
 
 
-def test_measuring(tmp_path):
-    for row in quick("measuring", tmp_path)["raw"]:
-        assert 0 < row["share by run.json"] <= 1
+@pytest.mark.parametrize("study", ["density", "scaling", "compare", "compare, one at a time", "hugepages"])
+def test_measuring(tmp_path, study):
+    document = quick("measuring", tmp_path, "--study", study)
+    assert {figure["name"].partition(": ")[0] for figure in document["figures"]} == {study}
+    for row in document["raw"]:
+        assert row["study"] == study and 0 < row["share by run.json"] <= 1
         assert row["share by its trials"] == pytest.approx(row["share by run.json"], abs=0.05)
         assert row["measured s"] < row["total s"]
 
@@ -100,6 +103,7 @@ def test_known_truth(tmp_path):
     assert sorted(row["series"] for row in tries) == ["quota", "same", "work"]
     assert all(row["ratio"][0] > 0 and row["blocks"] >= 1 for row in tries)
     assert {row["truth"] for row in tries} >= {0.95, 1.0}, "one series' truth is measured"
+    assert all(row["commit"] is not None and row["noise"]["steal share"] >= 0 and len(row["cores"]) == 2 for row in tries)
 
 
 def test_guests(tmp_path):
@@ -107,11 +111,13 @@ def test_guests(tmp_path):
     row = document["raw"][0]
     assert 0 < row["touched"] < 512 and row["beyond"] > 0 and row["image"] > 0
     assert row["seconds"]["ready"] > row["seconds"]["booting"] > 0
+    watched = document["raw"][-1]
+    assert watched["manager"] > 0 and watched["both"] > 0
 
 
 def test_false_positives(tmp_path):
     document = quick("false_positives", tmp_path)
-    assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others"}
+    assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others", "places", "hosts"}
     assert all(row["false"] <= row["studies"] for row in document["raw"] if row["part"] == "equal")
     # A few hundred studies prove nothing about a bound, but they show a rule that is badly wrong.
     assert not any(figure["met"] is False for figure in document["figures"])
@@ -127,7 +133,7 @@ def test_ui(tmp_path):
 def test_cluster(tmp_path):
     pytest.importorskip("distributed")
     document = quick("cluster", tmp_path)
-    measured = {"start", "idle, no driver", "idle, held", "skew", "killed", "hanging", "cut", "clean"}
+    measured = {"start", "idle, no driver", "idle, held", "skew", "measuring", "killed", "hanging", "cut", "clean"}
     assert {row["what"] for row in document["raw"]} == measured
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,27 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
 
 
+HOST_WIDE = re.compile(r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|memory|vm|working_set))|benchmarks/")
+"""What changes or counts on what all share (huge pages, swap, the top of cgroup v2), emulates processors, or fetches a kernel or a
+PostgreSQL into the environment's cache: two of these at once would be in each other's way."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several workers (``-n 2 --dist loadscope``) what starts servers stays with one, test after test; the others run beside it."""
+    """With several workers (``-n 3 --dist loadscope``) what starts servers stands in rows, each for one worker, test after test: the
+    host-wide ones; those on hosts of a cluster, which are namespaces of their own; the rest of them. The others are run by whoever is
+    free."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ServersTogether(LoadScopeScheduling):
+    class ServersInRows(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "servers" if nodeid.startswith(("tests/it/", "benchmarks/")) else nodeid
+            if HOST_WIDE.match(nodeid):
+                return "host-wide"
+            if nodeid.startswith("tests/it/test_cluster"):
+                return "cluster"
+            return "servers" if nodeid.startswith("tests/it/") else nodeid
 
-    return ServersTogether(config, log)
+    return ServersInRows(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -45,13 +59,48 @@ def seed() -> int:
     return int(os.environ["PGHERD_TEST_SEED"])
 
 
-@pytest.fixture
-def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """State and cache directories of the test's own, which the servers' account can enter."""
-    root = tmp_path_factory.mktemp("own")
+@pytest.fixture(scope="session")
+def _configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """``validation.configured`` with copies of clusters that it has made once for all tests: of PostgreSQL's answers about settings
+    initdb takes the most time by far. What a stopped cluster needs to be asked is its version, its settings and its control file."""
+    from pgherd.postgres import validation
+
+    real, made = validation.configured, dict[tuple[str, str | None], Path]()
+
+    def configured(node: Any, installation: Any, settings: Any, account: str | None, workdir: str) -> str:
+        cluster = Path(workdir, f"validate-{installation.version}")
+        if not cluster.exists():
+            key = installation.bin, account
+            if key not in made:
+                root = _enterable(tmp_path_factory.mktemp("validate"), account)
+                made[key] = Path(real(node, installation, {}, account, str(root)))
+            for part in (cluster, cluster / "global"):
+                part.mkdir(mode=0o700)
+            for name in ("PG_VERSION", "postgresql.conf", "global/pg_control"):
+                shutil.copy2(made[key] / name, cluster / name)
+            if account is not None:
+                for part in (cluster, *cluster.rglob("*")):
+                    shutil.chown(part, account)
+        return real(node, installation, settings, account, workdir)
+
+    return configured
+
+
+def _enterable(root: Path, owner: str | None = None) -> Path:
+    """The directory, which the servers' account can enter, or owns."""
     for path in (root, *root.parents):
         if str(path).startswith("/tmp/") and path.owner() == "root" and os.geteuid() == 0:
             path.chmod(0o755)
+    if owner is not None:
+        shutil.chown(root, owner)
+    return root
+
+
+@pytest.fixture
+def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _configured: Callable[..., str]) -> Path:
+    """State and cache directories of the test's own, which the servers' account can enter."""
+    root = _enterable(tmp_path_factory.mktemp("own"))
+    monkeypatch.setattr("pgherd.postgres.validation.configured", _configured)
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     return root

@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.cli.working_set import command
+from pgherd.runner.prepare.working_set import PAPER
 from pgherd.studies.working_set.request import WorkingSetRequest
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
@@ -41,3 +44,8 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 def test_what_is_wrong_is_one_message(words, message, capsys):
     assert run(["working-set", *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_published_scenario_is_what_paper_means():
+    own = read_scenario(Path(__file__).parents[2] / "scenarios/e07-working-set.yaml").options
+    assert own == {name: list(value) if isinstance(value, tuple) else value for name, value in PAPER.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.cluster import bootstrap
+from pgherd.cluster import bootstrap, packing
 from pgherd.cluster.bootstrap import Failed, act
 from pgherd.host import paths
 
@@ -44,9 +44,12 @@ def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     orders = {"action": "start", "cluster": "id", "host": "a", "same": "/nonexistent/python", "version": "0", "key": "k", "digest": "d"}
-    orders["requirements"] = []
-    assert act(orders) == {"need": "package"}
-    assert act({**orders, "same": sys.executable}) == {"need": "package"}, "another version is not the same"
+    orders["python"] = bootstrap._MINOR
+    need = {"need": "package", "kind": packing.kind()}
+    assert act(orders) == need
+    assert act({**orders, "same": sys.executable}) == need, "another version is not the same"
+    with pytest.raises(Failed, match=r"its Python is 3\.\d+ and the driver's 3\.99, .*install python3\.99 there"):
+        act({**orders, "python": "3.99"})
 
 
 @pytest.fixture
@@ -95,7 +98,7 @@ case "$*" in
 esac
 """
 """A Python that only pretends, with its packages beside it."""
-LIBRARIES = f"k-{sys.version_info[0]}.{sys.version_info[1]}"
+LIBRARIES = f"k-{bootstrap._MINOR}"
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def environment(monkeypatch, tmp_path):
 
     def given(data: bytes, **changes: object) -> str | None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return bootstrap._environment({**orders, **changes})
+        return bootstrap._environment({**orders, "package": len(data), "libraries": 0, **changes})
 
     given.made, given.agents = made, tmp_path / "pgherd/agents"
     return given
@@ -147,7 +150,7 @@ def test_an_environment_that_does_not_start_is_not_used(environment):
 
 def test_another_python_is_another_environment(environment, monkeypatch):
     first = environment(_archive({"pgherd/__init__.py": "__version__ = 7"}))
-    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    monkeypatch.setattr(bootstrap, "_MINOR", "3.99")
     assert environment(b"") is None
     second = environment(_archive({"pgherd/__init__.py": "__version__ = 7"}))
     assert (first, second) == tuple(str(environment.agents / f"{name}-one/bin/python") for name in (LIBRARIES, "k-3.99"))
@@ -164,6 +167,35 @@ def test_packages_beside_an_environment_are_found_in_it(tmp_path):
     (site / "pgherd/__init__.py").write_text("__version__ = '1'")
     bootstrap._make_own(tmp_path / "k-one", libraries, _archive({"pgherd/__init__.py": "__version__ = '7'"}))
     assert bootstrap._has(str(tmp_path / "k-one/bin/python"), "7")
+
+
+def test_libraries_of_the_driver_are_laid_out_and_tried(monkeypatch, tmp_path):
+    """Real environments: the libraries that came are used, and where they do not run here pip is asked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    package = _archive({"pgherd/__init__.py": "__version__ = '7'"})
+    orders = {"same": "/nonexistent/python", "version": "7", "key": "k", "digest": "one", "requirements": [], "proof": ["distributed"]}
+
+    def given(libraries, **changes):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(package + libraries)))
+        return bootstrap._environment({**orders, "package": len(package), "libraries": len(libraries), **changes})
+
+    with pytest.raises(Failed, match="what was sent came in part only"):
+        given(_archive({"distributed.py": "x" * 99_999})[:-20], key="cut")
+    python = given(_archive({"distributed.py": ""}))
+    assert python == str(tmp_path / "pgherd/agents" / f"{LIBRARIES}-one" / "bin/python")
+    assert given(b"") == python and given(b"", digest="two") is not None, "the libraries are there"
+    tried, really = [], bootstrap._logged
+
+    def logged(argv, advice):
+        tried.append(advice)
+        if "install" not in argv:
+            really([*argv[:-1], "--without-pip", argv[-1]], advice)
+
+    monkeypatch.setattr(bootstrap, "_logged", logged)
+    with pytest.raises(Failed, match="does not start there"):
+        given(_archive({"distributed.py": "import nothing_like_it"}), key="broken")
+    told = "the libraries of the driver's machine do not run here (ModuleNotFoundError: No module named 'nothing_like_it'), and "
+    assert f"{told}pip could not install what pgherd needs" in tried
 
 
 def _archive(files: dict[str, str]) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import io
 import tarfile
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -38,6 +40,44 @@ def test_the_archive_is_laid_out_like_a_wheel():
         names = archive.getnames()
     assert {"pgherd/__init__.py", "pgherd/cluster/agent_process.py", "pgherd/extension/pg_balloon/Makefile"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.endswith(".so") or not name.startswith("pgherd")]
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """Two small packages as pip leaves them, of which the first needs the second; the files of the first can be forgotten."""
+    for name, needs in (("one", "Requires-Dist: two\n"), ("two", "")):
+        about = tmp_path / f"{name}-1.dist-info"
+        (tmp_path / name / "__pycache__").mkdir(parents=True)
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{needs}")
+        files = (f"{name}/__init__.py", f"{name}/lib.so", f"{name}/__pycache__/x.pyc")
+        for file in files:
+            (tmp_path / file).write_text(name)
+        outside = tmp_path.parent / f"{tmp_path.name}-bin"
+        outside.mkdir(exist_ok=True)
+        (outside / name).write_text("a program")
+        (about / "RECORD").write_text("".join(f"{file},,\n" for file in (*files, f"../{outside.name}/{name}", f"{name}/gone.py")))
+        (tmp_path / name / "lib.so").chmod(0o755)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(packing, "ROOTS", ("one",))
+    return tmp_path
+
+
+def test_libraries_are_laid_beside_each_other(installed):
+    assert packing.requirements() == ["one==1", "two==1"]
+    with tarfile.open(fileobj=io.BytesIO(packing.libraries())) as archive:
+        entries = {entry.name: entry for entry in archive}
+    assert set(entries) == {"one/__init__.py", "one/lib.so", "two/__init__.py", "two/lib.so"}
+    assert entries["one/lib.so"].mode & 0o111 and entries["one/lib.so"].uid == 0
+
+
+def test_libraries_that_do_not_tell_their_files_stay_here(installed):
+    (installed / "two-1.dist-info/RECORD").unlink()
+    assert packing.libraries() == b"" and packing.requirements() == ["one==1", "two==1"]
+
+
+def test_modules_to_be_tried_are_compiled_ones_of_the_libraries():
+    assert all(importlib.util.find_spec(name) for name in packing.COMPILED) and packing.kind().startswith("cpython-3")
 
 
 def test_its_contents_are_its_files():

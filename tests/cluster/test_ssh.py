@@ -47,6 +47,16 @@ def test_the_program_travels_and_answers(client, tmp_path):
     assert str(tmp_path / "agent") not in words, "nothing of the orders is in the command line"
 
 
+def test_what_follows_the_orders_reaches_the_program_or_is_left_unread(client, tmp_path, monkeypatch):
+    parts = (b"one", b"2" * 300_000, b"three")
+    program = "import json, sys; print(json.dumps({'got': len(sys.stdin.buffer.read())}))"
+    monkeypatch.setattr("pgherd.cluster.ssh.files", lambda package: tmp_path)
+    (tmp_path / "bootstrap.py").write_text(program)
+    assert Ssh().run("db1", {}, *parts) == {"got": sum(map(len, parts))}
+    (tmp_path / "bootstrap.py").write_text("print('{}')")
+    assert Ssh().run("db1", {}, *parts) == {}, "it has what it needs"
+
+
 @pytest.mark.parametrize(
     "code, says, kind, why",
     [
@@ -71,8 +81,9 @@ def test_what_the_host_refuses_is_its_own_message(client, tmp_path):
 
 def test_a_host_that_does_not_answer_in_time(client, tmp_path):
     (tmp_path / "bin/ssh").write_text("#!/bin/sh\nexec sleep 20\n")
-    with pytest.raises(TrialError, match="did not answer over ssh within 0 s"):
-        Ssh().run("db1", {"action": "log", "directory": "/x"}, timeout=0.2)
+    for payload in (b"", b"x" * 300_000):  # more than a pipe holds: it would be written for ever
+        with pytest.raises(TrialError, match="did not answer over ssh within 0 s"):
+            Ssh().run("db1", {"action": "log", "directory": "/x"}, payload, timeout=0.2)
 
 
 def test_the_address_is_what_the_configuration_says(client):

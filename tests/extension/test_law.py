@@ -20,6 +20,10 @@ STAY, GIVE, TAKE, CLEAN = range(4)
 CALM, EMPTY, FLOOR, PINNED, IDLE, SWAPPED, EXHAUSTED, NEED, NO_MEMORY, HELD, TIDY, BOTTOM = range(12)
 BLOCK = 8192
 MB = 1024 * 1024
+RESERVES = (0.02, 0.06)
+"""The defaults; where one view is asked about, there is more between them."""
+LOOKS = 0.1
+"""Seconds between two looks of a server that moved nothing at the last; one that did looks again at the next tick."""
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -142,7 +146,7 @@ def test_need_takes_memory_back_and_stops_at_the_reserve(law):
     assert (repeated(law, view(**needy)).act, repeated(law, view(**needy)).why) == (TAKE, NEED)
     assert repeated(law, view(**needy)).prefetch
     poor = repeated(law, view(**needy, available=66 * MB, reachable=66 * MB))
-    assert poor.act == TAKE and poor.buffers * BLOCK <= 2.3 * MB, "half of what is above the reserve"
+    assert poor.act == TAKE and poor.buffers * BLOCK <= 3.5 * MB, "three quarters of what is above the reserve"
     none = repeated(law, view(**needy, available=60 * MB, reachable=60 * MB))
     assert (none.act, none.why) == (STAY, NO_MEMORY)
 
@@ -231,9 +235,10 @@ def test_dirty_pages_are_given_only_when_the_shortage_lasts(law):
 
 
 def test_dirty_pages_of_an_idle_pool_are_written_ahead(law):
-    verdict = repeated(law, view(dirty=0.3), ticks=40)
+    verdict = repeated(law, view(dirty=0.3, hot=0.2), ticks=40)
     assert (verdict.act, verdict.why) == (CLEAN, TIDY)
     assert verdict.buffers * BLOCK <= 16 * MB * 0.1
+    assert repeated(law, view(dirty=0.3, hot=0.8), ticks=40).act == STAY, "a busy one would make them dirty again"
 
 
 pages = st.integers(0, 10**7)
@@ -286,8 +291,10 @@ class Server:
     waiting: float = 0.0
     refaults: float = 0.0
     touched: float = 0.0  # share of used pages touched within five seconds
+    waited: float = 0.0  # seconds since it looked
     swapped: float = 0.0
     moved: int = 0
+    moving: bool = False
     mind: Mind = field(default_factory=Mind)
 
     @property
@@ -337,7 +344,8 @@ class Server:
             self.cold -= cold
             self.hot = max(0.0, self.hot - (left - cold))
             self.ballooned += verdict.buffers
-        if verdict.act in (GIVE, TAKE):
+        self.moving = verdict.act in (GIVE, TAKE)
+        if self.moving:
             self.moved += verdict.buffers
 
 
@@ -373,14 +381,18 @@ class Machine:
         available = self.limit - total
         refaults = sum(server.refaults for server in self.servers)
         for server in self.servers:
+            server.waited += self.dt
+            if server.waited < LOOKS * 0.999 and not server.moving:
+                continue
+            since, server.waited = server.waited, 0.0
             seen = View(
-                dt=self.dt, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
+                dt=since, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
                 ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost,
                 limit=self.limit, available=int(available), reachable=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
-            server.obey(self.law(tuning_for(self.limit), seen, server.mind))
+            server.obey(self.law(tuning_for(self.limit, *RESERVES), seen, server.mind))
             assert server.pool - server.ballooned >= min(server.floor, server.pool)
             assert 0 <= server.ballooned <= server.pool * 9 // 10
 
@@ -395,7 +407,7 @@ def servers(count: int, pool: int, working_set: int) -> list[Server]:
 def test_two_with_opposite_rhythms_trade_memory(law):
     """384 MB of pool each, 310 MB of data each, 460 MB for both: the busy one has what it needs within two seconds."""
     pair = servers(2, 384 * MB, 310 * MB)
-    machine = Machine(law, 460 * MB, pair)
+    machine = Machine(law, 460 * MB, pair, dt=LOOKS / 4)
     for phase in range(6):
         busy, idle = pair[phase % 2], pair[1 - phase % 2]
         busy.rate, idle.rate = 50_000, 20

@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from pgherd.host import holds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is cleaned here must not take back what tests that run meanwhile hold on the host."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holds, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
+        yield
 
 
 @pytest.fixture(scope="session")

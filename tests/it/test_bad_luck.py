@@ -24,7 +24,7 @@ GB = 2**30
 
 def _kill_in_first_trial(pgherd, name: str, after: float):
     """Run three short trials and kill a program in the first; (how pgherd ended, whether the trial was still on)."""
-    process = pgherd.start_density("--points", "1", "--seconds", "3s", "--budget", "12s")
+    process = pgherd.start_density("--points", "1", "--seconds", "3s")
     pgherd.wait_until(lambda: pgherd.in_trial(1) or process.poll() is not None)
     time.sleep(after)
     for pid in pgherd.programs(name):

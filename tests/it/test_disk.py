@@ -105,7 +105,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
         places[name] = volume / name
         places[name].mkdir(mode=0o755)
     words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-on", str(places[role]))]
-    words += ["--tablespaces-on", str(places["one"]), "--tablespaces-on", str(places["two"])]
+    words += ["--tablespaces-on", str(places["one"]), "--tablespaces-on", str(places["two"]), "--partitions", "2"]
     seen: dict[str, set[str]] = {name: set() for name in places}
     process = pgherd.start_density("--points", "1", *words)
 
@@ -124,6 +124,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
     assert "relations" in seen["one"] and "relations" in seen["two"]
     server = pgherd.trials()[-1]["trial"]["deployment"]["hosts"][0]["containers"][0]["servers"][0]
     assert server["volumes"] == {"data": "on-data", "wal": "on-wal", "temp": "on-temp"} and server["tablespaces"] == ["space0", "space1"]
+    assert server["databases"][0]["partitions"] == 2
     assert pgherd.record()["settings"].get("temp_tablespaces") == "pgherd_temp"
     assert all(not list(place.iterdir()) for place in places.values())
     pgherd.nothing_left()

@@ -134,6 +134,24 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     assert "horse" not in ended.out + ended.err
 
 
+@pytest.mark.parametrize(
+    ("words", "table", "column"),
+    [
+        pytest.param(("compare", "--variant", "simple:protocol=simple", "--blocks", "1"), "comparison", "baseline", id="compare"),
+        pytest.param(("scaling", "--clients", "1,2", "--repeats", "1"), "scaling", "throughput", id="scaling"),
+    ],
+)
+def test_it_is_compared_and_scaled_and_changes_in_nothing(pgherd, theirs, monkeypatch, words, table, column):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    ended = pgherd(*words, "--server", theirs.dsn(), "--seconds", "1s", "--ramp", "0s", "--budget", "3s", "--no-report", "--json")
+    assert ended.code in (0, 1), ended
+    assert theirs.state() == before
+    trials = pgherd.trials()
+    assert len(trials) >= 2 and not [trial["error"] for trial in trials if trial["error"]]
+    assert json.loads(ended.out)["tables"][table][0][column]["value"] > 0
+
+
 def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()

@@ -22,11 +22,11 @@ from pgherd.studies.density.propose import planned
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 INTERRUPTED = 130
-FOUR_TRIALS = ("--points", "1,2", "--budget", "8s")
-THREE_TRIALS = ("--points", "1", "--budget", "6s")
+FOUR_TRIALS = ("--points", "1,2", "--budget", "6s")
+THREE_TRIALS = ("--points", "1", "--budget", "4s")
 FOREVER = ("--points", "1", "--seconds", "300s", "--budget", "1h")
-LONGEST = 9.0
-"""Seconds within which a run of a few short trials is killed; it takes about eight."""
+LONGEST = 8.0
+"""Seconds within which a run of a few short trials is killed; it takes about seven."""
 
 
 def _end_at(pgherd, process, number: int, seconds: float):

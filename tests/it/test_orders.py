@@ -165,6 +165,12 @@ def test_shares_within_the_transactions(loaded: Any) -> None:
     fresh = "FROM order_line JOIN orders ON o_w_id = ol_w_id AND o_d_id = ol_d_id AND o_id = ol_o_id WHERE o_id > 3000"
     lines = shop.one(f"SELECT count(*) {fresh}")
     assert close_to(shop.one(f"SELECT count(*) {fresh} AND ol_supply_w_id <> ol_w_id"), 0.01, lines)
+    early = shop.one(f"SELECT count(*) {fresh} AND ol_number <= 5 AND ol_supply_w_id <> ol_w_id")
+    assert close_to(early, 0.01, shop.one(f"SELECT count(*) {fresh} AND ol_number <= 5")), "a line's place in the order decides nothing"
+    quantities = dict(shop.rows(f"SELECT ol_quantity, count(*) {fresh} GROUP BY 1"))
+    assert sorted(quantities) == list(range(1, 11)) and all(close_to(count, 0.1, lines) for count in quantities.values())
+    beyond = dict(shop.rows(f"SELECT ol_quantity, count(*) {fresh} AND ol_number > 10 GROUP BY 1"))
+    assert all(close_to(beyond.get(one, 0), 0.1, sum(beyond.values())) for one in range(1, 11))
     per_order = shop.rows("SELECT min(o_ol_cnt), max(o_ol_cnt), avg(o_ol_cnt) FROM orders WHERE o_id > 3000")[0]
     assert per_order[:2] == (5, 15) and 9 < per_order[2] < 11
     all_local = """SELECT count(*) FROM orders WHERE o_id > 3000 AND (o_all_local = 1) <> NOT EXISTS (

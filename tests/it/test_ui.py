@@ -310,5 +310,6 @@ def test_in_the_dark_on_a_phone(made, page):
     paths = ("/", "/start", "/start/density", f"/runs/{FIRST}", f"/runs/{FIRST}/explore", f"/compare?run={FIRST}&run={SECOND}", "/compare")
     for path in paths:
         page.goto(made.address + path)
+        page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
         assert no_wider_than_its_window(page), path
         assert faults(page) == [], path

@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from pgherd.host import same_page_merging
 from pgherd.host.facts import gather
 from pgherd.node.local import LocalNode
 
@@ -83,3 +84,74 @@ def test_memory_that_the_host_is_short_of_is_taken_by_balloons(guests, pgherd):
             assert abs(phase["memory"]["worst"]) < 0.05, phase["memory"]
     rows = [row for row in document["tables"]["guest_memory"] if "0.1" in row["point"]]
     assert {row["guest"] for row in rows} == {"db1", "db2"} and all(row["ballooned"]["value"] > 0 for row in rows)
+
+
+@pytest.mark.long
+def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_are_merged(guests, pgherd):
+    """Schemes 1 and 4; what merging saves is said of the host and of each guest."""
+    if not NODE.exists(same_page_merging.RUN):
+        pytest.skip("this kernel merges no equal pages")
+    before = NODE.read(same_page_merging.RUN)
+    document, found = consolidated(pgherd, "--schemes", "1,4", "--ksm", "--yes")
+    for scheme, names in ((1, ["all"]), (4, ["db1", "db2"])):
+        for phase in found[scheme, 0.0]["phases"]:
+            assert all(target["transactions"] > 0 for target in phase["targets"])
+            assert phase["metrics"]["host"]["ksm.saved"] >= 0 and phase["metrics"]["platform:balloon-manager"]["cpu.usage"] > 0
+            assert all(phase["metrics"][f"guest:{name}"]["guest.merged"] >= 0 for name in names)
+    assert len(document["tables"]["page_merging"]) == 4 and all("merged" in row for row in document["tables"]["guest_memory"])
+    assert NODE.read(same_page_merging.RUN) == before
+
+
+@pytest.mark.long
+def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_different_things(guests, pgherd):
+    words = (
+        "--workload",
+        "orders",
+        "--memory",
+        "448MB",
+        "--schemes",
+        "3",
+        "--rates",
+        "0.1",
+        "--staging",
+        "locked",
+        "--swap",
+        "zram",
+        "--yes",
+    )
+    promised = ("--guest-memory", "guest-balloon", "--guest-minimum", "200MB", "--guest-shares", "db1=2", "--guest-tax", "0.5")
+    _, found = consolidated(pgherd, *words, *promised)
+    short = found[3, 0.1]["phases"][-1]["metrics"]
+    assert short["container:locked-memory"]["memory.usage"] > 0.09 * 2 * 448 * MB
+    assert all(short[f"guest:{name}"]["guest.target"] >= short[f"guest:{name}"]["guest.minimum"] == 200 * MB for name in ("db1", "db2"))
+    assert sum(short[f"guest:{name}"]["guest.ballooned"] for name in ("db1", "db2")) > 0
+    containers = found[3, 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
+    assert [one["memory_shares"] for one in containers] == [2.0, 1.0]
+
+
+@pytest.mark.long
+def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
+    words = (
+        "--runtime",
+        "vm",
+        "--guest-memory",
+        "free-page-reporting",
+        "--vcpus",
+        "1",
+        "--scale",
+        "32",
+        "--clients",
+        "1",
+        "--sweeps",
+        "memory",
+    )
+    sizes = ("--buffers", "40MB", "--memory-sizes", "256MB,320MB")
+    ended = pgherd("working-set", *words, *sizes, "--seconds", "3s", "--ramp", "10s", "--no-report", "--yes", "--json")
+    assert ended.code in FINE, ended
+    trials = pgherd.trials()
+    assert [trial["error"] for trial in trials] == [None] * len(trials) and len(trials) >= 2
+    for trial in trials:
+        (phase,) = trial["phases"]
+        assert phase["targets"][0]["transactions"] > 0
+        guest = phase["metrics"]["guest:db01"]
+        assert guest["guest.memory"] == trial["trial"]["point"]["memory"] * MB == guest["guest.target"], "nobody moves its balloon"

@@ -17,6 +17,8 @@ from pgherd.node.local import LocalNode
 NODE = LocalNode()
 _VM = ("--runtime", "vm", "--points", "1", "--vcpus", "1", "--memory", "384MB")
 _ENDLESS = ("--seconds", "600s", "--budget", "700s")
+LONGEST = 20.0
+"""Seconds within which a guest is hit; on two quiet cores its server is loaded after about twelve."""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -55,7 +57,7 @@ def interrupted(pgherd, process) -> str:
 def test_a_guest_frozen_at_any_moment(guests, pgherd, chance):
     """Nothing hangs: not the boot, not a statement to its server, not a question to its agent."""
     process, guest = begun(pgherd, through=IMPATIENT)
-    _wait(process, chance.uniform(0, 30))
+    _wait(process, chance.uniform(0, LONGEST))
     os.kill(guest.pid, signal.SIGSTOP)
     error = interrupted(pgherd, process)
     said = ("does not answer", "did not answer", "did not come up", "takes no more questions", "cannot be reached", "not ready within")
@@ -65,7 +67,7 @@ def test_a_guest_frozen_at_any_moment(guests, pgherd, chance):
 
 def test_a_guest_killed_at_any_moment(guests, pgherd, chance):
     process, guest = begun(pgherd)
-    _wait(process, chance.uniform(0, 30))
+    _wait(process, chance.uniform(0, LONGEST))
     os.kill(guest.pid, signal.SIGKILL)
     assert "guest db01 was ended by signal 9" in interrupted(pgherd, process)
 

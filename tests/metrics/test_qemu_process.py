@@ -16,10 +16,11 @@ def read(name: str, tag: str = "") -> dict[str, float]:
     return values
 
 
-def test_two_files_of_each_guest_one_seldom() -> None:
-    status, smaps = SAMPLER.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
+def test_three_files_of_each_guest_one_seldom() -> None:
+    status, smaps, stat = SAMPLER.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
     assert (status.where, status.every, status.entity) == ("/proc/7/status", 1, "guest:a")
     assert (smaps.where, smaps.tag) == ("/proc/7/smaps", str(256 * MB)) and smaps.every > 10
+    assert (stat.where, stat.every) == ("/proc/7/stat", 1)
     assert SAMPLER.sources(View()) == []
 
 
@@ -56,3 +57,16 @@ def test_reserved_huge_pages_are_the_guests_memory_too() -> None:
     smaps += "Private_Hugetlb: 262144 kB\n40000000-40100000 rw-p 00000000 00:00 0 \nRss: 60 kB\nPrivate_Hugetlb: 0 kB\n"
     ((_, split),) = SAMPLER.parse(smaps, Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
     assert split == {"guest.resident": 256 * MB, "qemu.overhead": 60 * 1024}
+
+
+def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
+    """Fields 14, 15 and 43 of proc(5), in ticks of 10 ms; the name of a process may be as odd as it likes."""
+    fields = ["7", "(qemu (x) y)", "S"] + [str(number) for number in range(4, 53)]
+    fields[13], fields[14], fields[42] = "250", "150", "300"
+    ((_, values),) = SAMPLER.parse(" ".join(fields), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+    assert values == {"qemu.cpu": 4.0, "qemu.cpu_guest": 3.0}
+    with open("/proc/self/stat") as file:
+        ((_, ours),) = SAMPLER.parse(file.read(), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+    assert ours["qemu.cpu"] > 0 and ours["qemu.cpu_guest"] == 0
+    with pytest.raises(ValueError, match="/proc/PID/stat"):
+        list(SAMPLER.parse("7 (qemu) S 1 2", Source("qemu_process", "guest:a", "file", "/x", tag="cpu")))

@@ -7,6 +7,7 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import charts, compare_figures, figures
+from pgherd.report.compare_rows import Change
 from pgherd.report.figures import Inputs, NotDrawn
 
 
@@ -86,6 +87,18 @@ def test_a_wide_interval_does_not_hide_the_metric_that_decides(several):
 def test_what_nothing_is_certain_of_is_said(comparison):
     title = compare_figures.forest(inputs(comparison.comparison_run({"same": {}}, blocks=2))).title
     assert title == "same: no difference is certain"
+
+
+def test_that_the_deciding_metric_cannot_tell_comes_before_what_others_can():
+    def change(label, low, high, primary=False):
+        return Change("x", label, 1.0, low, high, "higher", primary, None)
+
+    unclear, equal = change("throughput", 0.9, 1.1, True), change("memory", 0.999, 1.001)
+    said = compare_figures._sentence({"x": [unclear, equal]}, 0.02)
+    assert said == "x: nobody can tell by throughput, no difference beyond 2 % in memory"
+    slower = change("p95 latency", 1.01, 1.1)
+    assert compare_figures._sentence({"x": [unclear, slower]}, 0.02).startswith("x: nobody can tell by throughput, p95 latency +")
+    assert compare_figures._sentence({"x": [unclear]}, 0.02) == "x: no difference is certain"
 
 
 def test_pairs_count_the_blocks_and_draw_both_panels(several, svgs):

@@ -84,3 +84,12 @@ def test_ratios_as_changes(ratio, spread, text):
 def test_an_interval_has_the_digits_of_its_value():
     assert change_with_interval(change(1.031, 1.064, value=1.048)) == "+4.8 % (+3.1 … +6.4)"
     assert change_with_interval(change(value=1.048)) == "+4.8 %"
+    assert change_with_interval(change(0.001, 7e16, value=0.03)) == "−97 % (unbounded)"
+
+
+def test_a_row_says_itself_what_its_metric_is_called(comparison):
+    """Of volumes nothing is told per transaction."""
+    record = comparison.comparison_run()
+    row = {**record.analysis.tables["comparison"][1], "label": "CPU per I/O"}
+    (one,) = compare_rows.changes(inputs(with_rows(record, comparison=[row])))
+    assert one.label == "CPU per I/O"

@@ -11,6 +11,11 @@ def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
     assert rows[1]["A/A"].low < 0 < rows[1]["A/A"].high
 
 
+def test_a_row_says_itself_what_its_metric_is_called():
+    (one,) = readable([{"metric": "cpu_per_tx", "label": "CPU per I/O"}])
+    assert one["metric"] == "CPU per I/O" and readable([{"metric": "cpu_per_tx"}])[0]["metric"] == "CPU per transaction"
+
+
 def test_what_is_missing_stays_missing():
     empty = change(Finding(value=None, unit="", note="no ratio"))
     assert empty.value is None and empty.note == "no ratio"

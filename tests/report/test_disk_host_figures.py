@@ -6,6 +6,7 @@ import pytest
 
 from pgherd.model.run import RunRecord
 from pgherd.report import figures
+from pgherd.report.disk_figures import disk
 from pgherd.report.disk_host_figures import hosts
 from pgherd.report.figures import Inputs, NotDrawn
 from pgherd.studies.disk import STUDY
@@ -44,3 +45,15 @@ def test_the_study_draws_it():
     drawn, left_out = figures.draw(inputs(("a", "b")))
     assert {"hosts", "disk", "steadiness"} <= {one.name for one in drawn}
     assert not any("could not be drawn" in why for why in left_out.values()), left_out
+
+
+def test_of_more_hosts_than_colours_the_ends_are_told_apart():
+    names = tuple(f"db{number}" for number in range(1, 13))
+    drawn = figures.specification(hosts(inputs(names, speed={"db3": 0.6, "db7": 1.3})), validate=True)
+    (colour,) = {str(layer["encoding"]["color"]["scale"]["domain"]) for layer in drawn["layer"] if "color" in layer["encoding"]}
+    assert colour == "['db3', 'db7', 'the others']"
+
+
+def test_the_figure_of_all_hosts_says_that_it_is_of_all():
+    assert "All 2 hosts together" in str(figures.specification(disk(inputs(("a", "b"))), validate=True))
+    assert "hosts together" not in str(figures.specification(disk(inputs((None,))), validate=True))

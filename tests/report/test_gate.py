@@ -118,7 +118,7 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     found = gate(graded["baseline"], graded["run"])
     assert found.failed and not found.worse
     assert {one.verdict for one in found.comparisons} == {"cannot tell"}
-    assert found.answer == f"The gate cannot be passed: run {was.name} has grade C: it is tainted throughout and supports nothing."
+    assert found.answer == f"The gate cannot be passed: run {was.name} has grade C: it is an indication only and supports nothing."
 
 
 @settings(deadline=None, max_examples=25)

@@ -53,6 +53,8 @@ def _with_driver(result, driver):
         ("size_1000", "MB", "", "lower"),
         ("databases_held", "databases", "", "higher"),
         ("efficiency_at_saturation", "ratio", "", "higher"),
+        ("streams_1", "Gbit/s", "", "higher"),
+        ("walks:2MB", "walks/tx", "", "lower"),
         ("ratio:big:throughput", "", "", "higher"),
         ("ratio:big:cpu_per_tx", "", "", "lower"),
         ("ratio:big:p95@databases=4", "", "", "lower"),

@@ -140,7 +140,7 @@ def test_a_run_without_analysis_or_anything_else_gives_a_page(run8):
     bare = {"analysis": None, "state": "failed", "error": "no <space> left", "hosts": {}, "settings": {}, "choices": [], "proposals": []}
     record = run8[0].model_copy(update={**bare, "timing": {}, "command": [], "ended": None})
     page = Page(html.render(record, []))
-    assert "No answer: this run is failed: no <space> left." in page.text and "There is no trial." in page.text
+    assert "No answer: this run has failed: no <space> left." in page.text and "There is no trial." in page.text
     assert not [tag for tag, attrs in page.tags if (attrs.get("class") or "").startswith("grade")]
 
 

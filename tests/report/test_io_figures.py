@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.analysis.histogram import histogram
 from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import figures
 from pgherd.report.figures import Inputs, NotDrawn
-from pgherd.report.io_figures import io, io_latency, io_sizes
+from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_the_first_and_the_last_point_by_second(simulator):
 
 def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
     plain = inputs([simulator.result_of(trial(1))])
-    for builder in (io_sizes, io_latency):
+    for builder in (io_sizes, io_latency, io_gaps):
         with pytest.raises(NotDrawn) as caught:
             builder(plain)
         assert str(caught.value) == ""
@@ -51,6 +52,20 @@ def test_latencies_of_traced_requests(simulator):
     figure = io_latency(inputs([simulator.result_of(trial(1), traced=True)]))
     figures.specification(figure, validate=True)
     assert figure.title == "Requests done in under 1 ms: sda: data, reads: 90.0 %"
+
+
+def test_gaps_between_traced_requests(simulator):
+    """Known: 900 gaps of 0.2 ms and 100 of 50 ms."""
+    result = simulator.result_of(trial(1), traced=True)
+    (phase,) = result.phases
+    gaps = histogram([200] * 900 + [50_000] * 100)
+    traced = {kind: one.model_copy(update={"gaps": gaps}) for kind, one in phase.io.devices[0].trace.items()}
+    device = phase.io.devices[0].model_copy(update={"trace": traced})
+    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
+    figure = io_gaps(inputs([result.model_copy(update={"phases": [seen]})]))
+    figures.specification(figure, validate=True)
+    assert figure.title.startswith("Half of the requests follow the one before within: sda: data: 0.2")
+    assert float(figure.title.rpartition(": ")[2].removesuffix(" ms")) == pytest.approx(0.2, rel=1 / 32)
 
 
 def test_a_run_without_a_view_has_no_figure():

@@ -99,6 +99,12 @@ def test_a_peak_beyond_the_data_is_not_claimed(record):
     )
 
 
+def test_the_largest_number_measured_is_not_called_a_peak(record):
+    rows = [row(n, 10_000 * n) for n in (1, 4, 8)]
+    title = scaling_figures.throughput(inputs(record, rows, FINDINGS)).title
+    assert title.startswith("The most measured is 80k transactions/s with 8 clients, the largest number; it is linear up to 4")
+
+
 def test_curves_of_variants_lie_over_each_other(record):
     figure = scaling_figures.throughput(two(record))
     assert figure.title == "'old' peaks at 45k transactions/s, 'new' at 63k (1.40 times, 1.37 to 1.43)"

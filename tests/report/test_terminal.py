@@ -67,7 +67,7 @@ def test_columns_without_room_are_counted_not_cut(run8):
 @pytest.mark.parametrize(("state", "error"), [("interrupted", None), ("failed", "the disk is full")])
 def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, error):
     text = printed(run8[0].model_copy(update={"analysis": None, "state": state, "error": error}), [])
-    assert text.startswith(f"No answer: this run is {state}") and "pgherd resume" in text
+    assert text.startswith(f"No answer: this run {'has failed' if state == 'failed' else 'is interrupted'}") and "pgherd resume" in text
     assert error is None or error in text
 
 

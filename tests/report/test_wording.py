@@ -101,3 +101,9 @@ def test_names_in_words():
 
 def test_a_host_s_name_in_a_column_s_head_stays_as_it_is():
     assert wording.label("to db_1.example.com") == "to db_1.example.com" and wording.label("rtt_idle") == "rtt idle"
+
+
+def test_what_stands_in_an_answers_place():
+    assert wording.no_answer("failed", "the disk is full") == "No answer: this run has failed: the disk is full."
+    assert wording.no_answer("interrupted", "interrupted by the user") == "No answer: this run was interrupted by the user."
+    assert wording.no_answer("interrupted", None) == "No answer: this run is interrupted."

@@ -41,6 +41,20 @@ def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check)
 
 
 @pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({"wal_dir": "/wal"}, "all in one place → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all in one place → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
+        ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
+    ],
+)
+def test_places_are_told_in_words(new, said):
+    [(_, worth)] = of_run(record(new=new))
+    assert said in worth.text
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"new": {}},

@@ -24,22 +24,25 @@ class Machine:
             return json.loads((CAPTURED / "query-blockstats.json").read_text())
         return {}
 
+    def execute_all(self, commands):
+        return [self.execute(command, **(arguments or {})) for command, arguments in commands]
+
 
 def test_speaks_qmp() -> None:
     machine = Machine()
     balloon = QemuBalloon(machine)
-    assert balloon.actual() == 268435456
-    balloon.statistics()
-    balloon.statistics()
+    found = balloon.look(drives=False)
+    assert found.actual == 268435456 and statistics_of(found.statistics) is not None and found.drives == []
     balloon.set_target(134217728)
-    assert isinstance(balloon.drives(), list)
+    assert isinstance(balloon.look(drives=True).drives[0], dict)
     path = "/machine/peripheral/balloon0"
     assert machine.asked == [
-        ("query-balloon", {}),
         ("qom-set", {"path": path, "property": "guest-stats-polling-interval", "value": 1}),
-        ("qom-get", {"path": path, "property": "guest-stats"}),
+        ("query-balloon", {}),
         ("qom-get", {"path": path, "property": "guest-stats"}),
         ("balloon", {"value": 134217728}),
+        ("query-balloon", {}),
+        ("qom-get", {"path": path, "property": "guest-stats"}),
         ("query-blockstats", {}),
     ]
 

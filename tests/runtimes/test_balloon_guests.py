@@ -32,6 +32,9 @@ class Machine:
             return {"stats": {"stat-available-memory": available, "stat-free-memory": available}, "last-update": int(time.time())}
         return []
 
+    def execute_all(self, commands):
+        return [self.execute(command, **(arguments or {})) for command, arguments in commands]
+
 
 def container(name: str, memory: int = 1000, least: int | None = None) -> Container:
     return Container(name=name, runtime="vm", memory=memory * MB, memory_minimum=None if least is None else least * MB)
@@ -63,7 +66,7 @@ def test_guests_share_what_there_is_and_get_it_back(balloons, tmp_path: Path) ->
     balloons.close()
     assert all(one.actual == 1000 * MB for one in machines.values())
     with (tmp_path / "spool").open() as lines:
-        assert {entity for _, _, entity, _ in Spool(lines)} == {"guest:a", "guest:b"}
+        assert {entity for _, _, entity, _ in Spool(lines)} == {"guest:a", "guest:b", "platform:balloon-manager"}
 
 
 def test_a_guest_that_left_is_left_alone(balloons) -> None:
@@ -120,10 +123,28 @@ def test_what_something_else_holds_of_the_budget_is_taken_from_guests(balloons) 
 )
 def test_what_the_host_has_left_is_what_the_group_could_still_take(tmp_path, controller, usage, stat) -> None:
     (tmp_path / usage).write_text(f"{700 * MB}\n")
-    (tmp_path / "memory.stat").write_text(f"anon 5\n{stat} {50 * MB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 5\ntotal_rss 5\n{stat} {50 * MB}\n")
     found = GuestBalloons(LocalNode(), lambda: {controller: str(tmp_path)})
     found.share(BALLOONS, 1000 * MB)
     assert found._free() == 350 * MB
     without = GuestBalloons(LocalNode(), dict)
     without.share(BALLOONS, 1000 * MB)
     assert without._free() is None
+
+
+@pytest.mark.parametrize(
+    ("controller", "usage", "stat", "kernel"),
+    [
+        ("memory", "memory.usage_in_bytes", "total_rss {0}\ntotal_cache {1}\ntotal_inactive_file {2}\n", True),
+        ("v2", "memory.current", "anon {0}\nfile {1}\nkernel {3}\nsock 0\ninactive_file {2}\n", False),
+    ],
+)
+def test_what_is_left_of_split_huge_pages_can_be_had_too(tmp_path, controller, usage, stat, kernel) -> None:
+    """A process of 128 MB on huge pages that has given back every other page was charged with 128 MB, and had 64 (Linux 6.18)."""
+    (tmp_path / usage).write_text(f"{(128 + 40 + 5) * MB}\n")
+    (tmp_path / "memory.stat").write_text(stat.format(64 * MB, 40 * MB, 10 * MB, 5 * MB))
+    if kernel:
+        (tmp_path / "memory.kmem.usage_in_bytes").write_text(f"{5 * MB}\n")
+    found = GuestBalloons(LocalNode(), lambda: {controller: str(tmp_path)})
+    found.share(BALLOONS, 200 * MB)
+    assert found._free() == (200 - 173 + 10 + 64) * MB

@@ -10,6 +10,7 @@ from pgherd.model.deployment import Container
 from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_manager
+from pgherd.runtimes.balloon_device import Look
 from pgherd.runtimes.balloon_law import Guest
 from pgherd.runtimes.balloon_manager import BalloonManager, Managed
 
@@ -33,23 +34,20 @@ class FakeBalloon:
         self.targets.append(size)
         self.size = size
 
-    def actual(self) -> int:
+    def look(self, *, drives: bool) -> Look:
         self.asked += 1
         if self.hang is not None:
             self.hang.wait(30)
         if self.broken is not None:
             raise self.broken
-        return self.size
-
-    def statistics(self) -> dict:
+        size = self.size
         available = max(self.size - self.used, 0)
         if self.used > self.size:
             self.swapped += 50 * MB
         stats = {"stat-free-memory": available, "stat-available-memory": available, "stat-swap-in": self.swapped}
-        return {"stats": stats, "last-update": int(time.time()) + self.asked}
-
-    def drives(self) -> list:
-        return [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
+        told = {"stats": stats, "last-update": int(time.time()) + self.asked}
+        counted = [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
+        return Look(size, told, counted if drives else [])
 
 
 def managed(name: str, balloon: FakeBalloon, **given) -> Managed:
@@ -158,8 +156,11 @@ def test_the_loop_ends_and_gives_everything_back(tmp_path) -> None:
     assert busy.asked == asked, "nothing runs any more"
     with (tmp_path / "spool").open() as lines:
         spool = Spool(lines)
-        entities = {entity for _, _, entity, _ in spool}
-    assert entities == {"guest:busy", "guest:idle", "guest-drive:busy/data", "guest-drive:idle/data"} and not spool.failures
+        found = [(entity, values) for _, _, entity, values in spool]
+    own = [values["cpu.usage"] for entity, values in found if entity == "platform:balloon-manager"]
+    assert 0 < own[0] <= own[-1] < 60 and own == sorted(own), "the CPU of its own threads"
+    guests = {"guest:busy", "guest:idle", "guest-drive:busy/data", "guest-drive:idle/data"}
+    assert {entity for entity, _ in found} == guests | {"platform:balloon-manager"} and not spool.failures
 
 
 def test_who_does_not_take_its_memory_back_is_named() -> None:
@@ -210,14 +211,17 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
         def execute(self, command, /, **arguments):
             return {"actual": 7}
 
+        def execute_all(self, commands):
+            return [self.execute(command) for command, _ in commands]
+
     machine = Machine()
     found = balloon_manager.managed(
-        Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine
+        Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine, 64 * MB
     )
-    assert found.guest == Guest("db1", 1024 * MB, 300 * MB, 2.0, balloon_manager.OVERHEAD)
-    assert found.alive() and found.balloon.actual() == 7
+    assert found.guest == Guest("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
+    assert found.alive() and found.balloon.look(drives=False).actual == 7
     machine.running = False
     assert not found.alive()
-    assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB)).minimum == 256 * MB
+    assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
     with pytest.raises(UsageError, match="guest db1 has no memory of its own"):
-        balloon_manager.law_guest(Container(name="db1", runtime="vm"))
+        balloon_manager.law_guest(Container(name="db1", runtime="vm"), 0)

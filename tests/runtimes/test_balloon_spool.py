@@ -1,7 +1,7 @@
 import json
 
 from pgherd.metrics.spool import Spool
-from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, FIRST, BalloonSpool
+from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, FIRST, MANAGER, BalloonSpool
 
 SEEN = {"memory": 400, "minimum": 100, "actual": 300, "target": 250, "working_set": 200, "at": 12.0, "last_update": 10}
 STATS = {"stats": {"stat-free-memory": 7, "stat-swap-in": 18446744073709551615}}
@@ -44,3 +44,11 @@ def test_a_full_disk_is_kept_and_does_not_raise() -> None:
     spool.write([(2.0, BALLOON, "a", {})])
     assert spool.error is not None
     spool.close()
+
+
+def test_what_the_manager_says_of_itself_is_of_no_guest(tmp_path) -> None:
+    spool = BalloonSpool(tmp_path / "s")
+    spool.write([(1.0, MANAGER, "", {"cpu": 0.5})])
+    spool.close()
+    with (tmp_path / "s").open() as lines:
+        assert list(Spool(lines)) == [(1.0, "balloon_manager", "platform:balloon-manager", {"cpu.usage": 0.5})]

@@ -91,3 +91,22 @@ def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -
     assert "merged (KSM) are counted in each guest" in row["resident"].note
     (row,) = with_guest_memory(EMPTY, [trial()]).tables["guest_memory"]
     assert "KSM" not in row["resident"].note
+
+
+def test_what_merging_saves_is_a_table_of_its_own() -> None:
+    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.scans": 0.05}
+    found = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
+    (row,) = found.tables["page_merging"]
+    assert (row["point"], row["phase"]) == ("scheme 3", "high")
+    values = {name: (cell.value, cell.unit) for name, cell in row.items() if hasattr(cell, "value")}
+    assert values == {
+        "shared": (86, "MB"),
+        "saved": (148, "MB"),
+        "unshared": (188, "MB"),
+        "rounds": (pytest.approx(3), "1/min"),
+    }
+    guest = {**metrics()["guest:a"], "guest.merged": 90 * MB}
+    (row,) = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "guest:a": guest})]).tables["guest_memory"]
+    assert row["merged"].value == 90 and row["resident"].value == pytest.approx(400), "a part of it, and not taken off"
+    plain = with_guest_memory(EMPTY, [trial(found={**metrics(), "host": host})]).tables
+    assert "page_merging" not in plain and "merged" not in plain["guest_memory"][0], "others may merge: it was not asked for here"

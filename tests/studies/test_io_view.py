@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.analysis.histogram import histogram
 from pgherd.model.deployment import Deployment
 from pgherd.model.finding import Analysis
 from pgherd.model.io_view import DeviceView, IoView, Pattern, TraceCost
@@ -54,12 +55,12 @@ def test_several_points_are_rows_without_findings(made):
 
 
 def test_what_was_traced_has_a_label_and_its_rule(made):
-    pattern = Pattern(requests=1000, bytes=1, window_share=0.95, adjacent_share=0.4, latency={5: 2000})
+    pattern = Pattern(requests=1000, bytes=1, window_share=0.95, adjacent_share=0.4, latency={5: 2000}, gaps=histogram([200] * 900))
     io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3))
     found = with_io_view(EMPTY, [trial(io)])
     (row,) = found.tables["io"]
     assert row["label"] == "sequential" and row["sequential"].value == pytest.approx(95) and row["adjacent"].value == pytest.approx(40)
-    assert "64 KiB" in row["sequential"].method
+    assert "64 KiB" in row["sequential"].method and row["gap_p50"].value == pytest.approx(0.2, rel=1 / 32)
     (cost,) = [warning for warning in found.warnings if "tracing took" in warning]
     assert "0.020 cores" in cost and "10 events were lost (10 %)" in cost and "3 requests were seen only" in cost
 
@@ -82,3 +83,25 @@ def test_reads_per_transaction(made):
     (row,) = with_io_view(EMPTY, [trial(IoView(devices=[device]))]).tables["io"]
     assert row["reads_per_tx"].value == pytest.approx(5.0)
     assert series_numbers(device.series)["reads"] == pytest.approx(50.0)
+
+
+def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
+    """Data at 900 blocks a second in bursts, and WAL at 90 on another device: 10 times as much."""
+    data = view(made)
+    wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": {"wal": ["a/pg"]}, "series": made.series([8192.0 * 90] * 10)})
+    rows = {row["device"]: row for row in with_io_view(EMPTY, [trial(IoView(devices=[data, wal]))]).tables["io"]}
+    assert rows["sda"]["burst_ratio"].value == pytest.approx(10) and "WAL on another device" in rows["sda"]["burst_ratio"].method
+    assert rows["sdb"]["burst_ratio"].value is None, "the WAL is not held against itself"
+
+
+@pytest.mark.parametrize("roles", [{"wal": ["b/pg"]}, {"data": ["c/pg"]}])
+def test_anothers_wal_is_not_held_against_data(made, roles):
+    other = view(made).model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
+    rows = with_io_view(EMPTY, [trial(IoView(devices=[view(made), other]))]).tables["io"]
+    assert all("burst_ratio" not in row for row in rows)
+
+
+def test_bursts_beside_a_wal_on_the_same_device_say_nothing(made):
+    both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}})
+    (row,) = with_io_view(EMPTY, [trial(IoView(devices=[both]))]).tables["io"]
+    assert "burst_ratio" not in row

@@ -52,6 +52,27 @@ def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
     assert found.given == pytest.approx(1.0)
 
 
+def test_hypervisors_and_the_balloon_manager_are_the_platforms(options: Build, simulate: Any) -> None:
+    """E2: what QEMU uses beside its vCPUs is not the databases', and the manager is needed whoever measures."""
+    given = options(client_place="outside")
+    result = trial(given, simulate(given, overhead=0.9), 6)
+    before = observe(given, result)
+    metrics = result.phases[0].metrics
+    metrics["guest:db01"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.2}
+    metrics["guest:db02"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.22}
+    metrics["platform:balloon-manager"] = {"cpu.usage": 0.001}
+    after = observe(given, result)
+    assert before is not None and after is not None
+    assert after.cpu.named == {**before.cpu.named, "QEMU": pytest.approx(0.08), "balloon-manager": 0.001}
+    assert after.cpu.platform == pytest.approx(before.cpu.platform + 0.081)
+    assert after.cpu.databases == pytest.approx(before.cpu.databases - 0.08)
+    assert after.cpu.pgherd == pytest.approx(before.cpu.pgherd - 0.001)
+    assert after.cpu.loaded == before.cpu.loaded, "what the containers were given and used is as it was"
+    metrics["guest:db01"]["emulated"] = 1.0
+    emulated = observe(given, result)
+    assert emulated is not None and "QEMU" not in emulated.cpu.named
+
+
 def test_time_that_the_ticks_missed_is_the_platforms(options: Build, simulate: Any) -> None:
     """As measured: 4 databases used 0.998 cores by their groups' clocks, the host's ticks saw 0.90 in use, and 0.945 idle of 2."""
     given = options()

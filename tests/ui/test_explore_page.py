@@ -56,6 +56,13 @@ def test_a_trial_that_was_not_watched(client, runs):
     assert "has no samples" in text and 'name="trial"' in text
 
 
+def test_a_run_that_was_not_watched_offers_no_trial(client, runs):
+    for file in (runs / FIRST / "trials").glob("*/samples/*"):
+        file.unlink()
+    text = client.get(PAGE).text
+    assert "No trial of this run has samples" in text and 'name="trial"' not in text
+
+
 def test_begins_with_the_largest_point(client):
     assert "databases 5" in client.get(PAGE).text.partition('class="plot-title"')[2].partition("</h2>")[0]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 
 import pytest
@@ -30,7 +31,7 @@ def test_an_interrupted_run_can_be_gone_on_with(client, runs):
     surroundings = {"runtime": "process", "cores": 1.0, "memory": 2**30}
     change(runs, state="interrupted", analysis=None, error="interrupted by the user", surroundings=surroundings)
     text = client.get(f"/runs/{FIRST}").text
-    assert "No answer: this run is interrupted" in text and f"/runs/{FIRST}/resume" in text
+    assert "No answer: this run was interrupted by" in text and f"/runs/{FIRST}/resume" in text
 
 
 @pytest.fixture
@@ -78,6 +79,8 @@ def test_a_running_run_is_watched(client, running):
 def test_the_part_that_changes(client, running):
     text = client.get(f"/runs/{FIRST}/live").text
     assert "<html" not in text and "left" in text and "0.50 of 1 cores" in text and "256 MB of 512 MB" in text
+    bar = re.search(r'<progress max="(\d+)" value="([\d.]+)"', text)
+    assert bar and int(bar[1]) > float(bar[2]) > int(float(bar[2])), "the trial that runs moves it, too"
     assert "1.50 cores" in text and '<path class="line"' in text and "Verdicts as they fall" in text and "tainted" in text
 
 

@@ -101,6 +101,13 @@ def test_many_series_have_fewer_points_each(tmp_path):
     assert len(series(tmp_path, MEMORY).points) <= samples._CELLS + 80
 
 
+def test_it_is_said_when_a_point_is_more_than_one_reading(tmp_path):
+    for number, (times, thinned) in enumerate((((0, 1, 2), False), ((0, 1, 1.3, 2), True))):
+        (tmp_path / str(number)).mkdir()
+        write_samples(tmp_path / str(number), [(float(t), "cgroup_memory", "container:a", {"memory.usage": 1.0}) for t in times])
+        assert series(tmp_path / str(number), MEMORY).thinned is thinned
+
+
 def test_a_trial_without_samples_offers_nothing(tmp_path):
     assert choices(tmp_path) == []
     with pytest.raises(UsageError, match="no samples of cgroup_cpu"):

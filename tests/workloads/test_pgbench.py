@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
-from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE, size_estimate
+from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE, load_arguments, size_estimate
 
 # pg_database_size after `pgbench -i` and VACUUM (FREEZE, ANALYZE): PostgreSQL 15.18 and 18.6.
 MEASURED = [(1, 23_470_595), (10, 164_594_179), (40, 635_003_395), (1, 23_413_263), (10, 164_536_847), (40, 634_946_063)]
@@ -37,3 +37,10 @@ def test_all_share_their_contents() -> None:
 def test_scripts_are_pgbenchs_own() -> None:
     assert [script.source for script in TPCB_LIKE.scripts()] == ["builtin:tpcb-like"]
     assert [script.source for script in PGBENCH.scripts()] == ["builtin:tpcb-like"]
+
+
+def test_accounts_in_partitions_are_a_database_of_their_own() -> None:
+    assert "--partitions=4" in load_arguments(10, 4) and "--partition-method=hash" in load_arguments(10, 4)
+    assert load_arguments(10) == load_arguments(10, 1) and not any("partition" in word for word in load_arguments(10))
+    parted = PGBENCH.filling(LocalNode(), Database(scale=10, partitions=4))
+    assert parted.identity == "pgbench-10-p4" and PGBENCH.filling(LocalNode(), Database(scale=10)).identity == "pgbench-10"

@@ -32,4 +32,7 @@ def test_the_scale_is_the_tables_size_in_mib() -> None:
     filling = RANDOM_BLOCK.filling(LocalNode(), Database(workload="random-block", scale=32))
     assert re.fullmatch(r"random-block-32-[0-9a-f]{12}", filling.identity)
     assert "--set=scale=32" in load_arguments(32)
+    parted = RANDOM_BLOCK.filling(LocalNode(), Database(workload="random-block", scale=32, partitions=4))
+    assert re.fullmatch(r"random-block-32-p4-[0-9a-f]{12}", parted.identity) and "--set=partitions=4" in load_arguments(32, 4)
+    assert not any("partitions" in word for word in load_arguments(32))
     assert RANDOM_BLOCK.violations(lambda statement: []) == ()

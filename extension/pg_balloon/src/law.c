@@ -57,6 +57,7 @@
 #define EMPTY (1.0 / 20)		/* a pool used less than this is still empty */
 #define FREE (1.0 / 50)			/* with more unused buffers than this … */
 #define FREE_TIME 0.5			/* … and than will be used in so many seconds there is no need of more */
+#define SPARE 0.75				/* of what is above reserve_low, so much is taken at a time: another one may be taking just now */
 #define TRICKLE 16				/* buffers: less is not moved for a weak reason */
 #define LEAST_STEP 256			/* buffers: less is not worth a decision, except at the end */
 
@@ -247,7 +248,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	if (wanting && starved && view->ballooned > 0)
 	{
 		/* Unused buffers have been taken already, and will need memory too. */
-		int64_t		spare = (view->reachable - tuning->reserve_low) / 2 / view->block - view->unused;
+		int64_t		spare = (int64_t) (SPARE * (double) (view->reachable - tuning->reserve_low)) / view->block - view->unused;
 
 		if (mind->hold > 0)
 			say(verdict, BALLOON_STAY, BALLOON_WHY_HELD, 0);
@@ -269,8 +270,8 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		return;
 	}
 
-	/* 4. Idleness. */
-	if (mind->quiet >= TIDY_AFTER && worth && view->dirty > 0.01 && tuning->clean_rate > 0)
+	/* 4. Idleness. What a busy server writes ahead it makes dirty again; and while pages wait to be written memory is short of them. */
+	if (mind->quiet >= TIDY_AFTER && view->hot < TOUCHED && view->dirty > 0.01 && tuning->clean_rate > 0)
 	{
 		say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY,
 			greater(1, (int64_t) ((double) tuning->clean_rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block)));

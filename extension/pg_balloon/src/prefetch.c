@@ -182,10 +182,14 @@ seconds_since(const instr_time *then)
 	return INSTR_TIME_GET_DOUBLE(passed);
 }
 
+/* Read a page, and count it if it was not there. The worker tells by that count what part of the pages that came in were ours. */
 static void
 read_page(Relation relation, ForkNumber fork, BlockNumber block)
 {
+	int64		read_before = pgBufferUsage.shared_blks_read;
+
 	ReleaseBuffer(ReadBufferExtended(relation, fork, block, RBM_NORMAL, NULL));
+	pg_atomic_fetch_add_u64(&balloon->read_back, pgBufferUsage.shared_blks_read - read_before);
 }
 
 /* Read a few pages here and there, with nothing asked for ahead: what a miss costs. Adds their number and seconds. */

@@ -21,8 +21,8 @@ int			balloon_ceiling_percent = 90;
 int			balloon_yield_rate = 2048;
 int			balloon_growth_rate = 1024;
 int			balloon_clean_rate = 16;
-double		balloon_reserve_low = 3;
-double		balloon_reserve_high = 8;
+double		balloon_reserve_low = 2;
+double		balloon_reserve_high = 6;
 int			balloon_interval = 100;
 int			balloon_horizon = 5000;
 int			balloon_source = SIGNALS_AUTO;
@@ -79,10 +79,10 @@ balloon_define_settings(void)
 							&balloon_clean_rate, 16, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomRealVariable("pg_balloon.reserve_low", "Available memory in percent down to which a needy server takes memory back.",
 							 NULL,
-							 &balloon_reserve_low, 3, 0, 90, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 &balloon_reserve_low, 2, 0, 90, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("pg_balloon.reserve_high", "Available memory in percent below which an idle server gives memory.",
 							 "Keep it above pg_balloon.reserve_low, or nothing moves from idle to needy servers.",
-							 &balloon_reserve_high, 8, 0, 95, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 &balloon_reserve_high, 6, 0, 95, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_balloon.interval", "Time between two looks at the machine's memory.",
 							NULL,
 							&balloon_interval, 100, 20, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);

@@ -29,6 +29,7 @@ balloon_state_attach(LWLock *lock)
 	memset(balloon, 0, balloon_state_size());
 	balloon->lock = lock;
 	pg_atomic_init_u32(&balloon->clients, 0);
+	pg_atomic_init_u64(&balloon->read_back, 0);
 	balloon->counters.reset = GetCurrentTimestamp();
 	return true;
 }

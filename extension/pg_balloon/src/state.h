@@ -67,6 +67,7 @@ typedef struct BalloonShared
 
 	pg_atomic_uint32 clients;	/* sessions of clients now; each counts itself (clients.c) */
 	volatile pid_t prefetcher;	/* written by the prefetch worker, which does not count among those that wait */
+	pg_atomic_uint64 read_back; /* pages that prefetch workers have read, from files or the page cache; raised by them page by page */
 	volatile bool prefetch_stop;	/* written by the worker, read by the prefetch worker; a late look does no harm */
 
 	int			nballooned;		/* bits that are set */

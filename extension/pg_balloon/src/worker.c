@@ -15,6 +15,7 @@
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/bgwriter.h"
 #include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
@@ -35,6 +36,7 @@
 #include "floors.h"
 #include "ghosts.h"
 #include "law.h"
+#include "misses.h"
 #include "prefetch.h"
 #include "report.h"
 #include "sampling.h"
@@ -44,13 +46,15 @@
 #include "worker.h"
 
 #define MOVING 4				/* times the frequency of looks while something moves … */
-#define LEAST_WAIT 20			/* … in milliseconds between them at least */
+#define LEAST_WAIT 20			/* … in milliseconds between them at least … */
+#define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
 #define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
 #define RELEASE_EVERY 60.0		/* seconds: files of relations dropped meanwhile must not stay open */
 #define SLICE_CLEAN 32768		/* buffers given between two looks at signals of the postmaster */
 #define SLICE_WRITE 1024		/* … where they must be written */
 #define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
+#define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
 #define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
@@ -67,10 +71,11 @@ static BalloonPoolState pool_state;
 static double since_sample = 0;
 static double since_open = 0;
 static double since_release = 0;
-static int64 last_prefetched = 0;
-static double prefetch_rate = 0;	/* pages read back per second, over the last sample */
+static int64 last_read_back = 0;
+static double read_back_rate = 0;	/* pages read back per second, over the last sample */
+static MissMeter meter;
 static double last_misses = 0;
-static bool moving = false;		/* the last tick moved something */
+static double since_moved = MOVING_FOR; /* seconds since a tick moved something */
 static uint64 last_hand = 0;
 static bool was_enabled = false;
 
@@ -133,15 +138,44 @@ have_signals(double dt)
 	return reading_signals;
 }
 
+/*
+ * Pages that came in, and those of them that are misses.
+ *
+ * The server counts each buffer that is taken to put a page in, except those that a ring uses again, and its background writer
+ * adds the count to the statistics, every bgwriter_delay while there are any. To read it there costs the backends nothing, and
+ * none is overlooked, while a few hundred per second are hardly seen in a sample. Where the writer is silent, or too slow, there
+ * is the sample; when no buffer is unused the clock hand has passed at least one buffer for each page, which bounds its error.
+ */
+static void
+see_misses(double dt, int64 read_back, BalloonView *view)
+{
+	uint32		passes;
+	uint64		hand = StrategySyncStart(&passes, NULL);
+	double		swept;
+	double		own = read_back_rate;
+
+	hand += (uint64) passes * NBuffers;
+	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
+	last_hand = hand;
+	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
+	if (BgWriterDelay <= SLOWEST_COUNT &&
+		misses_see(&meter, dt, BgWriterDelay / 1000.0, pgstat_fetch_stat_bgwriter()->buf_alloc, read_back))
+	{
+		view->filled = meter.filled;
+		own = meter.own_filled;
+	}
+
+	/* What we read back ourselves is no need; and where it is most of all, the small difference of two large numbers says nothing. */
+	view->misses = own > MOSTLY * view->filled ? last_misses : Max(0, view->filled - own);
+	last_misses = view->misses;
+}
+
 /* What the law must see. Returns false while there is nothing to compare with. */
 static bool
 look(double dt, BalloonView *view, SignalReading *now)
 {
 	BalloonReport reported;
-	uint32		passes;
-	uint64		hand;
-	int64		prefetched;
-	double		swept;
+	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
 	bool		comparable;
 
 	if (!have_signals(dt))
@@ -155,7 +189,6 @@ look(double dt, BalloonView *view, SignalReading *now)
 
 	LWLockAcquire(balloon->lock, LW_SHARED);
 	view->ballooned = balloon->nballooned;
-	prefetched = balloon->counters.prefetched;
 	LWLockRelease(balloon->lock);
 
 	since_sample += dt;
@@ -163,10 +196,14 @@ look(double dt, BalloonView *view, SignalReading *now)
 	{
 		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
 		balloon_sample_start();
-		prefetch_rate = (prefetched - last_prefetched) / since_sample;
-		last_prefetched = prefetched;
+		read_back_rate = (read_back - last_read_back) / since_sample;
+		last_read_back = read_back;
 		since_sample = 0;
 	}
+
+	/* Buffers that were taken back come from the free list: once it is empty they are in use, and there may be need of more. */
+	if (!have_free_buffer())
+		pool_state.unused = 0;
 	view->dt = dt;
 	view->pool = NBuffers;
 	view->unused = pool_state.unused;
@@ -178,20 +215,7 @@ look(double dt, BalloonView *view, SignalReading *now)
 	view->dirty = NBuffers > view->ballooned + view->unused
 		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
 
-	/*
-	 * Pages that came in, by the sample; while no buffer is unused the clock
-	 * hand has passed at least one buffer for each, which bounds the sample's
-	 * error. What we read back ourselves is no need.
-	 */
-	hand = StrategySyncStart(&passes, NULL);
-	hand += (uint64) passes * NBuffers;
-	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
-	last_hand = hand;
-	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
-	view->misses = Max(0, view->filled - prefetch_rate);
-	if (prefetch_rate > MOSTLY * view->filled)
-		view->misses = last_misses; /* the small difference of two large numbers, one of them from a sample: nothing is seen */
-	last_misses = view->misses;
+	see_misses(dt, read_back, view);
 	balloon_report_read(&reported);
 	view->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
 
@@ -337,7 +361,7 @@ tick(double dt)
 	}
 	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
 	done = act(&verdict);
-	moving = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE);
+	since_moved = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE) ? 0 : since_moved + dt;
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
 	LWLockRelease(balloon->lock);
@@ -387,6 +411,9 @@ pg_balloon_main(Datum argument)
 
 	/* No database: the worker reads no table. It needs transactions for cleaning up after errors. */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	/* Each look at the statistics is a new one, as in the autovacuum launcher: there is no transaction at whose end an old one goes. */
+	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	wait_main = balloon_wait_event("PgBalloonMain");
 	if (!balloon->usable)
 		proc_exit(0);			/* said at the start; with 0 it is not started again */
@@ -418,7 +445,7 @@ pg_balloon_main(Datum argument)
 		double		dt;
 
 		/* While memory changes hands others wait for it; at peace nobody does. */
-		if (wait > 0 && moving)
+		if (wait > 0 && since_moved < MOVING_FOR)
 			wait = Max(LEAST_WAIT, wait / MOVING);
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0), wait, wait_main);
@@ -455,6 +482,7 @@ pg_balloon_main(Datum argument)
 			{
 				have_last = false;
 				since_sample = 0;
+				memset(&meter, 0, sizeof(meter));
 				balloon_sample_start();
 			}
 			was_enabled = true;

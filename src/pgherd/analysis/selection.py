@@ -95,7 +95,9 @@ def fit_models(
     fits, missing = [], []
     for model in MODELS:
         if distinct < len(model.parameters):
-            missing.append(f"the {model.title} is not fitted: {len(model.parameters)} parameters, but {distinct} distinct loads")
+            missing.append(
+                f"the {model.title} is not fitted: {len(model.parameters)} parameters, but {distinct} distinct load{'s' * (distinct != 1)}"
+            )
             continue
         plain = fit(model, loads, throughputs, weights)
         fits.append(bootstrap_fit(plain, loads, throughputs, resamples=resamples, seed=seed, confidence=confidence) if resamples else plain)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shlex
+from typing import Any
 
 import click
 
 from pgherd.cli.output import answer_console, json_option, print_document, progress_console
-
-if TYPE_CHECKING:
-    from pgherd.cluster.record import ClusterRecord
 
 DEFAULT = "default"
 
@@ -46,17 +44,22 @@ def start(hosts: str, name: str, ssh_config: str | None, listen: str | None, por
     wanted = starting.Wanted(name, check_hosts(hosts), Ssh(ssh_config), listen, port, private_environment)
     progress = progress_console()
     known = starting.start(wanted, lambda sentence: progress.print(sentence, markup=False, style="dim"))
-    return _show(known, as_json)
+    return _show(known.name, as_json)
 
 
 @command.command("status", short_help="Which hosts have joined, what runs on them, how their clocks stand.")
-@_name
+@click.option("--name", default=DEFAULT, show_default=True, metavar="NAME|ADDRESS", help="The cluster's name, or its scheduler's address.")
 @json_option
 def status(name: str, as_json: bool) -> int:
-    """Which hosts have joined, who uses them, how far their clocks are off, and in what they differ. Exit code 1 when one is gone."""
+    """Which hosts have joined, who uses them, how far their clocks are off, and in what they differ. Exit code 1 when one is gone.
+
+    A scheduler that was not started here is named by its address; its certificates by the environment variable PGHERD_CLUSTER_TLS.
+    """
     from pgherd.cluster import record, start
     from pgherd.model.errors import UsageError
 
+    if "://" in name:
+        return _show(name, as_json)
     known = record.load(name)
     if known is None:
         others = [one for one in record.names() if one != name]
@@ -64,7 +67,7 @@ def status(name: str, as_json: bool) -> int:
         raise UsageError(f"no cluster called '{name}' has been started here{hint}")
     if not start.scheduler_lives(known):
         raise UsageError(f"the scheduler of cluster '{name}' has ended; end its agents with 'pgherd cluster stop --name {name}'")
-    return _show(known, as_json)
+    return _show(name, as_json)
 
 
 @command.command("stop", short_help="End the agents and the scheduler.")
@@ -102,11 +105,11 @@ def _ended(name: str, left: list[str], forget: bool) -> str:
     return f"Left: {', '.join(left)}. Try again when they can be reached, or 'pgherd cluster stop --forget' if they are gone for good."
 
 
-def _show(known: ClusterRecord, as_json: bool) -> int:
+def _show(cluster: str, as_json: bool) -> int:
     """The state of a cluster that runs; 1 when a host is gone."""
     from pgherd.cluster import state
 
-    seen = state.look(known.name)
+    seen = state.look(cluster)
     if as_json:
         print_document({"schema": "pgherd/cluster/1", **seen.document()})
     else:
@@ -121,7 +124,8 @@ def _print(seen: Any) -> None:
 
     console = answer_console()
     there = len(seen.hosts) - len(seen.gone)
-    console.print(f"Cluster '{seen.name}' at {seen.address}: {there} of {len(seen.hosts)} hosts are there.", markup=False)
+    called = "Cluster" if "://" in seen.name else f"Cluster '{seen.name}'"
+    console.print(f"{called} at {seen.address}: {there} of {len(seen.hosts)} hosts are there.", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("host", "address", "state", "clock", "agent", "PostgreSQL"):
         table.add_column(heading, overflow="fold")
@@ -131,7 +135,10 @@ def _print(seen: Any) -> None:
     for difference in seen.differences:
         label = "Not equal, and no study will run" if difference.refused else "Different"
         console.print(f"{label}: {difference}", markup=False, soft_wrap=True)
-    if seen.gone:
-        known = record.load(seen.name)  # with the users as whom ssh reaches them
-        hosts = ",".join(host.name for host in (known or seen).hosts)
-        console.print(f"Start what is gone again: 'pgherd cluster start --hosts {hosts}'", markup=False)
+    known = record.load(seen.name)
+    if seen.gone and known is not None:
+        hosts = ",".join(host.name for host in known.hosts)  # with the users as whom ssh reaches them
+        words = ["pgherd", "cluster", "start", "--hosts", hosts]
+        words += [] if known.name == DEFAULT else ["--name", known.name]
+        words += [] if known.ssh_config is None else ["--ssh-config", known.ssh_config]
+        console.print(f"Start what is gone again: {shlex.join(words)}", markup=False, soft_wrap=True)

@@ -50,7 +50,9 @@ _OWN = (
         "--staging", type=click.Choice(["limit", "locked"]), help="Memory withheld by a limit, or by locked memory.  [default: limit]"
     ),
     click.option("--working-set", callback=_sizes, metavar="BUSY[,QUIET]", help="Container memory that a database needs ('working-set')."),
-    click.option("--paper", type=click.Choice(["E4", "E5"]), help="The published set-up, undercommitted or overcommitted."),
+    click.option(
+        "--paper", type=click.Choice(["E4", "E5", "E6"]), help="The published set-up: undercommitted, overcommitted, memory at 30 %."
+    ),
 )
 
 
@@ -70,7 +72,7 @@ _OWN = (
 )
 def command(**given: Any) -> int:
     """Run databases whose busy hours differ in one container and server (scheme 1), in one container with a server each (2), in a
-    container each (3), and so with a database balloon (4): which does more, and which bears less memory (experiments E4 and E5)?
+    container each (3), and so with a database balloon (4): which does more, and which bears less memory (experiments E4, E5 and E6)?
 
     --vcpus and --memory are those of a container of one database; a container of all of them has as many vCPUs, and all their memory.
     The workload is orders unless --workload says otherwise; clients run outside the containers.

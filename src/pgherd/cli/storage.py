@@ -34,7 +34,7 @@ _OWN = (
     budget="as long as that takes",
     state="fresh",
     such=" a comparison",
-    blocks="Blocks of a comparison at most.  [default: 4]",
+    blocks="Blocks of a comparison at most.  [default: 6; more with more variants]",
     until="",
     equivalence="5%",
 )
@@ -49,5 +49,6 @@ def command(**given: Any) -> int:
     pgherd storage --trace                    sizes, patterns and latencies of single requests
     pgherd storage --compare checkpoint_completion_target=0.5,0.9
     pgherd storage --io-bound 4 --memory 1GB
+    pgherd storage --io-bound 4 --partitions 2 --variant one:tablespaces-on=/mnt/a --variant two:tablespaces-on="/mnt/a,/mnt/b"
     """
     return run_study("storage", given)

@@ -1,8 +1,9 @@
 """What ``pgherd cluster`` runs on a host over SSH, with nothing but the Python that the host has.
 
 It finds or makes the environment (the one that the driver has, at the same path and of the same version; else a private one below the
-user's cache directory), starts the agent detached from the SSH session, ends it, and shows its log. ``orders`` is put in by ssh.py; the
-answer is the last line on standard output. This file is sent as text: it imports nothing of pgherd.
+user's cache directory, of the driver's own libraries where they run here, else of what pip gets), starts the agent detached from the SSH
+session, ends it, and shows its log. ``orders`` is put in by ssh.py; the answer is the last line on standard output. This file is sent as
+text: it imports nothing of pgherd.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 OLDEST = (3, 11)
 _ENDING = 60.0
 """Seconds that an agent has to stop what it runs before it is killed."""
 _SETTLING = 0.3
+_MINOR = ".".join(map(str, sys.version_info[:2]))
 
 
 class Failed(Exception):
@@ -46,9 +50,13 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
     running = _running(directory)
     if running is not None:  # before anything else: its environment must not change under it
         return {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python"), "was": True}
+    wanted = orders["python"]
+    if wanted != _MINOR:
+        raise Failed(f"its Python is {_MINOR} and the driver's {wanted}, between which nothing can be sent; install python{wanted} there")
     python = _environment(orders)
     if python is None:
-        return {"need": "package"}
+        kind = None if (_libraries(orders) / "ready").exists() else sysconfig.get_config_var("SOABI")
+        return {"need": "package", "kind": kind}  # of libraries, None for none
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     for name, text in {**orders["files"], "python": python}.items():
@@ -106,18 +114,18 @@ def _environment(orders: dict[str, Any]) -> str | None:
     if not orders.get("private") and _has(same, orders["version"]):
         return same
     # The libraries are shared; pgherd itself is not, since agents of another cluster may run from other files of the same version.
-    # Neither serves another version of Python than the one that it was made with.
-    libraries = _cache() / "agents" / f"{orders['key']}-{sys.version_info[0]}.{sys.version_info[1]}"
+    libraries = _libraries(orders)
     own = libraries.with_name(f"{libraries.name}-{orders['digest']}")
     python, ready = own / "bin" / "python", own / "ready"
     if ready.exists() and _has(str(python), orders["version"]):
         return str(python)
-    data = sys.stdin.buffer.read()
+    data = sys.stdin.buffer.read(orders.get("package", 0))
     if not data:
         return None
+    os.umask(0o022)  # another account runs the servers, of the PostgreSQL that may be among the libraries
     with _alone(libraries.parent):
         if not (libraries / "ready").exists():
-            _make_libraries(libraries, orders["requirements"])
+            _make_libraries(libraries, orders)
             (libraries / "ready").touch()
         if not (ready.exists() and _has(str(python), orders["version"])):  # another one may have made it meanwhile
             _make_own(own, libraries, data)
@@ -137,26 +145,57 @@ def _alone(agents: Path) -> Iterator[None]:
         yield
 
 
-def _make_libraries(place: Path, requirements: list[str]) -> None:
+def _libraries(orders: dict[str, Any]) -> Path:
+    return _cache() / "agents" / f"{orders['key']}-{_MINOR}"
+
+
+def _make_libraries(place: Path, orders: dict[str, Any]) -> None:
+    """Of what the driver has sent, if that runs here; else by pip."""
+    lacking = ""
+    if orders["libraries"]:
+        lacking = _lay_out(place, orders["proof"])
+        if not lacking:
+            return
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    _logged([sys.executable, "-I", "-m", "venv", str(place)], "its Python makes no environments; install python3-venv")
+    _logged([sys.executable, "-I", "-m", "venv", str(place)], f"{lacking}its Python makes no environments; install python3-venv")
     python, listed = place / "bin" / "python", place / "requirements.txt"
-    listed.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    listed.write_text("\n".join(orders["requirements"]) + "\n", encoding="utf-8")
     pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--requirement"]
-    _logged([*pip, str(listed)], "pip could not install what pgherd needs")
+    _logged([*pip, str(listed)], f"{lacking}pip could not install what pgherd needs")
+
+
+def _lay_out(place: Path, proof: list[str]) -> str:
+    """Lay out the libraries that follow on standard input. What is wrong with them here, to stand before another sentence."""
+    _bare(place)
+    _unpack(sys.stdin.buffer, _site(place), "r|gz")
+    tried = [str(place / "bin" / "python"), "-I", "-c", f"import {', '.join(proof)}"]
+    done = subprocess.run(tried, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = done.stdout.strip().rpartition("\n")[2]
+    return f"the libraries of the driver's machine do not run here ({said}), and " if done.returncode else ""
 
 
 def _make_own(place: Path, libraries: Path, package: bytes) -> None:
     """An environment with pgherd alone, which takes everything else from that of the libraries."""
-    shutil.rmtree(place, ignore_errors=True)
-    _logged([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], "its Python makes no environments; install python3-venv")
+    _bare(place)
     site = _site(place)
     (site / "libraries.pth").write_text(f"{_site(libraries)}\n", encoding="utf-8")
-    with tarfile.open(fileobj=io.BytesIO(package), mode="r:gz") as archive:
-        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
-            archive.extraction_filter = tarfile.data_filter
-        archive.extractall(site)
+    _unpack(io.BytesIO(package), site, "r:gz")
+
+
+def _bare(place: Path) -> None:
+    """A new environment without pip."""
+    shutil.rmtree(place, ignore_errors=True)
+    _logged([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], "its Python makes no environments; install python3-venv")
+
+
+def _unpack(data: IO[bytes], place: Path, mode: Literal["r:gz", "r|gz"]) -> None:
+    try:
+        with tarfile.open(fileobj=data, mode=mode) as archive:
+            if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(place)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise Failed(f"what was sent came in part only ({error})") from None
 
 
 def _site(place: Path) -> Path:

@@ -1,10 +1,11 @@
-"""This pgherd as something that a host can be given: its files as an archive, and the exact versions of what it needs."""
+"""This pgherd as something that a host can be given: its files, and the libraries that it needs, as files or as exact versions."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
 import io
+import sysconfig
 import tarfile
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,12 @@ ROOTS = (
 )  # fmt: skip
 """What pyproject.toml asks for, the extra [cluster] included; a test compares them."""
 
+COMPILED = (
+    "cryptography.x509", "distributed", "duckdb", "numpy", "psutil", "psycopg", "psycopg_binary", "pydantic", "scipy.linalg", "vl_convert",
+    "yaml",
+)  # fmt: skip
+"""Modules that a host imports to see whether libraries from elsewhere run there."""
+
 _EXTENSION = "pg_balloon"
 _LEFT_OUT = {"__pycache__"}
 
@@ -25,10 +32,38 @@ def requirements() -> list[str]:
 
     Raises importlib.metadata.PackageNotFoundError when one of ROOTS is not installed.
     """
+    return sorted(f"{name}=={distribution.version}" for name, distribution in _needed().items())
+
+
+def kind() -> str:
+    """Which machines run the compiled libraries of this one: Python's implementation and version, architecture and C library."""
+    return str(sysconfig.get_config_var("SOABI"))
+
+
+def libraries() -> bytes:
+    """The files of all that as a gzipped tar, laid beside each other as in ``site-packages``, for a host of the same ``kind``.
+
+    Empty when one of them does not tell which files it has, as those that a Linux distribution has packaged. Programs and manuals
+    (what lies outside ``site-packages``) are left out. Raises as ``requirements``.
+    """
+    needed = list(_needed().values())
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as made:
+        for distribution in needed:
+            if distribution.files is None:
+                return b""
+            for file in distribution.files:
+                path = Path(str(distribution.locate_file(file)))
+                if ".." not in file.parts and not file.is_absolute() and path.is_file():
+                    made.add(path, str(file), filter=_without_caches)
+    return buffer.getvalue()
+
+
+def _needed() -> dict[str, importlib.metadata.Distribution]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, str] = {}
+    found: dict[str, importlib.metadata.Distribution] = {}
     waiting = [(name, frozenset[str]()) for name in ROOTS]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
@@ -43,13 +78,13 @@ def requirements() -> list[str]:
             if name in ROOTS:
                 raise
             continue  # wanted under a condition that is not met here
-        found[key[0]] = distribution.version
+        found[key[0]] = distribution
         for line in distribution.requires or ():
             requirement = Requirement(line)
             wanted = [{"extra": extra} for extra in ("", *extras)]
             if requirement.marker is None or any(requirement.marker.evaluate(environment) for environment in wanted):
                 waiting.append((requirement.name, frozenset(requirement.extras)))
-    return sorted(f"{name}=={version}" for name, version in found.items())
+    return found
 
 
 def archive(mode: Literal["w", "w:gz"] = "w:gz") -> bytes:
@@ -83,7 +118,11 @@ def key(wanted: list[str]) -> str:
 
 
 def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if _LEFT_OUT & set(Path(entry.name).parts) or entry.name.endswith((".o", ".so", ".bc")):
+    return None if entry.name.endswith((".o", ".so", ".bc")) else _without_caches(entry)
+
+
+def _without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if _LEFT_OUT & set(Path(entry.name).parts):
         return None
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""

@@ -7,11 +7,14 @@ answers with lines of JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
+import threading
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -46,8 +49,8 @@ class Ssh:
         options = [word for setting in settings for word in ("-o", setting)]
         return ["ssh", "-T", *(("-F", self.config) if self.config else ()), *options, "--", host]
 
-    def run(self, host: str, orders: dict[str, Any], payload: bytes = b"", timeout: float = 60.0) -> dict[str, Any]:
-        """Run the bootstrap program on a host with these orders; its answer.
+    def run(self, host: str, orders: dict[str, Any], *payload: bytes, timeout: float = 60.0) -> dict[str, Any]:
+        """Run the bootstrap program on a host with these orders, the payload behind them; its answer.
 
         Raises:
             UsageError: the host cannot be reached so (unknown, refused, no key).
@@ -57,7 +60,7 @@ class Ssh:
         program = files("pgherd.cluster").joinpath("bootstrap.py").read_text(encoding="utf-8")
         first = json.dumps({**orders, "program": program}).encode() + b"\n"
         try:
-            done = subprocess.run([*self.argv(host), _REMOTE], input=first + payload, capture_output=True, timeout=timeout)
+            done = _fed([*self.argv(host), _REMOTE], (first, *payload), timeout)
         except FileNotFoundError:
             raise CapabilityError("there is no ssh client here; install openssh-client") from None
         except subprocess.TimeoutExpired:
@@ -103,6 +106,39 @@ def check_hosts(text: str) -> tuple[str, ...]:
 def joined_name(host: str) -> str:
     """The name under which a host joins its cluster: without the user as whom ssh reaches it."""
     return host.rpartition("@")[2]
+
+
+def _fed(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """A program's end and its output. The parts are written to it one after the other, not joined: they are large, and many hosts get
+    the same ones. Raises FileNotFoundError, subprocess.TimeoutExpired."""
+
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err) as process,
+    ):
+        watchdog = threading.Timer(timeout, expire)
+        watchdog.start()
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError), process.stdin:  # it may have ended, and tells why
+                for part in parts:
+                    process.stdin.write(part)
+            process.wait()
+        finally:
+            watchdog.cancel()
+            process.kill()
+        if expired.is_set():
+            raise subprocess.TimeoutExpired(argv, timeout)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(argv, process.returncode, out.read(), err.read())
 
 
 def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:

@@ -203,12 +203,14 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
         "cluster": known.id,
         "same": sys.executable,
         "version": __version__,
+        "python": versions.software()["Python"],
         "private": wanted.private,
         "key": packing.key(requirements),
         "digest": versions.digest(),
         "requirements": requirements,
+        "proof": packing.COMPILED,
     }
-    package = _Once(packing.archive)
+    package, libraries = _Once(packing.archive), _Once(packing.libraries)
     began = {agent.name: agent for agent in known.hosts}
     noting = threading.Lock()
 
@@ -218,8 +220,11 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
         files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(name)}
         answer = wanted.ssh.run(host, {**orders, "host": host, "files": files})
         if answer.get("need") == "package":
-            say(f"{host}: installing pgherd {__version__} there")
-            answer = wanted.ssh.run(host, {**orders, "host": host, "files": files}, package(), timeout=_INSTALL)
+            lent = libraries() if answer["kind"] == packing.kind() else b""
+            what = "" if answer["kind"] is None else " with the libraries of this machine" if lent else "; pip gets the libraries there"
+            say(f"{host}: installing pgherd {__version__} there{what}")
+            sent = {"package": len(package()), "libraries": len(lent)}
+            answer = wanted.ssh.run(host, {**orders, **sent, "host": host, "files": files}, package(), lent, timeout=_INSTALL)
         if not answer.get("was"):
             say(f"{host}: its agent has started (pid {answer['pid']})")
         started = AgentRecord(name=host, pid=answer["pid"], start=answer["start"], directory=answer["directory"], python=answer["python"])

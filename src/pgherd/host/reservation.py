@@ -124,7 +124,7 @@ def _check(run: str, cores: float | None, memory: int | None, facts: HostFacts, 
     asked = Reservation(run=run, pid=0, cores=cores, memory=memory).budget()
     raise CapabilityError(
         f"{asked} do not fit beside what is running: {shown}; this host has {facts.cores:g} cores and {format_bytes(facts.memory)}. "
-        "Wait until it has ended, or give both runs a budget with --cores and --memory"
+        "Wait until it has ended, or give both runs a budget with --cores and --host-memory"
     )
 
 

@@ -87,6 +87,7 @@ _OF_ONE_HOST = ("disk", "platform", "swap", "zram")
 _ALL = ("*",)
 _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "balloon": {"server": _ALL},
+    "balloon_manager": {"platform": _ALL},
     "cgroup_cpu": {"container": _ALL, "platform": ("cpu.usage",)},
     "cgroup_memory": {"budget": _ALL, "container": _ALL},
     "cpu": {"host": _ALL, "guest": _ALL},
@@ -108,6 +109,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "qemu_blockstats": {"guest-drive": _ALL},
     "qemu_process": {"guest": _ALL},
+    "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.scans"), "guest": ("guest.merged",)},
     "shared_memory": {},
     "swap": {"swap": _ALL, "guest-swap": _ALL},
     "tlb": {"server": _ALL},

@@ -1,8 +1,11 @@
-"""How much of a guest's memory its hypervisor's process really holds, from /proc/PID/status and, seldom, /proc/PID/smaps (proc(5)).
+"""What a guest's hypervisor takes of its host: memory (/proc/PID/status and, seldom, /proc/PID/smaps) and CPU (/proc/PID/stat); proc(5).
 
 ``status`` is cheap and read each second, but says what the whole process has. ``smaps`` tells the guest's memory, one large mapping, from
 what the hypervisor needs for itself; the kernel walks the page tables for it, so it is read every half minute only, and at both ends
 of a trial. Both are of this host's page tables: what a guest has never touched, has in its balloon, or has reported as free is in neither.
+
+``stat`` tells the CPU that went into running vCPUs (``guest_time``) from the hypervisor's own. Only KVM enters it there: of emulated vCPUs
+it is nothing, and all is the hypervisor's.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pgherd.metrics.cpu import TICKS
 from pgherd.metrics.keyed import number
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
@@ -27,6 +31,9 @@ _NO_FILES = ("/memfd:", "/dev/zero", "/anon_hugepage", "/dev/shm/")
 """Names that memory has although no file is behind it."""
 _SELDOM = 30
 """Ticks between two readings of smaps."""
+_CPU = "cpu"
+_UTIME, _STIME, _GUEST_TIME = 11, 12, 40
+"""Fields of stat after the command's name, the first of which is number 0."""
 
 
 class QemuProcessSampler:
@@ -40,24 +47,39 @@ class QemuProcessSampler:
         Metric("qemu.swapped", "bytes", "gauge", "of its private memory, swapped out by the host"),
         Metric("qemu.overhead", "bytes", "gauge", "private and shared memory of it that is not the guest's; read every half minute"),
         Metric("guest.resident", "bytes", "gauge", "of the guest's memory, in the host's memory; read every half minute"),
+        Metric("qemu.cpu", "s", "counter", "CPU time that the guest's hypervisor used, its vCPUs included"),
+        Metric("qemu.cpu_guest", "s", "counter", "of its hypervisor's CPU time, what went into running vCPUs; of emulated ones nothing"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """Two files of each guest."""
+        """Three files of each guest."""
         found = []
         for guest in view.guests:
             entity, place = f"guest:{guest.name}", f"/proc/{guest.pid}"
             found.append(Source(self.name, entity, "file", f"{place}/status"))
             found.append(Source(self.name, entity, "file", f"{place}/smaps", every=_SELDOM, tag=str(guest.memory)))
+            found.append(Source(self.name, entity, "file", f"{place}/stat", tag=_CPU))
         return found
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading per file; both count in kB of 1024 bytes."""
+        """One reading per file; those of memory count in kB of 1024 bytes, that of CPU in ticks."""
+        if source.tag == _CPU:
+            yield source.entity, _cpu(raw)
+            return
         if not source.tag:
             yield source.entity, _status(raw)
             return
         resident, others = _split(raw, int(source.tag))
         yield source.entity, {"guest.resident": resident, "qemu.overhead": others}
+
+
+def _cpu(raw: str) -> dict[str, float]:
+    # The command's name is in parentheses and may hold spaces and parentheses itself; the last one closes it.
+    fields = raw[raw.rfind(")") + 1 :].split()
+    if "(" not in raw or len(fields) <= _GUEST_TIME:
+        raise ValueError(f"'{raw[:40]}' is not the text of /proc/PID/stat")
+    used, guest = number(fields[_UTIME]) + number(fields[_STIME]), number(fields[_GUEST_TIME])
+    return {"qemu.cpu": used / TICKS, "qemu.cpu_guest": guest / TICKS}
 
 
 def _status(raw: str) -> dict[str, float]:

@@ -90,13 +90,14 @@ class GuestDrive:
 
 @dataclass(frozen=True)
 class GuestView:
-    """A virtual machine: its container's name, its hypervisor's pid, the memory (bytes) that it was configured with, and its drives but for
-    that of its system."""
+    """A virtual machine: its container's name, its hypervisor's pid, the memory (bytes) that it was configured with, its drives but for
+    that of its system, and whether the host may merge equal pages of its memory (KSM)."""
 
     name: str
     pid: int
     memory: int
     drives: Sequence[GuestDrive] = ()
+    merging: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Database(Model):
     name: str = Field("bench", pattern=_NAME)
     workload: str = "pgbench"
     scale: int = Field(10, ge=1, description="the workload's own scale factor")
+    partitions: int = Field(1, ge=1, le=256, description="parts by hash of its large table, of pgbench's tables and random-block's")
     init: str | None = Field(None, description="path of an SQL file that fills the database (workload 'script')")
     init_data: InitData | None = Field(
         None, description="the data files that this file reads, as they were when the run was prepared; absent: not looked for yet"

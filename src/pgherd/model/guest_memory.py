@@ -17,9 +17,10 @@ class GuestMemory(Model):
 
     ``tax`` is the idle-memory tax of the ESX server: the largest share of a guest's idle memory that is taken for others (0: memory is
     divided by shares alone). ``reserve`` is the share of the host's budget that stays unallocated, so that a guest which grows at once
-    does not make the host swap.
+    does not make the host swap. ``overhead`` is what the hypervisor of each guest is reckoned to need for itself, bytes.
     """
 
     policy: GuestMemoryPolicy = "static"
     tax: float = Field(0.75, ge=0, lt=1)
     reserve: float = Field(0.02, ge=0, le=0.5)
+    overhead: int = Field(64 * 2**20, ge=0)

@@ -32,6 +32,7 @@ from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
 from pgherd.report import exec_commands, external_commands, fio_commands, iperf3_commands, volume_commands
+from pgherd.report.host_part import of_one_host
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
 from pgherd.workloads import shipped
@@ -55,10 +56,11 @@ class _Room:
 
 
 def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -> str:
-    """The script for one trial of a run. ``inputs`` is where copies of the user's files lie now (the run may have moved).
+    """The script for one trial of a run; where several hosts did the same at the same time, for the first of them. ``inputs`` is where
+    copies of the user's files lie now (the run may have moved).
 
     Raises:
-        UsageError: the trial needs more than PostgreSQL and pgbench on one host.
+        UsageError: the trial needs more than PostgreSQL and pgbench, or its clients were on another host than its servers.
     """
     trial = result.trial
     if external_commands.is_theirs(result):
@@ -75,6 +77,8 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         return iperf3_commands.script(result, record)
     if not servers and drivers_used == {"command"}:
         return exec_commands.script(result, record)
+    result, together = of_one_host(result)
+    trial, servers = result.trial, [server for _, _, server in result.trial.deployment.servers()]
     _insist_plain(result, servers)
     host = trial.deployment.hosts[0]
     rooms = _rooms(host, record)
@@ -83,6 +87,7 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     files = {name: _kept(name, inputs) for name in _files(result)}
     parts: list[Iterable[str]] = [
         _head(result, record, servers[0]),
+        [_comment(together), ""] if together else [],
         [_functions("base")],
         [_functions("groups")] if grouped else [],
         [_functions("pages")] if any(_pages("", server) for server in servers) else [],
@@ -118,8 +123,6 @@ def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     runtimes = {str(container.runtime) for _, container in deployment.containers()}
     used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     found = []
-    if len(deployment.hosts) != 1:
-        found.append(f"it has {len(deployment.hosts)} hosts")
     if "external" in runtimes:
         dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
         found.append(f"its server ({dsns}) is somebody else's, and such a script makes servers of its own (run pgbench on that one)")
@@ -255,18 +258,19 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     for database in server.databases:
         here = shlex.quote(database.name)
         own = shipped.load_sql(database.workload)
-        twin = first.setdefault((own, database.scale, database.init), database.name)
+        twin = first.setdefault((own, database.scale, database.partitions, database.init), database.name)
         if twin != database.name:
             yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {here}"
             continue
         if database.name not in _THERE_ALREADY:
             yield f"quietly client {name} createdb {here}"
         if own is not None:
-            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {here} <<'SQL'"
+            parted = f" --set=partitions={database.partitions}" if database.partitions > 1 else ""
+            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))}{parted} {here} <<'SQL'"
             yield own.rstrip("\n")
             yield "SQL"
         elif database.init is None:
-            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale))} {here}"
+            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale, database.partitions))} {here}"
         else:
             source = shlex.quote(files[database.init])
             data = database.init_data

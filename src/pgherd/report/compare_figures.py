@@ -80,15 +80,16 @@ def forest(inputs: Inputs) -> Figure:
 
 
 def _sentence(of: Mapping[str, Sequence[Change]], margin: float) -> str:
-    """What is certain of each variant, the deciding metric first."""
+    """What is certain of each variant, the deciding metric first, also where it could not tell."""
     parts = []
     for name, own in of.items():
         sure = [f"{change.label} {change_text(change.value)}" for change in own if change.certain]
-        said = ", ".join(sure[:4]) + (f" and {len(sure) - 4} more" if len(sure) > 4 else "")
-        if not sure:
-            equal = [change.label for change in own if change.meaning(margin) == "equal"]
-            said = f"no difference beyond {margin * 100:g} % in {', '.join(equal[:3])}" if equal else "no difference is certain"
-        parts.append(f"{name}: {said}")
+        said = [", ".join(sure[:4]) + (f" and {len(sure) - 4} more" if len(sure) > 4 else "")] if sure else []
+        if not sure and (equal := [change.label for change in own if change.meaning(margin) == "equal"]):
+            said.append(f"no difference beyond {margin * 100:g} % in {', '.join(equal[:3])}")
+        if said:
+            said[:0] = [f"nobody can tell by {change.label}" for change in own if change.primary and change.meaning(margin) == "unclear"]
+        parts.append(f"{name}: {', '.join(said) or 'no difference is certain'}")
     return "; ".join(parts)
 
 

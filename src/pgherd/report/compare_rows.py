@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pgherd.model.finding import Finding
+from pgherd.report.comparison_table import label
 from pgherd.report.figures import Inputs, NotDrawn
 from pgherd.report.tables import Row
 from pgherd.report.wording import clean, finite
@@ -99,7 +100,7 @@ def _change(row: Row) -> Change | None:
     whole = low is not None and low > 0 and high is not None
     return Change(
         variant=clean(row.get("variant", "")),
-        label=label(str(row.get("metric", ""))),
+        label=label(row),
         value=value,
         low=low if whole else None,
         high=high if whole else None,
@@ -118,11 +119,6 @@ def _floor(cell: object) -> tuple[float, float] | None:
     if low is not None and high is not None and low > 0:
         return low, high
     return min(value, 1 / value), max(value, 1 / value)
-
-
-def label(metric: str) -> str:
-    """A metric in words."""
-    return clean(metrics.metric(metric).label)
 
 
 def variants(found: Sequence[Change]) -> list[str]:
@@ -152,23 +148,21 @@ def _series(inputs: Inputs) -> Mapping[str, Any]:
 
 def deciding(inputs: Inputs) -> Blocks:
     """The deciding metric by blocks, the baseline first, the same again, then the variants."""
-    metric, series = str(_primary(inputs).get("metric")), _series(inputs)
-    held = series.get("metrics", {}).get(metric)
+    row, series = _primary(inputs), _series(inputs)
+    held = series.get("metrics", {}).get(str(row.get("metric")))
     if not held:
         raise NotDrawn("no block has a value of the metric that decides")
     values = {clean(side): [finite(value) for value in of] for side, of in held["values"].items()}
     first = baseline(inputs)
     ordered = sorted(values, key=lambda side: (side != first, side != first + AGAIN))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
-    return Blocks(
-        clean(held.get("label") or label(metric)), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered}
-    )
+    return Blocks(clean(held.get("label") or label(row)), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
 
 
 def measured(inputs: Inputs) -> tuple[str, str, list[Measured]]:
     """(label, unit, every trial's value in the order in which they ran) of the metric that decides."""
     row = _primary(inputs)
-    metric = metrics.metric(str(row.get("metric")).partition(metrics.AT)[0], clean(row.get("unit") or ""))
+    metric = metrics.of(str(row.get("metric")).partition(metrics.AT)[0], inputs.results, clean(row.get("unit") or ""))
     found = [one for row in inputs.analysis.tables.get("blocks", []) if (one := _measured(row, metric.name)) is not None]
     if not found:
         raise NotDrawn(f"trials have no value of {clean(metric.label)} of their own")
@@ -183,6 +177,10 @@ def _measured(row: Row, metric: str) -> Measured | None:
     return Measured(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted")))
 
 
+UNBOUNDED = 100.0
+"""A ratio beyond which an interval's end is not shown: few blocks that scatter much give such ends, which say nothing."""
+
+
 def change_text(ratio: float, spread: float | None = None) -> str:
     """``+4.8 %``: a ratio as a change, with as many decimals as ``spread`` (half its interval, a ratio too) deserves."""
     off = (ratio - 1) * 100
@@ -192,9 +190,11 @@ def change_text(ratio: float, spread: float | None = None) -> str:
 
 
 def change_with_interval(change: Change) -> str:
-    """``+4.8 % (+3.1 … +6.4)``; without an interval only the change."""
+    """``+4.8 % (+3.1 … +6.4)``; without an interval only the change, and of one that excludes next to nothing only that."""
     if change.low is None or change.high is None:
         return change_text(change.value)
+    if change.high > UNBOUNDED:
+        return f"{change_text(change.value)} (unbounded)"
     spread = (change.high - change.low) / 2
     ends = [change_text(end, spread).removesuffix(" %") for end in (change.low, change.high)]
     return f"{change_text(change.value, spread)} ({ends[0]} … {ends[1]})"

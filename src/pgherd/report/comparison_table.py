@@ -14,11 +14,12 @@ COLUMNS = ("variant", "metric", "baseline", "value", "change", "verdict", "A/A")
 
 def readable(rows: Sequence[Row]) -> list[Row]:
     """The rows with ``metric`` in words, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in per cent."""
-    return [
-        row
-        | {"metric": clean(metric(str(row.get("metric", ""))).label), "change": change(row.get("ratio")), "A/A": change(row.get("floor"))}
-        for row in rows
-    ]
+    return [row | {"metric": label(row), "change": change(row.get("ratio")), "A/A": change(row.get("floor"))} for row in rows]
+
+
+def label(row: Row) -> str:
+    """A row's metric in words, as it is of its trials (runs that are older do not say it)."""
+    return clean(row.get("label") or metric(str(row.get("metric", ""))).label)
 
 
 def change(ratio: object) -> Finding | None:

@@ -51,6 +51,8 @@ def disk(inputs: Inputs) -> Figure:
     told = "; ".join(f"{bar['name']}: {brief(finite(bar['x']))}" for bar in bars[:3])
     sentence = f"{told} {_PANELS[figure]}"
     subtitle = "Thin lines are intervals over the repeats (none for fewer than three). Colours say what kept a figure from being better."
+    many = len({str(row.get("host")) for row in inputs.analysis.tables.get("hosts", [])})
+    subtitle += f" All {many} hosts together, at the same time; of latencies the mean over all I/Os." if many > 1 else ""
     chart = alt.vconcat(
         *(_panel(bars, _PANELS[figure], colour) for figure, bars in shown.items()),
         spacing=18,

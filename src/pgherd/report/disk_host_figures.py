@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from pgherd.model.finding import Finding
 from pgherd.report import charts
-from pgherd.report.charts import INK, SERIES, data
+from pgherd.report.charts import INK, MUTED, SERIES, data
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.wording import brief, clean, finite
 
 STUDY = "disk"
-_STEP = 26
-"""Height of a test's row, in px."""
+_STEP, _BETWEEN = 9, 12
+"""Height of a host's line within a test's row, and of what is left free between rows, in px."""
+OTHERS = "the others"
+"""Stands for hosts that have no colour of their own."""
 
 
 @register("hosts", STUDY)
@@ -34,7 +38,9 @@ def hosts(inputs: Inputs) -> Figure:
             dots.append({"name": name, "host": clean(row.get("host")), "x": 100 * value, **interval})
     if not dots:
         raise NotDrawn("no clean trial had every host")
-    names = list(dict.fromkeys(dot["host"] for dot in dots))
+    shown = _told_apart(dots)
+    for dot in dots:
+        dot["who"] = dot["host"] if dot["host"] in shown else OTHERS
     least, most = (pick(dots, key=lambda dot: dot["x"]) for pick in (min, max))
     ends = [f"{brief(dot['x'])} % ({dot['host']}, {dot['name']})" for dot in (least, most)]
     sentence = f"From {ends[0]} to {ends[1]} of the hosts' mean"
@@ -45,14 +51,27 @@ def hosts(inputs: Inputs) -> Figure:
     scale = alt.Scale(domain=[max(0.0, 100 - reach), 100 + reach], nice=False)
     x = alt.X("x:Q", title="% of the hosts' mean", scale=scale)
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
-    colours = alt.Scale(domain=names, range=[SERIES[number % len(SERIES)] for number in range(len(names))])
-    colour = alt.Color("host:N", scale=colours, legend=alt.Legend(title="host"))
+    who = [*shown, OTHERS] if any(dot["who"] == OTHERS for dot in dots) else shown
+    colours = alt.Scale(domain=who, range=[MUTED if name == OTHERS else SERIES[number] for number, name in enumerate(who)])
+    colour = alt.Color("who:N", scale=colours, legend=alt.Legend(title="host"))
+    beside = alt.YOffset("who:N", sort=who)
     level = alt.Chart(data([{"x": 100}])).mark_rule(color=INK, strokeDash=[2, 3]).encode(x=x)
-    layers = [level, alt.Chart(data(dots)).mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour)]
+    dotted = alt.Chart(data(dots)).mark_point(filled=True, size=45, opacity=1)
+    layers = [level, dotted.encode(x=x, y=y, yOffset=beside, color=colour)]
     known = [dot for dot in dots if dot["low"] is not None and dot["high"] is not None]
     if known:
         ruled = alt.Chart(data(known)).mark_rule(strokeWidth=1.4, clip=True)
-        layers.append(ruled.encode(x=alt.X("low:Q", title="% of the hosts' mean", scale=scale), x2=alt.X2("high:Q"), y=y, color=colour))
-    height = _STEP * len({dot["name"] for dot in dots})
+        low = alt.X("low:Q", title="% of the hosts' mean", scale=scale)
+        layers.append(ruled.encode(x=low, x2=alt.X2("high:Q"), y=y, yOffset=beside, color=colour))
+    height = (_BETWEEN + _STEP * len(who)) * len({dot["name"] for dot in dots})
     chart = alt.layer(*layers, width=charts.WIDTH - 220 - 110, height=height, title=charts.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
+
+
+def _told_apart(dots: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The hosts that get a colour: all, or of more than there are colours the slowest and the fastest by their mean over the tests."""
+    names = list(dict.fromkeys(str(dot["host"]) for dot in dots))
+    if len(names) <= len(SERIES):
+        return names
+    mean = {name: statistics.fmean(dot["x"] for dot in dots if dot["host"] == name) for name in names}
+    return [min(names, key=lambda name: mean[name]), max(names, key=lambda name: mean[name])]

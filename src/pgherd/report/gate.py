@@ -122,7 +122,7 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
         else:
             found.append(_by_finding(one, *by_finding[one.name], confidence, count))
     unfit = [
-        f"run {side.name} has grade C: it is tainted throughout and supports nothing"
+        f"run {side.name} has grade C: it is an indication only and supports nothing"
         for side in (baseline, run)
         if side.record.analysis is not None and side.record.analysis.grade == "C"
     ]

@@ -55,7 +55,7 @@ def render(
         .render(
             record=record,
             run=clean(record.run),
-            answer=clean(analysis.answer) if analysis else no_answer(record),
+            answer=clean(analysis.answer) if analysis else wording.no_answer(record.state, record.error),
             grade=analysis.grade if analysis else None,
             grade_meaning=wording.GRADE_MEANING[analysis.grade] if analysis else "",
             main_table=main,
@@ -83,12 +83,6 @@ def render(
             clean=clean,
         )
     )
-
-
-def no_answer(record: RunRecord) -> str:
-    """What stands in the answer's place while there is no analysis."""
-    why = f": {clean(record.error)}" if record.error else ""
-    return f"No answer: this run is {record.state}{why}."
 
 
 def inline(figure: Drawn) -> Markup:

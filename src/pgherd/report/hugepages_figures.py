@@ -77,4 +77,4 @@ def gain(inputs: Inputs) -> Figure:
 def _told(point: Mapping[str, object]) -> str:
     """``+6.1 % (+4.0 … +8.2)``."""
     value, low, high = (finite(point[name]) for name in ("x", "low", "high"))
-    return f"{value:+.1f} %" + ("" if low is None or high is None else f" ({low:+.1f} … {high:+.1f})")
+    return f"{value:+.1f} %" + (" (no interval)" if low is None or high is None else f" ({low:+.1f} … {high:+.1f})")

@@ -1,14 +1,14 @@
 """The figures of the I/O view, for every study of databases whose devices were seen: what each device did by second, with
-the checkpoints; and, where requests were traced, their sizes and how long they took."""
+the checkpoints; and, where requests were traced, their sizes, how long they took and how soon they followed each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 
 from pgherd.analysis import histogram
-from pgherd.model.io_view import DeviceView
+from pgherd.model.io_view import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.report import charts
 from pgherd.report.charts import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
@@ -23,6 +23,9 @@ PANELS_SHOWN = 8
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 _HEIGHT = 110
 _KB = 1024
+LEAST = 100
+"""Traced requests below which no curve is drawn."""
+_SOURCES = (TRIALS, "trials/*/block-trace.txt.gz")
 
 
 @register("io")
@@ -190,43 +193,72 @@ def io_sizes(inputs: Inputs) -> Figure:
     return Figure(
         sentence,
         alt.vconcat(*panels, spacing=10).properties(title=charts.title(sentence, subtitle)),
-        (TRIALS, "trials/*/block-trace.txt.gz"),
+        _SOURCES,
     )
 
 
 @register("io_latency")
 def io_latency(inputs: Inputs) -> Figure:
     """How long requests took: the share that was done within a time, by device and direction."""
-    traced = _traced(inputs, ("read", "write", "flush"))
+    curves = _curves({name: [one.latency for one in found] for name, found in _patterns(inputs, ("read", "write", "flush")).items()})
+    said = [f"{name}: {100 * (histogram.share_below(counts, 1000.0) or 0.0):.1f} %" for name, counts in curves.items()]
+    sentence = f"Requests done in under 1 ms: {'; '.join(said[:3])}"
+    subtitle = "Traced requests of the last point's trials; buckets of 3 % of their value. The dashed line is 1 ms."
+    chart = _cumulative(curves, ("time from issue to completion, ms", "% of requests done"), mark=1.0)
+    return Figure(sentence, chart.properties(title=charts.title(sentence, subtitle)), _SOURCES)
+
+
+@register("io_gaps")
+def io_gaps(inputs: Inputs) -> Figure:
+    """How soon one request followed another: the share that did within a time, by device."""
+    curves = _curves({name: [one.gaps for one in found] for name, found in _patterns(inputs, ("all",)).items()})
+    said = [f"{name}: {(histogram.quantile(counts, 0.5) or 0.0) / 1000:.3g} ms" for name, counts in curves.items()]
+    sentence = f"Half of the requests follow the one before within: {'; '.join(said[:3])}"
+    subtitle = "Time from the issue of one read or write to that of the next; buckets of 3 % of their value."
+    chart = _cumulative(curves, ("time since the request before, ms", "% of requests"))
+    return Figure(sentence, chart.properties(title=charts.title(sentence, subtitle)), _SOURCES)
+
+
+def _patterns(inputs: Inputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
+    """Device and direction in words → what was traced of it."""
+    plural = {"read": ", reads", "write": ", writes", "flush": ", flushes", "all": ""}
+    return {
+        name + plural[kind]: [view.trace[kind] for view in views if view.trace is not None]  # type: ignore[index]
+        for (name, kind), views in _traced(inputs, kinds).items()
+    }
+
+
+def _curves(histograms: Mapping[str, Sequence[Mapping[int, int]]]) -> dict[str, dict[int, int]]:
+    """Each line's histogram of microseconds, of those with requests enough; raises NotDrawn where there is none."""
+    found = {name: histogram.merged(parts) for name, parts in histograms.items()}
+    enough = {name: counts for name, counts in found.items() if sum(counts.values()) >= LEAST}
+    if not enough:
+        raise NotDrawn("")
+    return enough
+
+
+def _cumulative(
+    curves: Mapping[str, Mapping[int, int]], titles: tuple[str, str], mark: float | None = None
+) -> alt.LayerChart | alt.FacetChart:
+    """The share of each line's values up to a time in ms, on a logarithmic axis; ``mark``: where a dashed line stands."""
     rows: list[dict[str, object]] = []
-    said = []
-    for place, ((name, kind), views) in enumerate(traced.items()):
-        counts = histogram.merged((view.trace or {})[kind].latency for view in views)  # type: ignore[index]
+    for name, counts in curves.items():
         total, seen = sum(counts.values()), 0
-        if total < 100:
-            continue
-        label = f"{name}, {kind}s" if kind != "flush" else f"{name}, flushes"
         for index, count in sorted(counts.items()):
             seen += count
-            rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": label, "place": place})
-        fast = histogram.share_below(counts, 1000.0)
-        said.append(f"{label}: {100 * (fast or 0.0):.1f} %")
-    if not rows:
-        raise NotDrawn("")
-    sentence = f"Requests done in under 1 ms: {'; '.join(said[:3])}"
-    names = list(dict.fromkeys(str(row["line"]) for row in rows))
-    x = alt.X("x:Q", title="time from issue to completion, ms", scale=alt.Scale(type="log"))
-    y = alt.Y("y:Q", title="% of requests done", scale=alt.Scale(domain=[0, 100]))
+            rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": name})
+    names = list(curves)
+    x = alt.X("x:Q", title=titles[0], scale=alt.Scale(type="log"))
+    y = alt.Y("y:Q", title=titles[1], scale=alt.Scale(domain=[0, 100]))
     colour = alt.Color(
         "line:N",
         scale=alt.Scale(domain=names, range=[charts.SERIES[i % len(charts.SERIES)] for i in range(len(names))]),
         legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=320),
     )
-    line = alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)
-    rule = alt.Chart(data([{"x": 1.0}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x)
-    subtitle = "Traced requests of the last point's trials; buckets of 3 % of their value. The dashed line is 1 ms."
-    chart = alt.layer(rule, line, width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
-    return Figure(sentence, chart, (TRIALS, "trials/*/block-trace.txt.gz"))
+    layers = [alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)]
+    if mark is not None:
+        layers.insert(0, alt.Chart(data([{"x": mark}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x))
+    return alt.layer(*layers, width=charts.plot_width(), height=240)
 
 
 def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:

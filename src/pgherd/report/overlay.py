@@ -106,7 +106,7 @@ def _summary(runs: Sequence[Run]) -> Table:
     rows = []
     for name, record, results in runs:
         tainted = sum(result.tainted for result in results)
-        answer = clean(record.analysis.answer) if record.analysis else html.no_answer(record)
+        answer = clean(record.analysis.answer) if record.analysis else wording.no_answer(record.state, record.error)
         grade = record.analysis.grade if record.analysis else MISSING
         trials = f"{len(results)}, {tainted} tainted" if tainted else str(len(results))
         rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(wording.instant(record.started))))

@@ -91,6 +91,8 @@ def _sentence(inputs: Inputs, line: Series) -> str:
     made = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
     if finite(line.finding(inputs.analysis, "peak_clients")) is None:
         text = f"The most measured is {made}, and the peak lies beyond"
+    elif best is line.rows[-1] and len(line.rows) > 1:
+        text = f"The most measured is {made}, the largest number"
     else:
         text = f"Throughput peaks at {made}"
     end = line.finding(inputs.analysis, "end_of_linear")

@@ -213,6 +213,18 @@ _COMPACT: dict[str, tuple[Column, ...]] = {
         Column("tainted\ntrials", _tainted),
         Column("perfect\ntps", _value("perfect", lambda cell: compact(finite(cell)))),
     ),
+    "storage": (
+        Column("server", _value("server", _words), right=False),
+        Column("measured\ntps", _value("throughput", _plus_minus)),
+        Column("IOPS", _value("iops", _plus_minus), needs="iops"),
+        Column("under 1 ms\n%", _value("under_1ms", _share_plus_minus), needs="iops"),
+        Column("checkpoints\na trial", _value("checkpoints", lambda cell: wording.brief(finite(cell)))),
+        Column("stalls\na trial", _value("stalls", lambda cell: wording.brief(finite(cell)))),
+        Column("of them in\ncheckpoints", _value("stalls_in_checkpoints", lambda cell: wording.brief(finite(cell)))),
+        Column("WAL/tx\nkB", _value("wal_per_tx", _plus_minus)),
+        Column("p95 ms\ninside", _value("p95_inside", lambda cell: wording.brief(finite(cell)))),
+        Column("p95 ms\noutside", _value("p95_outside", lambda cell: wording.brief(finite(cell)))),
+    ),
     "scaling": (
         Column("variant", _value("variant", _words), right=False, needs="variant"),
         Column("clients", _value("clients", lambda cell: number(finite(cell)))),
@@ -240,8 +252,7 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
     """
     analysis = record.analysis
     if analysis is None:
-        why = f": {clean(record.error)}" if record.error else ""
-        _print_wrapped(console, Text(f"No answer: this run is {record.state}{why}.", style="bold"))
+        _print_wrapped(console, Text(wording.no_answer(record.state, record.error), style="bold"))
     else:
         _print_wrapped(console, Text(clean(analysis.answer), style="bold"))
         grade = Text.assemble((f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {wording.GRADE_MEANING[analysis.grade]}. ")

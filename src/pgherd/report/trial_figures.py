@@ -102,11 +102,11 @@ def _kind(result: TrialResult) -> str:
 
 
 def _kind_colour(present: set[str]) -> alt.Color:
-    """Clean and tainted trials in their colours; a legend only where both are there."""
+    """Clean and tainted trials in their colours; no legend where all are clean."""
     kinds = sorted(present)
     legend = alt.Legend(title=None, orient="top-left", offset=4, direction="horizontal", symbolType="circle", symbolOpacity=1)
     scale = alt.Scale(domain=kinds, range=[{"clean": BLUE, "tainted": VERMILLION}[kind] for kind in kinds])
-    return alt.Color("kind:N", scale=scale, legend=legend if len(kinds) > 1 else None)
+    return alt.Color("kind:N", scale=scale, legend=legend if "tainted" in kinds else None)
 
 
 def _where(name: str, results: Sequence[TrialResult]) -> str:

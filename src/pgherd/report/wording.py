@@ -15,7 +15,7 @@ GRADE_MEANING: dict[Grade, str] = {
     "A": "all verdicts pass in the trials that the numbers rest on",
     "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, or trials are too few for an "
     "interval; intervals are wider for it",
-    "C": "tainted throughout: an indication only",
+    "C": "tainted throughout, or too few trials to tell: an indication only",
 }
 
 MISSING = "–"
@@ -35,6 +35,7 @@ _LABELS = {
     "jain": "Jain's index",
     "under_1ms": "under 1 ms",
     "burst_ratio": "data bursts ÷ WAL",
+    "gap_p50": "median gap between requests",
     "notpm": "new orders per minute",
     "min_max": "slowest ÷ fastest",
     "what": "containers/servers/databases",
@@ -229,3 +230,11 @@ def instant(seconds: float | None) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return MISSING
+
+
+def no_answer(state: str, error: str | None) -> str:
+    """What stands in the answer's place while a run has no analysis."""
+    if error and error.startswith(state):  # "interrupted by the user"
+        return f"No answer: this run was {clean(error)}."
+    stands = "has failed" if state == "failed" else f"is {state}"
+    return f"No answer: this run {stands}{f': {clean(error)}' if error else ''}."

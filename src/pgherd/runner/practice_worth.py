@@ -28,6 +28,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 """Check → the options by which the variants of a comparison differ."""
 
 _BESIDES = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
+_PLACES = frozenset(CHECKS["devices-apart"])
 _MOST = 3
 """Runs to name for one check: the latest."""
 
@@ -83,7 +84,9 @@ def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple
 
 
 def _sentence(changed: Mapping[str, tuple[Any, Any]], ratio: Any, record: RunRecord) -> str:
-    shown = [f"{name.removeprefix('settings.')} {_said(old)} → {_said(new)}" for name, (old, new) in changed.items()]
+    shown = [f"{name.removeprefix('settings.')} {_said(old)} → {_said(new)}" for name, (old, new) in changed.items() if name not in _PLACES]
+    if _PLACES & set(changed):
+        shown.append(" → ".join(_place({name: changed[name][side] for name in _PLACES & set(changed)}) for side in (0, 1)))
     between = (
         "no interval" if ratio.low is None or ratio.high is None else f"{_percent(ratio.low)} to {_percent(ratio.high)}, n = {ratio.n}"
     )
@@ -91,6 +94,17 @@ def _sentence(changed: Mapping[str, tuple[Any, Any]], ratio: Any, record: RunRec
     grade = record.analysis.grade if record.analysis is not None else "C"
     weight = ": an indication only" if grade == "C" else ""
     return f"{', '.join(shown)}: throughput {_percent(ratio.value)} ({between}){workload}, grade {grade}{weight}"
+
+
+def _place(options: Mapping[str, Any]) -> str:
+    """Where the parts of a server lie, by the options of one arm that say it: ``WAL on /wal``, ``WAL on a loop device``."""
+    volumes = {str(one.get("name")): one for one in options.get("volumes") or ()}
+    parts = [f"WAL on {options['wal_dir']}"] if options.get("wal_dir") else []
+    for role, name in (options.get("roles") or {}).items():
+        one = volumes.get(str(name), {})
+        where = "a loop device" if one.get("kind") == "loop" else one.get("path") or f"volume {name}"
+        parts.append(f"{'WAL' if role == 'wal' else role} on {where}")
+    return ", ".join(parts) or "all in one place"
 
 
 def _workload(arms: Iterable[Any]) -> str:

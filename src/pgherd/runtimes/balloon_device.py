@@ -6,7 +6,8 @@ QMP commands: ``balloon``, ``query-balloon`` (qapi/machine.json), ``qom-set`` an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pgherd.runtimes.balloon_estimate import Statistics
@@ -28,7 +29,7 @@ _NAMES = {
 
 
 class Machine(Protocol):
-    """A QEMU. ``execute`` raises an exception when there is no answer in time, or none to be had."""
+    """A QEMU. Its calls raise an exception when there is no answer in time, or none to be had."""
 
     @property
     def running(self) -> bool:
@@ -39,6 +40,21 @@ class Machine(Protocol):
         """Run a QMP command and return its answer."""
         ...
 
+    def execute_all(self, commands: Sequence[tuple[str, dict[str, Any] | None]]) -> list[Any]:
+        """Run several, each with its arguments, and return their answers."""
+        ...
+
+
+@dataclass(frozen=True)
+class Look:
+    """A guest at one instant. ``actual``: the memory that it has, what it was configured with less what is in its balloon, bytes.
+    ``statistics``: what the guest's driver said last, as QEMU gives it, ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``.
+    ``drives``: what QEMU counted of its drives, as ``query-blockstats`` gives it; empty where it was not asked."""
+
+    actual: int
+    statistics: Mapping[str, Any]
+    drives: list[Any]
+
 
 class Balloon(Protocol):
     """A guest's balloon. Calls may take long, but must end; they raise an exception when the guest is gone or does not understand."""
@@ -47,21 +63,13 @@ class Balloon(Protocol):
         """Have the guest keep ``size`` bytes of memory; it gets there by and by, or not at all."""
         ...
 
-    def actual(self) -> int:
-        """The memory that the guest has: what it was configured with less what is in its balloon, bytes."""
-        ...
-
-    def statistics(self) -> Mapping[str, Any]:
-        """What the guest's driver said last, as QEMU gives it: ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``."""
-        ...
-
-    def drives(self) -> list[Any]:
-        """What QEMU counted of the guest's drives, as ``query-blockstats`` gives it."""
+    def look(self, *, drives: bool) -> Look:
+        """How the guest is now; with ``drives`` theirs too."""
         ...
 
 
 class QemuBalloon:
-    """Implements ``Balloon`` over QMP. Has the device poll the guest once a second, from the first question for statistics on."""
+    """Implements ``Balloon`` over QMP. Has the device poll the guest once a second, from the first look on."""
 
     def __init__(self, machine: Machine) -> None:
         """The machine needs a balloon device whose id is ``balloon_policy.DEVICE``."""
@@ -72,22 +80,18 @@ class QemuBalloon:
         """``balloon``: QEMU's value is the memory that the guest keeps."""
         self._machine.execute("balloon", value=size)
 
-    def actual(self) -> int:
-        """``query-balloon``."""
-        return int(self._machine.execute("query-balloon")["actual"])
-
-    def statistics(self) -> Mapping[str, Any]:
-        """The device's property ``guest-stats``."""
+    def look(self, *, drives: bool) -> Look:
+        """``query-balloon``, the device's property ``guest-stats``, and ``query-blockstats``."""
         if not self._polling:
             self._machine.execute("qom-set", path=_PATH, property="guest-stats-polling-interval", value=STATISTICS_SECONDS)
             self._polling = True
-        found: Mapping[str, Any] = self._machine.execute("qom-get", path=_PATH, property="guest-stats")
-        return found
-
-    def drives(self) -> list[Any]:
-        """``query-blockstats``."""
-        found: list[Any] = self._machine.execute("query-blockstats")
-        return found
+        asked: list[tuple[str, dict[str, Any] | None]] = [
+            ("query-balloon", None),
+            ("qom-get", {"path": _PATH, "property": "guest-stats"}),
+            *([("query-blockstats", None)] if drives else []),
+        ]
+        actual, statistics, *more = self._machine.execute_all(asked)
+        return Look(int(actual["actual"]), statistics, more[0] if more else [])
 
 
 def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:

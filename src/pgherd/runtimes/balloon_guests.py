@@ -18,6 +18,9 @@ from pgherd.runtimes.balloon_policy import moves, reports
 
 _USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
 _DROPPED_FIRST = {"v1": "total_inactive_file", "v2": "inactive_file"}
+_HELD = {"v1": ("total_rss", "total_cache"), "v2": ("anon", "file", "kernel", "sock")}
+"""What of a group's memory.stat is in use; version 1 has the kernel's own in a file beside it."""
+_KERNEL = "memory.kmem.usage_in_bytes"
 
 
 class GuestBalloons:
@@ -49,7 +52,7 @@ class GuestBalloons:
             UsageError: with it the guaranteed minima are more than guests can have.
         """
         promised = {**self._promised, container.name: container}
-        guests = [balloon_manager.law_guest(one) for one in promised.values() if one.memory is not None]
+        guests = [balloon_manager.law_guest(one, self._policy.overhead) for one in promised.values() if one.memory is not None]
         balloon_law.check(guests, self._shared if moves(self._policy.policy) else None, self._policy.reserve)
         self._promised = promised
 
@@ -64,7 +67,7 @@ class GuestBalloons:
             self._manager.record(self._spool)
             self._manager.start()
         self._manager.remove(container.name)
-        self._manager.add(balloon_manager.managed(container, machine))
+        self._manager.add(balloon_manager.managed(container, machine, self._policy.overhead))
 
     def left(self, container: str) -> None:
         """A guest is about to be ended."""
@@ -111,11 +114,22 @@ class GuestBalloons:
             self._manager.change_budget(self._shared)
 
     def _free(self) -> int | None:
-        """What the group around the guests could still be charged with, bytes, its least used file pages included; None: nobody counts."""
+        """What the group around the guests could still be charged with, bytes, its least used file pages and what is left over of split
+        huge pages included; None: nobody counts."""
         place = accounting.memory(self._groups())
         if place is None or self._budget is None:
             return None
         used = int(self._node.read(f"{place.directory}/{_USED[place.version]}"))
         stat = self._node.read(f"{place.directory}/memory.stat").decode(errors="replace")
         dropped = flat_keyed(stat, {_DROPPED_FIRST[place.version]: "file"}).get("file", 0.0)
-        return self._budget - used + int(dropped)
+        return self._budget - used + int(dropped + self._split(place, used, stat))
+
+    def _split(self, place: accounting.Accounting, used: int, stat: str) -> float:
+        """Bytes that the group is charged with and nobody has: QEMU lays guests on transparent huge pages, and one of which a balloon has
+        taken a part stays charged as a whole until the kernel looks for memory (deferred split, mm/huge_memory.c). 0 where the kernel
+        does not tell all that is in use."""
+        held = flat_keyed(stat, {key: key for key in _HELD[place.version]})
+        if place.version == "v1" and self._node.exists(f"{place.directory}/{_KERNEL}"):
+            held[_KERNEL] = float(self._node.read(f"{place.directory}/{_KERNEL}"))
+        told = len(held) == (3 if place.version == "v1" else len(_HELD["v2"]))
+        return max(used - sum(held.values()), 0.0) if told else 0.0

@@ -51,7 +51,7 @@ DEAD_BAND = 0.02
 TAKEN = 0.1
 GIVEN = 0.25
 SPARED = 0.05
-"""Between pg_balloon's own reserves (3 and 8 %): an idle database in the guest gives buffers up for it, a needy one keeps them."""
+"""Between pg_balloon's own reserves (2 and 6 %): an idle database in the guest gives buffers up for it, a needy one keeps them."""
 SETTLED = 120.0
 """Seconds after which demands that have become constant, and fit, have constant targets; by simulation (tests)."""
 _LEAST_BAND = 4 * 2**20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +20,14 @@ from pgherd.model.deployment import Container
 from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_law as law
-from pgherd.runtimes.balloon_device import Balloon, Machine, QemuBalloon, statistics_of
+from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
 from pgherd.runtimes.balloon_policy import moves
-from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, BalloonSpool
+from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
 
-OVERHEAD = 64 * 2**20
-"""Bytes that a guest's hypervisor is taken to need beside the guest's memory, where nobody has measured it."""
 _THREADS = 8
+_MONITORS = "pgherd-qmp"
+"""The thread of all guests' monitors, which lasts as long as the process; the manager is nearly its only user."""
 _RETURNED_WITHIN = 16 * 2**20
 """Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
 
@@ -41,8 +41,9 @@ class Managed:
     alive: Callable[[], bool]
 
 
-def law_guest(container: Container, overhead: int = OVERHEAD, *, swaps: bool = False) -> law.Guest:
-    """What a container that is a guest was promised; for ``balloon_law.check`` before any is up. ``swaps``: the guest has swap inside.
+def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.Guest:
+    """What a container that is a guest was promised; for ``balloon_law.check`` before any is up. ``overhead``: what its hypervisor needs
+    beside the guest's memory, bytes. ``swaps``: the guest has swap inside.
 
     Raises:
         UsageError: it has no memory of its own.
@@ -53,7 +54,7 @@ def law_guest(container: Container, overhead: int = OVERHEAD, *, swaps: bool = F
     return law.Guest(container.name, container.memory, least, container.memory_shares, overhead, swaps)
 
 
-def managed(container: Container, machine: Machine, overhead: int = OVERHEAD, *, swaps: bool = False) -> Managed:
+def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
     """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
     return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine), lambda: machine.running)
 
@@ -76,7 +77,7 @@ class _Watched:
     managed: Managed
     actual: int
     asked: Future[None] | None = None
-    answer: tuple[float, int, Mapping[str, Any], list[Any]] | None = None
+    answer: tuple[float, Look] | None = None
     failed: str = ""
     told: Statistics | None = None
     estimate: Estimate | None = None
@@ -106,6 +107,7 @@ class BalloonManager:
         self._lock = threading.RLock()
         self._ending = threading.Event()
         self._pool: ThreadPoolExecutor | None = None
+        self._threads: list[int] = []
         self._thread: threading.Thread | None = None
         self.fault = ""
         """Why a round was not finished, the last time that one was not."""
@@ -149,7 +151,7 @@ class BalloonManager:
 
     def start(self) -> None:
         """Begin."""
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pgherd-balloon")
+        self._pool = ThreadPoolExecutor(_THREADS, "pgherd-balloon", initializer=lambda: self._threads.append(threading.get_ident()))
         self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
         self._thread.start()
 
@@ -164,6 +166,7 @@ class BalloonManager:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+        self._threads = []
         with contextlib.suppress(OSError):
             self.record(None)
         return left
@@ -183,6 +186,7 @@ class BalloonManager:
         return Status(guest.memory, one.actual, target, need, one.asked is not None, one.failed)
 
     def _loop(self) -> None:
+        self._threads.append(threading.get_ident())
         due, last = time.monotonic(), time.monotonic() - self._period
         while not self._ending.is_set():
             now = time.monotonic()
@@ -211,9 +215,14 @@ class BalloonManager:
             for one in watched:
                 one.lines = []
             if self._spool is not None:
-                self._spool.write(readings)
+                self._spool.write([*readings, (time.time(), MANAGER, "", {"cpu": self._own_cpu()})])
         if moves(self._policy.policy):
             self._ask(behind, self._send, self._period / 4)
+
+    def _own_cpu(self) -> float:
+        """CPU of the threads that do the manager's work since each began, seconds; they live as long as the rounds go on."""
+        monitors = [thread.ident for thread in threading.enumerate() if thread.name == _MONITORS and thread.ident is not None]
+        return round(sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in (*self._threads, *monitors)), 6)
 
     def _target(self, one: _Watched) -> int:
         return self._standing.targets.get(one.managed.guest.name, one.managed.guest.memory)
@@ -236,10 +245,8 @@ class BalloonManager:
 
     def _look(self, one: _Watched) -> None:
         """On a thread of the pool: one guest's state. What goes wrong is kept, for it must not end the loop."""
-        balloon = one.managed.balloon
         try:
-            actual, statistics = balloon.actual(), balloon.statistics()
-            one.answer = time.time(), actual, statistics, balloon.drives() if self._drives else []
+            one.answer = time.time(), one.managed.balloon.look(drives=self._drives)
             one.failed = ""
         except Exception as error:
             one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -257,9 +264,9 @@ class BalloonManager:
         guest, answer, one.answer = one.managed.guest, one.answer, None
         told: Statistics | None = None
         if answer is not None:
-            at, one.actual, raw, drives = answer
+            one.actual = answer[1].actual
             try:
-                told = statistics_of(raw, drives)
+                told = statistics_of(answer[1].statistics, answer[1].drives)
             except ValueError as error:
                 one.failed = str(error)
         if told is not None and (one.told is None or told.at > one.told.at):
@@ -274,18 +281,19 @@ class BalloonManager:
         if answer is None:
             one.lines.append((time.time(), BALLOON, guest.name, one.failed or "the guest has not answered in time"))
             return
-        at, actual, raw, drives = answer
+        at, found = answer
         seen: dict[str, Any] = {
             "at": round(at, 3),
             "memory": guest.memory,
             "minimum": guest.minimum,
-            "actual": actual,
+            "actual": found.actual,
             "target": self._target(one),
         }
-        seen |= {"working_set": round(one.estimate.working_set), "stats": raw.get("stats", {}), "last_update": raw.get("last-update", 0)}
+        stats, last = found.statistics.get("stats", {}), found.statistics.get("last-update", 0)
+        seen |= {"working_set": round(one.estimate.working_set), "stats": stats, "last_update": last}
         one.lines.append((at, BALLOON, guest.name, seen))
-        if drives:
-            one.lines.append((at, DRIVES, guest.name, drives))
+        if found.drives:
+            one.lines.append((at, DRIVES, guest.name, found.drives))
 
     def _decide(self, seconds: float) -> None:
         seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
@@ -312,7 +320,7 @@ class BalloonManager:
             self._ask(list(waiting.values()), self._look, self._period / 2)
             for name, one in list(waiting.items()):
                 if one.answer is not None:
-                    one.actual = one.answer[1]
+                    one.actual = one.answer[1].actual
                 if one.actual >= one.managed.guest.memory - _RETURNED_WITHIN or not one.managed.alive():
                     del waiting[name]
             if not waiting or time.monotonic() >= deadline:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 FIRST = 1_000_000
-BALLOON, DRIVES = "guest_balloon", "qemu_blockstats"
+BALLOON, DRIVES, MANAGER = "guest_balloon", "qemu_blockstats", "balloon_manager"
 """The samplers that parse the lines (pgherd.metrics)."""
+_SELF = "platform:balloon-manager"
 
 
 class BalloonSpool:
@@ -27,13 +28,14 @@ class BalloonSpool:
         self.error: OSError | None = None
 
     def write(self, readings: Sequence[tuple[float, str, str, Any]]) -> None:
-        """Append (seconds since the epoch, sampler, guest, what is to be parsed), as JSON; a text instead is why there is nothing."""
+        """Append (seconds since the epoch, sampler, guest, what is to be parsed), as JSON; a text instead is why there is nothing. What
+        the manager says of itself is of no guest ('')."""
         lines: list[str] = []
         for at, sampler, guest, raw in readings:
             number = self._numbers.get((sampler, guest))
             if number is None:
                 number = self._numbers[sampler, guest] = FIRST + len(self._numbers)
-                described = [[sampler, f"guest:{guest}", "qmp", guest, guest]]
+                described = [[sampler, f"guest:{guest}" if guest else _SELF, "qmp", guest, guest]]
                 lines.append(_line({"sources": described, "first": number}))
             document: dict[str, Any] = {"t": round(at, 6), "i": number}
             document |= {"raw": None, "error": raw} if isinstance(raw, str) else {"raw": raw}

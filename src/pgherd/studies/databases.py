@@ -33,6 +33,9 @@ class DatabaseRequest(SpreadRequest):
     memory: str | None = Field(None, description="memory of each database's container")
     runtime: Literal["process", "cgroup", "vm"] | None = Field(None, description="what isolates the databases")
     guest_memory: GuestMemoryPolicy | None = Field(None, description="who gives memory of virtual machines back to the host")
+    guest_minimum: str | None = Field(None, description="virtual machines: the memory that the balloon of each leaves it at least")
+    guest_shares: tuple[str, ...] = Field((), description="virtual machines: a guest's weight where memory is divided, NAME=WEIGHT")
+    guest_tax: float | None = Field(None, ge=0, lt=1, description="virtual machines: the share of idle memory that is taken for others")
     guest_pages: str | None = Field(None, description="virtual machines: the size of reserved huge pages on which their memory lies")
     pin_vcpus: bool = Field(False, description="virtual machines: each vCPU runs on a CPU of its own")
     ksm: bool = Field(False, description="virtual machines: the host merges equal pages of their memory (KSM)")
@@ -68,6 +71,9 @@ class DatabaseRequest(SpreadRequest):
     init: str | None = Field(None, description="an SQL file that fills the database for --script")
     scale: int | None = Field(
         None, ge=1, description="pgbench scale factor (about 15 MB each); orders: warehouses (110 MB each); random-block: MiB"
+    )
+    partitions: int | None = Field(
+        None, ge=1, le=256, description="parts by hash of the large table (pgbench's accounts, random-block), for tablespaces_on to spread"
     )
     threads: int | None = Field(None, ge=1, description="pgbench threads of each database")
     rate: float | None = Field(None, gt=0, description="open loop: transactions per second of each database")
@@ -105,12 +111,15 @@ class DatabaseOptions(Model):
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
     guest: GuestMachine | None = Field(None, description="virtual machines: what their hypervisors do for them")
+    guest_minimum: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never takes; None: a quarter")
+    guest_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, where it is not 1")
     labels: dict[str, str] = Field(default_factory=dict)
     pg_bin: str
     pg_version: str = Field(description="of the server; at somebody else's the programs in pg_bin may be of another")
     settings: dict[str, str] = Field(default_factory=dict)
     workload: str = "pgbench"
     scale: int = Field(10, ge=1)
+    partitions: int = Field(1, ge=1)
     init: str | None = None
     init_data: InitData | None = Field(None, description="the data files that init reads, as they were when the run was prepared")
     check_consistency: bool = False
@@ -162,6 +171,7 @@ class DatabaseOptions(Model):
             name=name,
             workload=self.workload,
             scale=self.scale,
+            partitions=self.partitions,
             init=self.init,
             init_data=self.init_data,
             verify=self.check_consistency,
@@ -190,6 +200,8 @@ class DatabaseOptions(Model):
             vcpus=self.vcpus,
             cpu_mode=self.cpu_mode,
             memory=None if self.container_memory is None else self.container_memory - self.huge_page_bytes,
+            memory_minimum=self.guest_minimum,
+            memory_shares=self.guest_shares.get(name, 1.0),
             guest=self.guest,
             servers=(server,),
         )

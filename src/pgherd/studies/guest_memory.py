@@ -1,4 +1,5 @@
-"""What a study's trials say of the memory of their guests (E6) and of their drives as the hypervisor sees them (E11). Pure.
+"""What a study's trials say of the memory of their guests (E6), of what the host saves by merging equal pages of it, and of their drives as
+the hypervisor sees them (E11). Pure.
 
 For every study: one row per point, phase and guest, of runs that had guests; of others nothing changes. Each number is the mean over
 trials of the trial's own mean over the phase, with Student's interval.
@@ -17,7 +18,7 @@ from pgherd.studies.emulated import FUNCTIONAL
 from pgherd.studies.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
-TABLE, DRIVES = "guest_memory", "guest_drives"
+TABLE, DRIVES, MERGING = "guest_memory", "guest_drives", "page_merging"
 MB = 2**20
 NOT_ALL = 0.05
 """Share of a guest's memory above which what is not accounted for is warned of."""
@@ -42,7 +43,12 @@ _NOTES = {
 
 
 MERGED = "pages that the host has merged (KSM) are counted in each guest that has them"
-"""Of the kernel's counts by process; what merging saves is therefore in no part of a guest's memory."""
+"""Of the kernel's counts by process; what merging saves is therefore in no part of a guest's memory, and stands in a table of its own."""
+_OF_MERGING = {
+    "shared": "kept once for several places; of the whole host, whoever merges",
+    "saved": "all further places of these pages; of the whole host, whoever merges",
+    "unshared": "looked at, and equal to no other",
+}
 
 
 def merged(results: Iterable[TrialResult]) -> bool:
@@ -52,13 +58,14 @@ def merged(results: Iterable[TrialResult]) -> bool:
 
 
 def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
-    """The analysis with the tables ``guest_memory`` and ``guest_drives`` where there were guests, and a warning where their memory is not
-    accounted for. One that has the tables already is left as it is."""
+    """The analysis with the tables ``guest_memory``, ``page_merging`` and ``guest_drives`` where there were guests, and a warning where
+    their memory is not accounted for. One that has the tables already is left as it is."""
     seen = [result for result in results if result.error is None and _guests(result)]
     if not seen or TABLE in analysis.tables:
         return analysis
     drives = [] if FUNCTIONAL in analysis.tables else drive_rows(seen)
-    tables = {name: rows for name, rows in ((TABLE, memory_rows(seen)), (DRIVES, drives)) if rows}
+    found = ((TABLE, memory_rows(seen)), (MERGING, merging_rows(seen)), (DRIVES, drives))
+    tables = {name: rows for name, rows in found if rows}
     return analysis.model_copy(
         update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(seen)]} if tables else {}
     )
@@ -78,7 +85,26 @@ def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
                     row[name] = _mean(values, "MB", note, "its balloon was not seen")
                 target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
                 row["target"] = _mean([one / MB for one in target if one is not None], "MB", "what the host let it keep", "not seen")
+                if merged(trials):
+                    shared = [_metric(trial, number, f"guest:{guest}", "guest.merged") for trial in trials]
+                    note = "of what is resident, pages that share their memory with equal ones"
+                    row["merged"] = _mean([one / MB for one in shared if one is not None], "MB", note, "this kernel does not tell")
                 rows.append(row)
+    return rows
+
+
+def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
+    """What the host's merging of equal pages came to, MB, by point and phase; none where no guest's pages were to be merged."""
+    rows: list[Row] = []
+    for point, trials in _points(results).items():
+        for number, phase in enumerate(trials[0].phases) if merged(trials) else ():
+            row: Row = {"point": point, "phase": phase.phase}
+            for name, note in _OF_MERGING.items():
+                found = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
+                row[name] = _mean([one / MB for one in found if one is not None], "MB", note, "not seen")
+            rounds = [_metric(trial, number, "host", "ksm.scans") for trial in trials]
+            row["rounds"] = _mean([60 * one for one in rounds if one is not None], "1/min", "over all that may be merged", "not seen")
+            rows.append(row)
     return rows
 
 

@@ -41,12 +41,14 @@ UNITS: Mapping[str, str] = {
     "variation": "",
     "bursts": "bursts/min",
     "burst_write_await": "ms",
+    "burst_ratio": "",
     "reads_per_tx": "reads/tx",
     "sequential": "%",
     "adjacent": "%",
     "read_p99": "ms",
     "write_p50": "ms",
     "write_p99": "ms",
+    "gap_p50": "ms",
 }
 """Column → unit; MB and kB are 2^20 and 2^10 bytes."""
 _COUNTERS = "/proc/diskstats"
@@ -62,12 +64,14 @@ METHODS: Mapping[str, str] = {
     "variation": "bytes written by interval of about a second: standard deviation ÷ mean",
     "bursts": f"runs of intervals with more than {io_pattern.BURST:g} × the mean of bytes written",
     "burst_write_await": "/proc/diskstats, in bursts only",
+    "burst_ratio": "mean rate of the bursts of writes over the mean rate of the same servers' WAL on another device",
     "reads_per_tx": "/proc/diskstats; reads of the device over transactions of all databases on it",
     "sequential": f"traced reads and writes; window rule: {io_pattern.RULE}",
     "adjacent": "traced reads and writes that start exactly where the one before, of either kind, ended",
     "read_p99": "traced, from issue to completion",
     "write_p50": "traced, from issue to completion",
     "write_p99": "traced, from issue to completion",
+    "gap_p50": "traced reads and writes, from the issue of one to that of the next",
 }
 
 
@@ -166,7 +170,28 @@ def _trial_numbers(result: TrialResult, number: str) -> dict[str, float | None]:
     reads = found.get("reads")
     if done > 0 and reads is not None and any(view.roles for _, view in parts):
         found["reads_per_tx"] = reads * seconds / done
+    found["burst_ratio"] = burst_ratio(joined, wal_beside(parts))
     return found | _traced_numbers([view for _, view in parts])
+
+
+def wal_beside(parts: Sequence[tuple[PhaseResult, DeviceView]]) -> DeviceSeries | None:
+    """What the WAL of the servers on a device wrote to another one, over the same phases; None where it lies on the device itself, on
+    several others, or nowhere that is seen. ``parts``: each phase with its view of the device."""
+    found: dict[str, list[DeviceSeries]] = {}
+    for phase, view in parts:
+        servers = {server for role in ("data", "tablespace") for server in view.roles.get(role, ())}
+        for other in phase.io.devices if phase.io is not None else ():
+            if servers.intersection(other.roles.get("wal", ())):
+                found.setdefault(other.number, []).append(other.series)
+    numbers = {view.number for _, view in parts}
+    return joined_series(next(iter(found.values()))) if len(found) == 1 and not numbers & set(found) else None
+
+
+def burst_ratio(device: DeviceSeries, wal: DeviceSeries | None) -> float | None:
+    """Mean rate of a device's bursts of writes over the mean rate of its servers' WAL (E11: about 10); None without either."""
+    found = io_pattern.burstiness(device.write_bytes, device.seconds)
+    rate = None if wal is None else series_numbers(wal).get("write_rate")
+    return None if found is None or found.burst_rate is None or not rate else found.burst_rate / MB / rate
 
 
 def joined_series(parts: Sequence[DeviceSeries]) -> DeviceSeries:
@@ -226,6 +251,8 @@ def _traced_numbers(parts: Sequence[DeviceView]) -> dict[str, float | None]:
         counts = histogram.merged(view.trace[direction].latency for view in parts if view.trace and direction in view.trace)
         value = histogram.quantile(counts, share)
         found[name] = None if value is None else value / 1000
+    gap = histogram.quantile(histogram.merged(pattern.gaps for pattern in both), 0.5)
+    found["gap_p50"] = None if gap is None else gap / 1000
     return found
 
 

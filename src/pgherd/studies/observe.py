@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pgherd.analysis.fairness import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies import hypervisor
 from pgherd.studies.databases import DatabaseOptions
 
 WAITING = 0.10
@@ -24,7 +25,8 @@ class Window:
 
     ``loaded`` is that of the containers under load; ``databases`` that of all containers without clients and sampling
     backends; ``clients`` the drivers', inside and outside, unless they have a host of their own; ``pgherd`` its own with its
-    sampling backends; ``platform`` everything else that used the host, of which ``named`` are the parts with a name.
+    sampling backends; ``platform`` everything else that used the host, of which ``named`` are the parts with a name. Of guests, what
+    their hypervisors use beside running vCPUs and the balloon manager's CPU are the platform's.
     """
 
     loaded: float | None
@@ -135,6 +137,11 @@ def _window(plan: Phase, phase: PhaseResult) -> Window:
     steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
     contained = sum(containers.values()) if known else None
+    if contained is not None and (hypervisors := hypervisor.own_cpu(metrics)) is not None:
+        named[hypervisor.QEMU] = hypervisors
+        contained = max(contained - hypervisors, 0.0)
+    if own is not None:
+        own = max(own - named.get(hypervisor.MANAGER, 0.0), 0.0)
     databases = platform = None
     if contained is not None and inside is not None:
         databases = max(contained - inside - backends, 0.0)

@@ -45,6 +45,8 @@ def explore(request: Request) -> Response:
     asked = request.query_params
     line = trials.trial_line(directory, asked["trial"]) if asked.get("trial") else _largest(lines)
     offered = samples.choices(line.directory)
+    if not offered and not any(samples.files(one.directory) for one in lines):
+        return site.page("explore.html.j2", **{**context, "lines": ()}, empty="No trial of this run has samples: nothing was watched.")
     if not offered:
         return site.page("explore.html.j2", **context, line=line, empty=f"Trial {line.id} has no samples: nothing was watched in it.")
     choice = _choice(offered, asked.get("metric", ""))

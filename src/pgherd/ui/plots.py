@@ -121,7 +121,7 @@ def _views(view: View, rows: Sequence[dict[str, Any]], x: Channel, y: Channel, u
 def _coloured(rows: Sequence[dict[str, Any]], entities: Sequence[str], x: Channel, y: Channel, tips: Sequence[Channel]) -> list[Layer]:
     """A line for each in a colour of its own, with a shade where readings were thinned out. The legend stands above, where a narrow page
     has room for it."""
-    legend = {"orient": "top", "columns": 4, "symbolType": "stroke"} if len(entities) > 1 else None
+    legend = {"orient": "top", "columns": 4, "symbolType": "stroke", "symbolOpacity": 1} if len(entities) > 1 else None
     scale = {"domain": list(entities), "range": list(_COLOURS[: len(entities)])}
     colour: Channel = {"field": "e", "type": "nominal", "title": None, "scale": scale, "legend": legend}
     line: Layer = {"type": "line", "strokeWidth": 1.6}

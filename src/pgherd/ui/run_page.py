@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from pgherd.report import html, page, verdicts, wording
+from pgherd.report import page, verdicts, wording
 from pgherd.report.notices import notices
 from pgherd.report.tables import leading
 from pgherd.report.wording import clean
@@ -87,7 +87,7 @@ def _whole(whole: Whole) -> dict[str, Any]:
         "run": whole.name,
         "record": record,
         "trials": len(whole.results),
-        "answer": clean(analysis.answer) if analysis else html.no_answer(record),
+        "answer": clean(analysis.answer) if analysis else wording.no_answer(record.state, record.error),
         "grade": analysis.grade if analysis else None,
         "grade_meaning": wording.GRADE_MEANING[analysis.grade] if analysis else "",
         "main_table": page.main_table(first, held[first]) if first else None,

@@ -122,6 +122,11 @@ class Series:
     last: float
     width: float
 
+    @property
+    def thinned(self) -> bool:
+        """Whether a bucket holds more than one reading: at the ends of a phase they are closer together than usual."""
+        return sum(row.n for row in self.rows) > len(self.points)
+
 
 def make_ready() -> None:
     """Open the engine and read what the metrics mean, so that the first plot need not wait for it."""

@@ -75,16 +75,17 @@ def size_estimate(mib: int) -> int:
 
 @dataclass(frozen=True)
 class RandomBlockFilling:
-    """The table of so many MiB (``scale``)."""
+    """The table of so many MiB (``scale``), in so many partitions."""
 
     database: str
     scale: int
+    partitions: int = 1
 
     @property
     def identity(self) -> str:
-        """``random-block-256-a1b2c3d4e5f6``: size, and the hash of what fills it."""
+        """``random-block-256-a1b2c3d4e5f6``: size, and the hash of what fills it; ``random-block-256-p4-…`` in four partitions."""
         digest = hashlib.sha256(load_sql().encode()).hexdigest()[:12]
-        return f"random-block-{self.scale}-{digest}"
+        return f"random-block-{self.scale}{f'-p{self.partitions}' if self.partitions > 1 else ''}-{digest}"
 
     @property
     def size_estimate(self) -> int:
@@ -93,7 +94,7 @@ class RandomBlockFilling:
 
     def load(self, target: LoadTarget, say: Say = silent) -> None:
         """Fill the table by psql; raises TrialError with its words."""
-        argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), self.database]
+        argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale, self.partitions), self.database]
         with resources.as_file(resources.files("pgherd.workloads").joinpath("random_block.sql")) as file:
             done = target.node.run(Command(argv, user=target.account, stdin=str(file)), timeout=300 + self.scale)
         if done.code != 0:
@@ -101,13 +102,14 @@ class RandomBlockFilling:
 
 
 def load_sql() -> str:
-    """The SQL that fills a database, for psql with the variable ``scale``."""
+    """The SQL that fills a database, for psql with the variable ``scale``, and ``partitions`` where there are to be several."""
     return resources.files("pgherd.workloads").joinpath("random_block.sql").read_text(encoding="utf-8")
 
 
-def load_arguments(scale: int) -> list[str]:
+def load_arguments(scale: int, partitions: int = 1) -> list[str]:
     """psql's arguments for that SQL on standard input, connection aside."""
-    return ["--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={scale}", "--set=ON_ERROR_STOP=1", "--file=-"]
+    parted = [f"--set=partitions={partitions}"] if partitions > 1 else []
+    return ["--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={scale}", *parted, "--set=ON_ERROR_STOP=1", "--file=-"]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class RandomBlockWorkload:
 
     def filling(self, node: Node, database: Database) -> RandomBlockFilling:
         """The table of so many MiB as the database's scale says."""
-        return RandomBlockFilling(database=database.name, scale=database.scale)
+        return RandomBlockFilling(database=database.name, scale=database.scale, partitions=database.partitions)
 
     def size_estimate(self, scale: int) -> int:
         """Bytes of a database."""

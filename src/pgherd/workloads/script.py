@@ -96,7 +96,7 @@ class ScriptWorkload:
             UsageError: the file cannot be read, or takes in others (data files that it copies from are told apart by their contents).
         """
         if database.init is None:
-            return pgbench.PgbenchFilling(database=database.name, scale=database.scale)
+            return pgbench.PgbenchFilling(database=database.name, scale=database.scale, partitions=database.partitions)
         text = _text(node, "--init", database.init)
         for line, command in backslash_commands(text):
             if command in _INCLUDES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -168,6 +169,24 @@ def test_a_locked_table_is_left_out_of_reading_back(calm: Any) -> None:
         holder.execute("TRUNCATE t")
     calm.run("DROP DATABASE other")
     calm.sound()
+
+
+def test_misses_are_counted(calm: Any) -> None:
+    """Pages read one by one: a sample of 128 buffers sees none of them, or takes one for 400 in a second."""
+    calm.run(
+        "CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 20000) g",
+        "CHECKPOINT",
+        f"SELECT pg_balloon_inflate({64 * MB})",
+        f"SELECT pg_balloon_deflate({64 * MB})",
+    )
+    calm.set(enabled="on", target="0", interval="20ms", prefetch="off")
+    pages = itertools.count()
+
+    def seen() -> bool:
+        calm("SELECT id FROM t WHERE ctid = %s::tid", f"({next(pages)},1)")
+        return 0 < calm.status("misses_per_s") < 300
+
+    calm.wait_until(seen)
 
 
 def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any) -> None:

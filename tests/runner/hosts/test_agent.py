@@ -91,7 +91,7 @@ def agent(monkeypatch, tmp_path):
         (directory / "samples").mkdir()
         (directory / "samples" / "cpu.parquet").write_bytes(b"")
 
-        def results(windows):
+        def results(windows, write):
             return [PhaseResult(phase="p", start=start, end=end, overlap=1, targets=[]) for start, end in windows]
 
         return SimpleNamespace(spans=lambda: [Common(begin, begin, begin + 1, 1.0)], jump=0.125, results=results)

@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.runner.prepare.asked_load import data_of_init, own_mix, sampling, scripts
+from pgherd.runner.prepare.asked_load import data_of_init, own_mix, partitions, sampling, scripts
 from pgherd.studies.databases import DatabaseRequest
 
 
@@ -66,3 +66,17 @@ def test_so_much_is_logged():
     assert sampling(asked(), True, plain) == 0.05 and sampling(asked(), False, plain) == 0.2
     assert sampling(asked(rate=5000.0), True, plain) == 0.1 and sampling(asked(rate=10.0), True, plain) == 1.0
     assert sampling(asked(), True, (Script(source="a", name="payment"),)) == 1.0
+
+
+def test_large_tables_are_parted_where_they_are_ours():
+    assert partitions(asked()) == 1 and partitions(asked(partitions=4)) == 4
+    assert partitions(asked(workload="random-block", partitions=8)) == 8
+    assert partitions(asked(workload="orders", script=("a.sql",), partitions=2)) == 2, "scripts without --init are on pgbench's tables"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [({"workload": "orders"}, "--workload orders"), ({"init": "/x.sql", "script": ("a",)}, "--init")]
+)
+def test_others_tables_are_not_parted(words, said):
+    with pytest.raises(UsageError, match=f"--partitions .*{said}"):
+        partitions(asked(partitions=2, **words))

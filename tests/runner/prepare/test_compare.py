@@ -87,7 +87,7 @@ def test_versions_are_compared_with_what_differs_by_itself():
 def test_what_reads_stands_side_by_side_in_short_trials():
     found = prepared(variant=("simple:protocol=simple",))
     trials = arms.block(found.options, 0)
-    assert found.options.side_by_side and found.options.most >= 35, "many blocks within the default budget"
+    assert found.options.side_by_side and found.options.most >= 34, "many blocks within the default budget"
     assert all(trial.deployment == trials[0].deployment for trial in trials)
     assert [container.name for _, container in trials[0].deployment.containers()] == ["base", "base-again", "simple"]
     assert [trial.state for trial in trials] == ["restarted", "warm", "warm"]

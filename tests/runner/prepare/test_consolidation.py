@@ -1,7 +1,13 @@
 """Completing a consolidation request for this host."""
 
+import re
+import shutil
+from pathlib import Path
+
 import pytest
 
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
 from pgherd.host.facts import gather
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.swap import Swap
@@ -14,8 +20,11 @@ from pgherd.studies.consolidation.propose import planned
 from pgherd.studies.consolidation.request import ConsolidationRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
+ROOT = Path(__file__).parents[3]
 GB = 2**30
 MB = 2**20
+OWN = 64 * MB
+"""What each hypervisor is reckoned with."""
 
 
 def prepared(**asked):
@@ -188,6 +197,7 @@ def hypervisor(monkeypatch):
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
     monkeypatch.setattr(module.guest_budget, "in_groups", lambda *_: True)
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OWN)
 
 
 def in_guests(**asked):
@@ -204,13 +214,13 @@ class TestInGuests:
         assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
 
     def test_the_host_needs_room_for_their_hypervisors_too(self):
-        assert in_guests(host_memory=None).options.memory >= module.guest_budget.needed(2, 512 * MB)
+        assert in_guests(host_memory=None).options.memory >= module.guest_budget.needed(2, 512 * MB, OWN)
         with pytest.raises(UsageError, match=r"1 GB of configured memory and need 1.15 GB with their guests' hypervisors"):
             in_guests(host_memory="1GB")
 
     def test_a_default_memory_leaves_it(self):
         options = in_guests(memory=None, host_memory="1GB").options
-        assert options.configured + 2 * module.guest_budget.OVERHEAD <= GB
+        assert options.configured + 2 * OWN <= GB
 
     def test_minima_that_do_not_fit_are_refused(self):
         with pytest.raises(
@@ -266,3 +276,28 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
 
 def test_the_same_seed_gives_the_same_options():
     assert prepared(schemes=(1, 3), seed=5).options == prepared(schemes=(1, 3), seed=5).options
+
+
+def _documented():
+    """The commands of docs/vm-on-kvm.md for E4 and E5, with the scenario that each is said to be, and how long it is said to take."""
+    text = (ROOT / "docs/vm-on-kvm.md").read_text()
+    return re.findall(r"^pgherd consolidation (--paper .*?)\s+# = pgherd run (\S+\.yaml), ([\d.]+) (hours|days)", text, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
+def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as_is_said(monkeypatch, tmp_path, capsys):
+    facts = gather(LocalNode())
+    large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
+    monkeypatch.setattr(preparation, "gather", lambda node: large)
+    monkeypatch.setattr(preparation.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    assert len(_documented()) == 2
+    for words, scenario, number, unit in _documented():
+        file = tmp_path / "s.yaml"
+        assert run(["consolidation", *words.split(), "--write-scenario", str(file)]) == 0
+        capsys.readouterr()
+        asked = [ConsolidationRequest(**{**read_scenario(one).options, "seed": 1}) for one in (file, ROOT / scenario)]
+        one, other = (prepare_consolidation(LocalNode(), request, dry=True) for request in asked)
+        assert one.options == other.options and one.surroundings == other.surroundings
+        seconds = sum(trial.seconds() for trial in planned(one.options))
+        assert seconds / (3600 if unit == "hours" else 86400) == pytest.approx(float(number), rel=0.1), "as the page says"

@@ -3,10 +3,9 @@ import pytest
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.runner.prepare.container_limits import Limits, guest_memory, guest_memory_needed, insist_guest_can, limits, memory
+from pgherd.runner.prepare.container_limits import Limits, guest_memory_needed, insist_guest_can, limits, memory
 from pgherd.studies.databases import DatabaseRequest
 from pgherd.studies.density.request import DensityRequest
 
@@ -79,14 +78,6 @@ def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
         insist_guest_can(LocalNode(), DatabaseRequest(), calls)
     insist_guest_can(LocalNode(), DatabaseRequest(client_place="outside"), calls)
     insist_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
-
-
-def test_guests_memory_policy():
-    assert guest_memory(DatabaseRequest(), "vm") == GuestMemory(policy="static")
-    assert guest_memory(DatabaseRequest(guest_memory="guest-balloon"), "vm") == GuestMemory(policy="guest-balloon")
-    assert guest_memory(DatabaseRequest(), "cgroup") is None
-    with pytest.raises(UsageError, match="add --runtime vm"):
-        guest_memory(DatabaseRequest(guest_memory="static"), "cgroup")
 
 
 def test_a_guest_is_given_what_its_server_needs_and_its_system():

@@ -64,6 +64,7 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
         ({"init": "x.sql"}, UsageError, "--init fills a database for scripts of your own"),
         ({"memory": "much"}, UsageError, "'much' is not a memory size"),
         ({"seconds": "long"}, UsageError, "'long' is not a duration"),
+        ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* windows of 1 min, so that it takes 2 min at least"),
         ({"threshold": ("x=1",)}, UsageError, "no threshold 'x'"),
     ],
 )

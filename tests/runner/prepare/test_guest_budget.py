@@ -5,7 +5,7 @@ import pytest
 from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.runner.prepare import guest_budget
-from pgherd.runtimes.balloon_manager import OVERHEAD
+from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.consolidation import ConsolidationOptions
 
 GB, MB = 2**30, 2**20
@@ -20,10 +20,11 @@ def options(**changes):
 
 
 def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
-    need = guest_budget.needed(2, 4 * GB)
-    assert need == pytest.approx((8 * GB + 2 * OVERHEAD) / 0.98, abs=1)
-    assert guest_budget.largest(2, need) == pytest.approx(4 * GB, abs=2)
-    assert guest_budget.largest(40, GB) == 0, "there is not even room for the hypervisors"
+    for own in OVERHEAD.values():
+        need = guest_budget.needed(2, 4 * GB, own)
+        assert need == pytest.approx((8 * GB + 2 * own) / 0.98, abs=1)
+        assert guest_budget.largest(2, need, own) == pytest.approx(4 * GB, abs=2)
+        assert guest_budget.largest(40, GB, own) == 0, "there is not even room for the hypervisors"
 
 
 def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypatch):
@@ -53,6 +54,9 @@ def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
 def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
     with pytest.raises(UsageError, match=r"--rates 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
         guest_budget.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
+    with pytest.raises(UsageError, match=r"need for themselves \(208 MB\)"):
+        emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})
+        guest_budget.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.85)), emulated)
 
 
 def test_a_guest_that_could_not_come_up_is_refused():

@@ -16,7 +16,7 @@ from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, pa
 from pgherd.runner.prepare.server_places import ServerPlaces
 from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.studies.databases import DatabaseRequest
+from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
 
 MB = 2**20
 STATIC = GuestMemory()
@@ -114,19 +114,28 @@ def test_minima_of_balloons_must_fit_the_budget(study):
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 300 * MB) == ((), {}), "without balloons nobody guarantees anything"
 
 
+def test_a_weight_is_of_a_guest_that_there_is(study):
+    study([guest("a")], [guest("a"), guest("b")])
+    given = DatabaseOptions(cores=1, memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", guest_shares={"b": 2.0})
+    assert host_changes(LocalNode(), "any", given, STATIC, 2**30) == ((), {})
+    with pytest.raises(UsageError, match="--guest-shares c: no guest of this run has that name; they are a, b"):
+        host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**30)
+
+
 def test_by_what_guests_run_is_said(monkeypatch, tmp_path):
     kernel = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked")
     monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: ())
     monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
-    said = sentence(LocalNode(), tmp_path, tmp_path, GuestMachine(pinned=True, huge_page=2 * MB), dry=True)
+    said = sentence(LocalNode(), tmp_path, tmp_path, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB, dry=True)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
-        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores, huge pages of 2MB."
+        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores, huge pages of 2MB, "
+        "64 MB reckoned for each QEMU beside its guest's memory."
     )
     monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
     monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
-    assert "found out when the first one is booted" in sentence(LocalNode(), tmp_path, tmp_path, None, dry=True)
+    assert "found out when the first one is booted" in sentence(LocalNode(), tmp_path, tmp_path, None, 64 * MB, dry=True)
 
 
 def test_root_says_why_it_runs_qemu_itself(monkeypatch, tmp_path):
@@ -136,7 +145,7 @@ def test_root_says_why_it_runs_qemu_itself(monkeypatch, tmp_path):
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
     for uid, said in ((0, True), (1000, False)):
         monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
-        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), tmp_path, tmp_path, None, dry=True)) is said
+        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), tmp_path, tmp_path, None, 64 * MB, dry=True)) is said
 
 
 def test_memory_is_rounded_to_what_qemu_can_be_told():

@@ -130,6 +130,18 @@ def test_what_may_have_been_the_moments_fault_is_tried_again(tmp_path: Path, nod
     assert not find(Qemu(), tmp_path).functional_only
 
 
+def test_what_qemu_needs_for_itself_is_reckoned_by_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, node = str(tmp_path / "cache"), Qemu()
+    monkeypatch.setattr(acceleration.kernels, "present", lambda cache_dir: None)
+    assert acceleration.overhead(node, cache) == acceleration.OVERHEAD["tcg"], "nothing is known yet"
+    monkeypatch.setattr(acceleration.kernels, "present", lambda cache_dir: KERNEL)
+    assert acceleration.overhead(node, cache) == acceleration.OVERHEAD["tcg"]
+    find(node, tmp_path)
+    assert acceleration.overhead(node, cache) == acceleration.OVERHEAD["kvm"] < acceleration.OVERHEAD["tcg"]
+    monkeypatch.setattr(acceleration.shutil, "which", lambda name: None)
+    assert acceleration.overhead(node, cache) == acceleration.OVERHEAD["tcg"], "what is missing is said elsewhere"
+
+
 def test_the_group_of_the_device_is_what_an_account_needs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device.unlink()
     kvm, tcg = (Hypervisor("/q", "7.2", True, one) for one in ("kvm", "tcg"))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +22,3 @@ def test_it_imports_nothing_of_pgherd_and_little_else():
     argv = [sys.executable, "-I", "-S", "-B", "-c", script, str(Path(agent.__file__).parent)]
     loaded = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert not {"json", "re", "enum", "subprocess", "threading", "socket", "ctypes", "typing", "collections"} & set(loaded.split()), loaded
-
-
-def test_a_program_is_found_as_a_shell_finds_it(tmp_path):
-    program = tmp_path / "tool"
-    program.write_text("")
-    program.chmod(0o755)
-    path = b"/nonexistent:" + os.fsencode(tmp_path)
-    assert agent._found(b"tool", path) == os.fsencode(program)
-    assert agent._found(b"./tool", path) == b"./tool"
-    assert agent._found(b"missing", path) == b"missing"

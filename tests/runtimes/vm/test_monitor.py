@@ -69,6 +69,8 @@ def test_commands_are_answered_in_plain_calls(serve) -> None:
     one.connect()
     assert one.execute("balloon", {"value": 2**28}) == ["balloon", {"value": 2**28}]
     assert one.execute("query-status") == ["query-status", None]
+    assert one.execute_all([("stop", None), ("cont", {"x": 1})]) == [["stop", None], ["cont", {"x": 1}]]
+    assert one.execute_all([]) == []
     one.close()
     one.close()
 
@@ -78,6 +80,8 @@ def test_a_refusal_holds_qemu_s_own_words(serve) -> None:
     one.connect()
     with pytest.raises(TrialError, match="QEMU of guest db01 refuses balloon: no balloon"):
         one.execute("balloon", {"value": 1})
+    with pytest.raises(TrialError, match="refuses stop: no balloon"):
+        one.execute_all([("stop", None), ("cont", None)])
     one.close()
 
 

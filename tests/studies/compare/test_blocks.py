@@ -21,13 +21,15 @@ def test_one_tainted_trial_taints_its_block(options, simulate):
     blocks = whole_blocks(options(), run(simulate, options(), 4, taint=tainted(2)))
     assert [block.clean for block in blocks] == [True, True, False, True]
     assert blocks[2].faults == "other failed steal"
-    assert [block.number for block in counted(blocks)] == [0, 1, 3]
+    assert [block.number for block in counted(blocks, 14)] == [0, 1, 3]
 
 
 def test_tainted_blocks_stand_in_where_too_few_are_clean(options, simulate):
     blocks = whole_blocks(options(), run(simulate, options(), 5, taint=tainted(0, 1, 2)))
-    assert [block.number for block in counted(blocks)] == [0, 1, 2, 3, 4]
-    assert counted(blocks[3:]) == blocks[3:], "two clean blocks are all there is"
+    assert [block.number for block in counted(blocks, 14)] == [0, 1, 2, 3, 4]
+    assert counted(blocks[3:], 14) == blocks[3:], "two clean blocks are all there is"
+    assert [block.number for block in counted(blocks, 3)] == [0, 3, 4], "as many as were planned, the clean ones first"
+    assert [block.number for block in counted(blocks, 1)] == [3]
 
 
 def test_a_block_with_a_trial_that_failed_has_no_pair(options, simulate):
@@ -37,7 +39,7 @@ def test_a_block_with_a_trial_that_failed_has_no_pair(options, simulate):
     blocks = whole_blocks(options(), run(simulate, options(), 2, fail=fail))
     assert [block.finished for block in blocks] == [True, False]
     assert blocks[1].faults == "base did not finish"
-    assert [block.number for block in counted(blocks)] == [0]
+    assert [block.number for block in counted(blocks, 14)] == [0]
 
 
 def test_an_interruption_shows_as_a_gap(options, simulate):

@@ -1,4 +1,7 @@
-from pgherd.studies.compare import arms
+import random
+
+from pgherd.analysis.paired import paired_ratio
+from pgherd.studies.compare import arms, by_host
 from pgherd.studies.compare.analyse import analyse
 
 
@@ -37,6 +40,28 @@ def test_hosts_that_disagree_are_told(options, simulate):
     found = compared(options, simulate, a=1.3, b=0.8)
     (said,) = [warning for warning in found.warnings if "disagree" in warning]
     assert said.startswith("The hosts disagree on other: its throughput is 0.") and "on b" in said.partition(", but")[0]
+
+
+def test_intervals_that_hold_jointly_are_wider():
+    assert by_host.joint(1) == 0.95 and by_host.joint(5) == 0.99 and by_host.joint(0) == 0.95
+
+
+def test_two_hosts_are_apart_where_their_intervals_have_nothing_in_common():
+    assert by_host.apart({"a": (1.0, 1.1), "b": (1.05, 1.2)}) is None and by_host.apart({"a": (1.0, 1.1)}) is None
+    assert by_host.apart({"a": (1.2, 1.3), "b": (1.0, 1.1), "c": (1.05, 1.25)}) == ("b", "a")
+
+
+def test_hosts_alike_are_said_to_disagree_no_more_often_than_promised(seed: int):
+    """The hosts' noise differs ninefold, for which intervals that hold each by itself would be apart in more than a tenth."""
+    rng, said, studies, hosts = random.Random(seed), 0, 400, 6
+    for _ in range(studies):
+        bounds = {}
+        for host in range(hosts):
+            values = [rng.lognormvariate(0, 0.01 * 3 ** (host % 3)) for _ in range(10)]
+            estimate = paired_ratio(values, [1.0] * len(values), by_host.joint(hosts))
+            bounds[str(host)] = (estimate.low, estimate.high)
+        said += by_host.apart(bounds) is not None
+    assert said <= 0.05 * studies + 3.1 * (0.05 * 0.95 * studies) ** 0.5
 
 
 def test_one_host_has_no_table_of_hosts(options, simulate):

@@ -54,6 +54,24 @@ def test_several_points_have_each_metric_and_their_geometric_mean(options, serve
     assert metrics.seen(found, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
 
 
+def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simulate):
+    """A link's idle trickle is as fast on every link: with it a loss of 5 % would look like less."""
+    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    found = [r for r in simulate(made, noise=0.0).all(arms.block(made, 0)) if r.trial.point["variant"] == "b"]
+    found.sort(key=lambda result: result.trial.point["databases"])
+    for change in ({"options": {"rate": "1M"}}, {"rate": 100.0}):
+        mixed = [_loaded(found[0], change), found[1]]
+        seen = metrics.seen(mixed, "throughput")
+        assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 40_000})
+    assert metrics.seen([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(20_000)
+
+
+def _loaded(result, change):
+    loads = {target: load.model_copy(update=change) for target, load in result.trial.phases[0].loads.items()}
+    phases = tuple(phase.model_copy(update={"loads": loads}) for phase in result.trial.phases)
+    return result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
+
+
 def test_a_probes_readings_are_metrics_too(options, simulate):
     trial = arms.block(options(), 0)[0]
     result = TrialResult(id="1", trial=trial, started=0, ended=1, probe={"database_bytes": 5.0})
@@ -102,12 +120,43 @@ def test_new_orders_per_minute(options, simulate):
     assert metrics.METRICS["new_orders_per_minute"].better == "higher"
 
 
-def test_throughput_is_named_after_what_is_counted(options, simulate):
+@pytest.fixture
+def fio(options, simulate):
+    """A trial like any other, but that fio loads."""
     made = options()
     result = simulate(made).run(arms.block(made, 0)[0])
-    assert metrics.of("throughput", [result]).unit == "tps"
     loads = {target: load.model_copy(update={"driver": "fio"}) for target, load in result.trial.phases[0].loads.items()}
     phases = tuple(phase.model_copy(update={"loads": loads}) for phase in result.trial.phases)
-    fio = result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
+    return result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
+
+
+def test_throughput_is_named_after_what_is_counted(options, simulate, fio):
+    made = options()
+    assert metrics.of("throughput", [simulate(made).run(arms.block(made, 0)[0])]).unit == "tps"
     assert metrics.of("throughput", [fio]).unit == "IOPS" and metrics.of("throughput@volume=a", [fio]).unit == "IOPS"
     assert metrics.of("p95", [fio]).unit == "ms" and metrics.of("iops.random-read", [fio], "IOPS").unit == "IOPS"
+
+
+def test_nothing_is_told_per_transaction_where_there_are_none(fio):
+    found = {name: metrics.of(name, [fio]) for name in (*metrics.METRICS, "switches_per_tx@volume=a")}
+    for one in found.values():
+        assert "transaction" not in one.label + one.absent and one.unit != "tps", one
+    assert found["cpu_per_tx"].label == "CPU per I/O" and found["io_per_tx"].label == "device I/O per I/O"
+    assert found["switches_per_tx@volume=a"].label == "context switches per I/O at volume=a"
+    assert "sampled I/Os" in found["p95"].absent
+
+
+@pytest.mark.parametrize(
+    ("name", "better", "more"),
+    [
+        ("random_read_iops", "higher", "faster"),
+        ("sequential_write_bandwidth.data", "higher", "faster"),
+        ("single_write_latency", "lower", "slower"),
+        ("single_write_latency.data.db2", "lower", "slower"),
+        ("rate_reached", "", "higher"),
+        ("host_imbalance", "", "higher"),
+    ],
+)
+def test_of_a_volumes_figures_it_is_known_what_is_better(name, better, more):
+    found = metrics.metric(name, "x")
+    assert (found.better, found.words[0], found.unit) == (better, more, "x") and "iops" not in found.label

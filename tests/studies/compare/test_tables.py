@@ -13,6 +13,13 @@ def test_options_in_which_arms_differ(options, server):
     }
 
 
+def test_volumes_are_told_in_words(options, server):
+    loop = {"name": "on-wal", "kind": "loop", "path": None, "size": 2**31}
+    made = options({"a": server(), "b": server(volumes=[loop, {"name": "x", "kind": "directory", "path": "/x"}], roles={"wal": "on-wal"})})
+    rows = {row["option"]: row["b"] for row in tables.difference_rows(made)}
+    assert rows == {"volumes": "on-wal (loop of 2 GB), x (directory at /x)", "roles.wal": "on-wal"}
+
+
 def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
     made = options()
     results = simulate(made).all([*arms.block(made, 0), *arms.block(made, 1)[:1]])

@@ -70,6 +70,14 @@ def test_the_sentence(options):
     )
 
 
+def test_what_goes_for_all_variants_is_said_once(options, server):
+    made = options({"base": server(), "one": server(protocol="simple"), "two": server(vcpus=2)})
+    few = Decision("cannot tell", estimate(1.1), True, 4, "3 blocks decide nothing")
+    said = words.answer(made, metric("throughput"), {"one": few, "two": few}, None, 3)
+    assert said.startswith("Nobody can tell yet whether one and base") and "; nobody can tell yet whether two and base" in said
+    assert said.count("3 blocks decide nothing") == 1 and said.endswith("; 3 blocks decide nothing.")
+
+
 def test_how_far_a_ratio_reaches_from_one():
     assert words.farthest(estimate(1.0, 0.95, 1.02)) == pytest.approx(0.05)
     assert words.farthest(estimate(1.1)) is None

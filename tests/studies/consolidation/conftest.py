@@ -18,6 +18,8 @@ from pgherd.studies.consolidation.schemes import targets
 GB = 2**30
 SPEED = {1: 100.0, 2: 90.0, 3: 120.0, 4: 120.0}
 """New orders per minute and client of a busy database, by scheme."""
+SWAPPED = {1: 400.0, 2: 420.0, 3: 160.0, 4: 120.0}
+"""MB swapped out of all containers at a rate of 0.5; in between a straight line."""
 KEEPS = {1: 0.4, 2: 0.4, 3: 0.8, 4: 0.9}
 """What is left of it at a rate of 0.5; in between a straight line."""
 
@@ -43,6 +45,26 @@ def options(**changes):
     return ConsolidationOptions.model_validate({**known, **changes})
 
 
+def memory(metrics, swapped):
+    """The containers' metrics, and the host's, where so many MB are swapped out of them together."""
+    each = swapped * 2**20 / len(metrics)
+    seen = {
+        "memory.usage": 900e6,
+        "memory.shmem": 256 * 2**20,
+        "memory.file": 512 * 2**20,
+        "memory.anon": 64 * 2**20,
+        "memory.swap": each,
+        "memory.refault_file": 30.0,
+        "memory.refault_anon": 12.0,
+    }
+    waits = {name: 0.02 * (number + 1) for number, name in enumerate(sorted(metrics))}
+    found = {name: own | seen | {"psi.memory.some": waits[name]} for name, own in metrics.items()}
+    return found | {
+        "zram:zram3": {"zram.original": swapped * 2**20, "zram.used": swapped * 2**20 / 4},
+        "host": {"vm.pswpin": 5.0, "vm.pswpout": 7.0},
+    }
+
+
 @dataclass
 class Simulator:
     """``taint(trial)`` names a check that fails, ``kill(trial)`` a container in which a process is ended for want of memory."""
@@ -50,6 +72,7 @@ class Simulator:
     options: ConsolidationOptions
     noise: float = 0.0
     skew: float = 0.02
+    memory: bool = True
     taint: Callable[[Trial], str | None] = lambda trial: None
     kill: Callable[[Trial], str | None] = lambda trial: None
     clock: float = 1e6
@@ -89,6 +112,8 @@ class Simulator:
                 )
             containers = {name.split("/")[1] for name in targets(self.options, scheme)}
             metrics = {f"container:{name}": {"cpu.usage": 3.0 / len(containers)} for name in containers}
+            if self.memory:
+                metrics = memory(metrics, SWAPPED[scheme] * rate / 0.5 * drift)
             phases.append(
                 PhaseResult(phase=phase.name, start=at, end=at + phase.seconds, overlap=1, targets=found, metrics=metrics, skew=self.skew)
             )

@@ -20,7 +20,7 @@ def test_defaults_are_those_of_the_experiment():
         ({"rate": 5.0}, "makes its own servers"),
         ({"working_set": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),
         ({"databases": 1}, "greater than or equal to 2"),
-        ({"paper": "E9"}, "'E4' or 'E5'"),
+        ({"paper": "E9"}, "'E4', 'E5' or 'E6'"),
         ({"staging": "dummy"}, "'limit' or 'locked'"),
         ({"schemas": (1,)}, "Extra inputs"),
     ],

@@ -32,6 +32,23 @@ def test_a_drifting_soak(options: Build, simulate: Any) -> None:
     assert "not steady" in found.answer
 
 
+def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=1800, points=(1,))
+    found = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
+    assert found.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
+    assert "extrapolated from less than an hour" in found.findings["soak_drift"].note
+    assert "1 database of 0.25 vCPU ran for 30 min" in found.answer
+    assert "; throughput drifted by -3" in found.answer and " over that time (-" in found.answer and "per hour" not in found.answer
+    assert "which is not steady" in found.answer
+
+
+def test_two_windows_do_not_tell_drift_from_noise(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=120)
+    found = STUDY.analyse(given, simulate(given).until_stop()[0])
+    assert "too few windows were measured to tell that from noise" in found.answer
+    assert "steady" not in found.answer
+
+
 def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=30)
     results, _ = simulate(given).until_stop()

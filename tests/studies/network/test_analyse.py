@@ -10,6 +10,7 @@ def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
     assert found.findings["streams_for_90"].value == 8
     one = found.findings["one_stream"]
     assert one.value == pytest.approx(3) and one.low < 3 < one.high and one.n == 3 and one.published.startswith("4.8 Gbit/s (cloud)")
+    assert one.note == "bound by latency" and "bound" not in found.findings["replication_limit"].note
     assert found.findings["replication_limit"].value == pytest.approx(375) and found.findings["replication_limit"].unit == "MB/s"
     assert found.findings["rtt_idle"].value == 0.5 and found.findings["round_trips_per_second"].value == 2000
     assert any("at most (2 streams make 2 times" in text for text in found.look_at)
@@ -18,11 +19,13 @@ def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
 def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):
     found = STUDY.analyse(options(), results(each=0.2, full=0.2))
     assert "bound by bandwidth" in found.answer and found.findings["streams_for_90"].value == 1 and "200 Mbit/s" in found.answer
+    assert found.findings["one_stream"].note == "bound by bandwidth"
 
 
 def test_a_tool_that_is_busy_itself_is_said(options, results):
     found = STUDY.analyse(options(), results(cpu=0.99))
     assert any("used 99% of a CPU" in text for text in found.warnings)
+    assert found.findings["one_stream"].note == "bound by iperf3's CPU"
 
 
 def test_throughput_that_still_grows_asks_for_more_streams(options, results):

@@ -48,7 +48,7 @@ def test_data_and_wal_on_one_device_cannot_be_told_apart(build, run, simulated):
     (row,) = found.tables["storage"]
     assert row["wal_size"].value is None and row["burst_ratio"].value is None and "one device" in row["wal_device"].note
     assert row["stalls"].value == 0, "flushes tell of commits"
-    assert any("do not lie on devices of their own" in warning for warning in found.warnings)
+    assert any("no device is the WAL's alone" in warning for warning in found.warnings)
 
 
 def test_too_few_checkpoints_are_said(build, run, simulated):
@@ -66,6 +66,27 @@ def test_io_bound_tells_the_share_under_1_ms(build, run, simulated):
     blind = STUDY.analyse(untraced, run(untraced))
     assert blind.findings["under_1ms"].value is None and "perf is not installed" in blind.findings["under_1ms"].note
     assert "unknown" in blind.answer and any("perf is not installed" in warning for warning in blind.warnings)
+
+
+def test_beyond_the_memory_variants_are_told_by_what_the_devices_served(build, run, simulated):
+    """One database over two disks: the data's device and a tablespace's count together."""
+    options = build("one", "many", io_bound=4.0)
+
+    def play(trial, number):
+        result = simulated(trial, number, traced=True)
+        if not str(trial.point["variant"]).startswith("many"):
+            return result
+        (phase,) = result.phases
+        data = phase.io.devices[0]
+        space = data.model_copy(update={"number": "8:32", "name": "sdc", "roles": {"tablespace": ["db01/pg"]}})
+        seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [*phase.io.devices, space]})})
+        return result.model_copy(update={"phases": [seen]})
+
+    found = STUDY.analyse(options, run(options, play))
+    rows = {row["server"]: row for row in found.tables["storage"]}
+    assert rows["many"]["iops"].value == pytest.approx(2 * rows["one"]["iops"].value) and "2 ×" in rows["one"]["iops"].note
+    assert f"the data's devices served {rows['one']['iops'].value:,.0f} IOPS with one, 90." in found.answer
+    assert "stall" not in found.answer and rows["many"]["under_1ms"].value == pytest.approx(90, abs=1)
 
 
 def test_a_comparison_tells_the_stalls_of_each_side(build, run, simulated):

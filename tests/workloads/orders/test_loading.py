@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -68,6 +69,20 @@ def test_every_table_is_made_filled_keyed_and_vacuumed(fake: Any) -> None:
         assert f'VACUUM (ANALYZE) "{table}"' in done
     assert "CREATE FUNCTION enter_order" in done[-1]
     assert said[:-1] == ["loaded 1 of 3 warehouses", "loaded 2 of 3 warehouses", "loaded 3 of 3 warehouses"]
+
+
+def test_what_rows_do_not_bring_is_a_default_only_while_they_are_loaded(fake: Any) -> None:
+    done, _ = fake(2)
+    line = [i for i, text in enumerate(done) if text == "COPY order_line"]
+    made = next(i for i, text in enumerate(done) if text.startswith('ALTER TABLE "order_line" ALTER "ol_w_id" SET DEFAULT 1,'))
+    again = next(i for i, text in enumerate(done) if text.startswith('ALTER TABLE "order_line" ALTER "ol_w_id" SET DEFAULT 2,'))
+    dropped = next(i for i, text in enumerate(done) if text.startswith('ALTER TABLE "order_line" ALTER "ol_w_id" DROP DEFAULT'))
+    assert made < line[0] < again < line[1] < dropped
+    assert '"ol_quantity" SET DEFAULT 5' in done[made]
+    assert any('"c_since" SET DEFAULT now()' in text and '"c_delivery_cnt" SET DEFAULT 0' in text for text in done)
+    assert "ol_quantity" not in done[again] and '"ol_supply_w_id" SET DEFAULT 2' in done[again]
+    given = {name for text in done for name in re.findall(r'ALTER "(\w+)" SET DEFAULT', text)}
+    assert given == {name for text in done for name in re.findall(r'ALTER "(\w+)" DROP DEFAULT', text)}
 
 
 def test_progress_is_told_twenty_times_at_most(fake: Any) -> None:

@@ -20,6 +20,7 @@ def test_the_two_constants_for_names_differ_as_clause_2_1_6_1_asks() -> None:
 
 def test_nurand_as_an_expression() -> None:
     assert nurand(255, 0, 999, 7) == "((random(0, 255) | random(0, 999)) + 7) % 1000"
+    assert nurand(8191, 1, 100_000, 0) == "(random(0, 8191) | random(1, 100000)) % 100000 + 1"
     assert nurand(1023, 1, 3000, 7) == "((random(0, 1023) | random(1, 3000)) + 7) % 3000 + 1"
 
 

@@ -58,6 +58,12 @@ def test_orders_and_their_lines_agree() -> None:
         assert sorted(column(lines, "ol_number")[keys == key]) == list(range(1, per_order[key] + 1))
 
 
+@pytest.mark.parametrize("make", [POPULATION.orders, POPULATION.order_lines, POPULATION.customers, POPULATION.stock, POPULATION.history])
+def test_all_blocks_bring_the_same_columns(make: Any) -> None:
+    """Each warehouse's rows of a table are one COPY: since PostgreSQL 16 each ends with pages that nothing is written to."""
+    assert len({tuple(block.layout.names) for block in make(1)}) == 1
+
+
 def test_delivered_orders_have_a_carrier_and_a_date_and_cost_nothing() -> None:
     for delivered, block in ((True, next(POPULATION.orders(1))), (False, list(POPULATION.orders(1))[1])):
         assert (block.block["o_id"] <= 2100).all() == delivered
@@ -89,7 +95,7 @@ def test_customers_names() -> None:
         assert row["c_first.length"] == 24 - size
         last.append(bytes(row["c_last"]).decode())
         first.append(bytes(row["c_first"]).decode())
-        assert row["c_middle"] == b"OE" and row["c_credit"] in (b"GC", b"BC")
+        assert row["c_credit"] in (b"GC", b"BC")
     assert last[:1000] == list(NAMES_BY_NUMBER)
     assert set(last) == set(NAMES_BY_NUMBER)
     assert {len(name) for name in first} == {24 - len(name) for name in NAMES_BY_NUMBER}
@@ -98,9 +104,6 @@ def test_customers_names() -> None:
 
 def test_balances_and_takings_of_a_fresh_database() -> None:
     customers = list(POPULATION.customers(1))
-    assert set(units(customers, "c_balance")) == {-100_000}  # -10.00
-    assert set(units(customers, "c_ytd_payment")) == {100_000}
-    assert set(units(POPULATION.history(1), "h_amount")) == {100_000}
     assert units(POPULATION.warehouse(1), "w_ytd").tolist() == [3_000_000_000]
     assert units(POPULATION.districts(1), "d_ytd").tolist() == [300_000_000] * 10
     assert units(customers, "c_discount").max() <= 5_000
@@ -132,4 +135,7 @@ def test_layouts_have_the_tables_columns() -> None:
     for table, made in statements(shipped("schema.sql")).items():
         columns = [line.split()[0] for line in made[0].splitlines()[1:] if line.startswith("    ")]
         columns = [column for column in columns if column != "--"]
-        assert sorted(layouts[table].names) == sorted(columns), table
+        brought = {*layouts[table].names}
+        given = {*rows.CONSTANTS.get(table, ()), *rows.HOMES.get(table, ()), *([rows.DATES[table]] if table in rows.DATES else [])}
+        assert brought | given == set(columns), table
+        assert not brought & given, table

@@ -33,21 +33,48 @@ def test_variables_are_set_before_they_are_used(name: str, ending: str) -> None:
     assert len(command_lines(script)) == len(script.splitlines()) - 1
 
 
+def branches(script: str, condition: str) -> tuple[str, str]:
+    """What is between a condition and its own \\else, and between that and its \\endif."""
+    depth, parts = 1, [""]
+    for line in script.split(f"{condition}\n", 1)[1].splitlines():
+        depth += line.startswith("\\if") - line.startswith("\\endif")
+        if not depth:
+            return parts[0], parts[1]
+        if depth == 1 and line == "\\else":
+            parts.append("")
+        else:
+            parts[-1] += f"{line}\n"
+    raise AssertionError(f"{condition} has no end")
+
+
 def test_only_what_is_to_be_rolled_back_is() -> None:
     kept, rolled_back = text("new-order"), text("new-order-rolled-back")
     assert kept is not None and rolled_back is not None
     assert "ROLLBACK" not in kept and str(UNKNOWN_ITEM) not in kept
     assert "\nBEGIN;\nSELECT enter_order(" in rolled_back
-    assert rolled_back.count("BEGIN;") == rolled_back.count("SELECT enter_order(") == rolled_back.count(";\nROLLBACK;") == 2
+    assert rolled_back.count("BEGIN;") == rolled_back.count("SELECT enter_order(") == rolled_back.count(";\nROLLBACK;") == 4
     # The last line of an order of any length is the one with the unknown item.
     assert [int(k) for k in re.findall(rf"\\set i(\d+) case when :lines = \1 then {UNKNOWN_ITEM} ", rolled_back)] == list(range(5, 16))
 
 
 def test_lines_are_sent_only_as_far_as_an_order_may_have_them() -> None:
+    short, long = branches(text("new-order") or "", "\\if :lines <= 10")
+    assert ":i10]" in short and ":i11" not in short and ":s11" not in short
+    assert ":i15]" in long and ":s15]" in long
+
+
+def test_suppliers_are_sent_only_where_one_is_another_warehouse() -> None:
     script = text("new-order") or ""
-    short, long = script.split("\\if :lines <= 10\n")[1].split("\\else\n")
-    assert ":i10]" in short and ":i11" not in short
-    assert ":i15]" in long and ":s15]" in long and ":q15]" in long
+    assert script.count("\\if :home >= :lines\n") == 2
+    for part in branches(script, "\\if :lines <= 10"):
+        home, other = branches(part, "\\if :home >= :lines")
+        assert "\\set s1 " not in home and "array_fill(:w::integer, '{15}')" in home
+        assert "\\set s1 " in other and "ARRAY[:s1, " in other
+    # The expression itself, as pgbench would evaluate it: the chance that an order of ten lines has none is 0.99^10.
+    import math
+
+    shares = [sum(math.log(n / 1000) / math.log(0.99) >= k for n in range(1, 1001)) / 1000 for k in (1, 5, 10)]
+    assert shares == pytest.approx([0.99, 0.99**5, 0.99**10], abs=0.001)
 
 
 def test_clients_have_a_home_warehouse() -> None:

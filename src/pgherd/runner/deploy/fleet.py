@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +25,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
-from pgherd.runner.deploy import looks, platform
+from pgherd.runner.deploy import last_words, looks, platform
 from pgherd.runner.deploy.attached import Attached
 from pgherd.runner.deploy.budget import Budget
 from pgherd.runner.deploy.consistency import insist_consistent
@@ -46,7 +45,6 @@ from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm.channel import GuestError
 from pgherd.workloads.script import stage
 
-_TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
 _SETTLE_SECONDS = 600.0
 
 
@@ -220,18 +218,11 @@ class Fleet:
     def _said(self, key: ServerKey) -> str:
         if key in self._attached:
             return "the server is somebody else's: see its own log"
-        lines = self._instances[key].log_tail(50).splitlines()
-        telling = [line for line in lines if _TELLING.search(line)]
-        log = "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
+        log = last_words.of_log(self._instances[key].log_tail(50).splitlines())
         if inside := self._guests.memory_kills(key[0]):
             return f"{inside}; {log}"
         kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
-        if not kills:
-            return log
-        return (
-            f"container {key[0]} needed more than its memory limit, and the kernel ended {processes.counted(kills)} in it: "
-            f"raise --memory, or lower --scale or --set shared_buffers; {log}"
-        )
+        return f"{last_words.of_memory(key[0], kills)}; {log}" if kills else log
 
     def verify(self, trial: Trial) -> None:
         """Check the consistency of the databases that ask for it; raises TrialError with the conditions that do not hold."""

@@ -100,7 +100,9 @@ class Guests:
         if not self._access:
             return []
         return [
-            GuestView(name, one.pid, one.guest.memory, self._drives(name)) for name, one in self._runtime.machines().items() if one.running
+            GuestView(name, one.pid, one.guest.memory, self._drives(name), one.guest.merge)
+            for name, one in self._runtime.machines().items()
+            if one.running
         ]
 
     def _drives(self, container: str) -> list[GuestDrive]:

@@ -45,6 +45,7 @@ from pgherd.runner.prepare.catalogue import prepare
 from pgherd.runner.prepare.prepared import Prepared, runnable
 from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
+from pgherd.store.samples_apart import write_samples_apart
 
 LABELS = "PGHERD_LABELS"
 """Environment variable of an agent that gives its host labels: ``KEY=VALUE,KEY=VALUE``."""
@@ -309,7 +310,7 @@ class HostAgent:
     ) -> Counted:
         fleet, driven = self._up(), self._driven
         assert driven is not None and self._trial is not None
-        counted = driven.results(windows)
+        counted = driven.results(windows, write_samples_apart)
         found, kills = completed(fleet, part, counted)
         seen = found
         if others is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.runner.play import memory_accounts
 from pgherd.runner.play.io_view import Watching
 from pgherd.runner.play.launching import Running
-from pgherd.store.samples import write_samples
+from pgherd.store.samples import Sample, write_samples
+
+Write = Callable[[Path, Iterable[Sample]], object]
+"""Keeps samples in a trial's directory, as ``write_samples`` does."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,15 @@ class Driven:
         """
         return [_common(one, _spans(one, _texts(one))) for one in self.played]
 
-    def results(self, windows: Sequence[tuple[float, float]] | None = None) -> list[PhaseResult]:
+    def results(self, windows: Sequence[tuple[float, float]] | None = None, write: Write = write_samples) -> list[PhaseResult]:
         """What was counted in each phase's window (start and end); by default from the latest start of a driver to the earliest
-        end. Keeps the samples and the drivers' output in the trial's directory.
+        end. Keeps the samples (by ``write``) and the drivers' output in the trial's directory.
 
         Raises:
             TrialError: a driver's output cannot be read, or there was no second in which all of them ran.
             OSError: files cannot be written (a full disk).
         """
-        readings = _parse(self.directory, self.counted)
+        readings = _parse(self.directory, self.counted, write)
         found = []
         for number, one in enumerate(self.played):
             window = None if windows is None else windows[number]
@@ -102,13 +105,13 @@ def _common(played: PlayedPhase, spans: dict[str, Span]) -> Common:
     )
 
 
-def _parse(directory: Path, counted: list[SpoolReading]) -> list[SpoolReading]:
+def _parse(directory: Path, counted: list[SpoolReading], write: Write = write_samples) -> list[SpoolReading]:
     """Parse the spool into Parquet, with what was counted beside it; what could not be read is said in a text file beside it."""
     file = directory / "spool.jsonl"
     with open(file) as lines:
         spool = Spool(lines)
         readings = sorted([*spool, *counted], key=lambda reading: reading[0])  # what was counted, and read in guests, stands at the end
-    write_samples(directory, readings)
+    write(directory, readings)
     # A driver that has ended, or who served it, cannot be read once more at the end: that is no failure.
     failures = {source: f for source, f in spool.failures.items() if f.count > 1 or not source.entity.startswith(("driver:", "platform:"))}
     if failures:

@@ -47,6 +47,18 @@ def scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...]
     return found, False, ["Your scripts are taken to write; give --read-only if they do not."]
 
 
+def partitions(asked: DatabaseRequest) -> int:
+    """In how many parts the databases' large table is to be made.
+
+    Raises:
+        UsageError: the databases have tables that are not ours to part.
+    """
+    if asked.partitions is not None and (asked.init is not None or (asked.workload == "orders" and not asked.script)):
+        what = f"--init {asked.init}" if asked.init is not None else f"--workload {asked.workload}"
+        raise UsageError(f"--partitions parts the large table of pgbench's workloads and of random-block, and {what} makes other tables")
+    return asked.partitions or 1
+
+
 def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, list[str]]:
     """The data files that --init reads, and sentences on what decides whether the database is loaded anew.
 

@@ -11,9 +11,9 @@ from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, settings
-from pgherd.runner.prepare import guest_budget
+from pgherd.runner.prepare import guest_budget, guest_sharing
 from pgherd.runner.prepare import swap as prepare_swap
-from pgherd.runner.prepare.container_limits import GUEST_SYSTEM, guest_memory
+from pgherd.runner.prepare.container_limits import GUEST_SYSTEM
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
 from pgherd.studies import patterns
@@ -50,7 +50,11 @@ E4: dict[str, Any] = {
     "buffers": (25, 75),
 }
 """E4's set-up: 12 GB, of which an idle container takes one."""
-PAPERS: dict[str, dict[str, Any]] = {"E4": E4, "E5": E4 | {"rates": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "staging": "locked"}}
+PAPERS: dict[str, dict[str, Any]] = {
+    "E4": E4,
+    "E5": E4 | {"rates": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "staging": "locked"},
+    "E6": E4 | {"rates": (0.0, 0.3), "staging": "locked"},
+}
 
 # What a server cannot do without, whatever else is reclaimed: its processes at rest, and a backend's private pages.
 _LEAST_SERVER, _LEAST_BACKEND = 12 * _MB, _MB
@@ -70,7 +74,7 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
             raise UsageError("--set shared_buffers: a consolidation study compares sizes of them; give --buffers instead, in per cent")
         guests = ground.runtime == "vm"
-        least = guest_budget.needed(databases, share) if guests else databases * share
+        least = guest_budget.needed(databases, share, guest_sharing.overhead(node)) if guests else databases * share
         _insist_budget(ground, databases, share, least)
         if asked.host_memory is None:
             # No more than E4's host had: what is withheld in a trial may have to be locked, and other runs may want the rest.
@@ -180,7 +184,7 @@ def _sized(node: Node, asked: ConsolidationRequest, databases: int) -> tuple[Con
     else:
         free = parse_bytes(asked.host_memory) if asked.host_memory else int(gather(node).memory_available * 0.8)
         held = 0 if asked.scale is None else int((size_of(asked.scale) or 0) / DATABASE)
-        most = guest_budget.largest(databases, free) if asked.runtime == "vm" else free // databases
+        most = guest_budget.largest(databases, free, guest_sharing.overhead(node)) if asked.runtime == "vm" else free // databases
         share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
         said.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
     if asked.scale is None:
@@ -212,7 +216,7 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
     Raises:
         UsageError: it surely is not. Where it may not be, a warning is among the choices.
     """
-    policy = guest_memory(ground.asked, options.runtime)
+    policy = guest_sharing.policy(ground.node, ground.asked, options.runtime)
     if policy is not None:
         guest_budget.insist_fit(options, policy)
     for percent in options.buffers:

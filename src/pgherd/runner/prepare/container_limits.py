@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pgherd.model.deployment import CpuMode, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.load import Script
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Node
@@ -64,15 +63,6 @@ def memory(asked: DatabaseRequest, runtime: RuntimeName) -> int | None:
     if runtime not in ("cgroup", "vm"):
         raise CapabilityError("--memory needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
     return parse_bytes(asked.memory)
-
-
-def guest_memory(asked: DatabaseRequest, runtime: RuntimeName) -> GuestMemory | None:
-    """How guests share memory; None where there are none. Raises UsageError where it was asked for other containers."""
-    if runtime == "vm":
-        return GuestMemory(policy=asked.guest_memory or "static")
-    if asked.guest_memory is not None:
-        raise UsageError(f"--guest-memory {asked.guest_memory} is for virtual machines; add --runtime vm")
-    return None
 
 
 def insist_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Script]) -> None:

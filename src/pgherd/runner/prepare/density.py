@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.units import format_bytes, parse_seconds
+from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
 from pgherd.studies.density import DensityOptions, choose_points
+from pgherd.studies.density.options import SOAK_WINDOW
 from pgherd.studies.density.propose import planned
 from pgherd.studies.density.request import DensityRequest
 
@@ -39,6 +40,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
         clients = asked.clients or max(2, round(2 * limits.vcpus))
         threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
+        soak = _soak_seconds(asked)
         if threads > clients:
             raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
         size = ground.database_bytes()
@@ -61,12 +63,25 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
             ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
             at=asked.at,
             intent=asked.intent,
-            soak_seconds=parse_seconds(asked.soak) if asked.soak else None,
+            soak_seconds=soak,
         )
         if options.budget_seconds is None and options.soak_seconds is None:
             under_load = sum(trial.seconds() for trial in planned(options))
             options = options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
         return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
+
+
+def _soak_seconds(asked: DensityRequest) -> float | None:
+    """How long is soaked, if at all; raises UsageError where steadiness could not be judged after it."""
+    if asked.soak is None:
+        return None
+    seconds = parse_seconds(asked.soak)
+    if seconds < 2 * SOAK_WINDOW:
+        window, least = format_seconds(SOAK_WINDOW), format_seconds(2 * SOAK_WINDOW)
+        raise UsageError(
+            f"--soak {asked.soak} is too short: steadiness is judged over windows of {window}, so that it takes {least} at least"
+        )
+    return seconds
 
 
 def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limits, need: int) -> tuple[tuple[int, ...], int | None]:

@@ -12,7 +12,7 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law
-from pgherd.runtimes.balloon_manager import OVERHEAD, law_guest
+from pgherd.runtimes.balloon_manager import law_guest
 from pgherd.runtimes.balloon_policy import moves
 from pgherd.runtimes.choice import choose
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
@@ -29,14 +29,15 @@ def in_groups(node: Node, journal: Journal, facts: HostFacts) -> bool:
     return choose(node, journal, facts, None, "prep")[0].name == "cgroup"
 
 
-def needed(guests: int, memory: int) -> int:
-    """The budget (bytes) in which so many guests of so much ``memory`` each have all of it, with their hypervisors and the reserve."""
-    return math.ceil(guests * (memory + OVERHEAD) / (1 - _RESERVE))
+def needed(guests: int, memory: int, overhead: int) -> int:
+    """The budget (bytes) in which so many guests of so much ``memory`` each have all of it, with their hypervisors, which need the
+    ``overhead`` each, and the reserve."""
+    return math.ceil(guests * (memory + overhead) / (1 - _RESERVE))
 
 
-def largest(guests: int, budget: int) -> int:
+def largest(guests: int, budget: int, overhead: int) -> int:
     """The memory (bytes) that each of so many guests can have in a budget: the other way round."""
-    return max(int(budget * (1 - _RESERVE)) // guests - OVERHEAD, 0)
+    return max(int(budget * (1 - _RESERVE)) // guests - overhead, 0)
 
 
 def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
@@ -53,7 +54,7 @@ def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
     for scheme in options.runnable:
         for rate in options.rates:
             left = options.available(rate)
-            guests = [law_guest(container) for container in _guests(options, scheme)]
+            guests = [law_guest(container, policy.overhead) for container in _guests(options, scheme)]
             own = sum(guest.overhead for guest in guests)
             if left <= own:
                 raise UsageError(
@@ -71,7 +72,7 @@ def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
 
 def words(options: ConsolidationOptions, scheme: int, policy: GuestMemory) -> str:
     """What becomes of the memory of a scheme's guests: ``balloons leave each at least 1 GB of its 4 GB``."""
-    one = law_guest(_guests(options, scheme)[0])
+    one = law_guest(_guests(options, scheme)[0], policy.overhead)
     if moves(policy.policy):
         return f"its balloon leaves it at least {format_bytes(one.minimum)} of its {format_bytes(one.memory)}"
     told = "it reports what is free" if policy.policy == "free-page-reporting" else "its balloon is not moved"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pgherd.host import direct_io, huge_pages, mounts, same_page_merging
 from pgherd.model.base import Model
@@ -15,6 +16,7 @@ from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
+from pgherd.runner.prepare import guest_sharing
 from pgherd.runner.prepare.server_places import ServerPlaces
 from pgherd.runtimes import balloon_law
 from pgherd.runtimes.balloon_manager import law_guest
@@ -24,6 +26,11 @@ from pgherd.runtimes.vm.qemu import UNIT
 from pgherd.studies.databases import DatabaseRequest
 from pgherd.studies.disk.points import MEMORY_FILESYSTEMS
 from pgherd.studies.registry import study_of
+
+
+def fields(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> dict[str, Any]:
+    """The fields of DatabaseOptions on guests; raises UsageError as ``asked_machine`` and ``guest_sharing.promises``."""
+    return {"guest": asked_machine(asked, runtime, vcpus, cores), **guest_sharing.promises(asked, runtime)}
 
 
 def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> GuestMachine | None:
@@ -98,9 +105,10 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
         [container for _, container in trial.deployment.containers() if container.runtime == "vm"]
         for trial in study_of(study).propose(options, []).trials
     ]
+    guest_sharing.insist_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for guests in together:
         if policy is not None and moves(policy.policy):
-            balloon_law.check([law_guest(one) for one in guests if one.memory is not None], budget, policy.reserve)
+            balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
     changes: list[str] = []
     wanted = _pages(together)
     if wanted:
@@ -137,8 +145,9 @@ def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
     return most
 
 
-def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, *, dry: bool) -> str:
-    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, and what was asked of it.
+def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, overhead: int, *, dry: bool) -> str:
+    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, what was asked of it, and what it is
+    reckoned to need for itself, the ``overhead`` of each guest in bytes.
 
     ``work`` is a directory of ours on the cache's file system. With ``dry`` nothing is tried and nothing is fetched: what is not known
     yet is said.
@@ -162,6 +171,7 @@ def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, 
         else "vCPUs not pinned",
         "ordinary pages" if asked.huge_page is None else f"huge pages of {huge_pages.label(asked.huge_page)}",
         *(["equal pages merged (KSM)"] if asked.merge else []),
+        f"{format_bytes(overhead)} reckoned for each QEMU beside its guest's memory",
     ]
     if os.geteuid() == 0 and known is not None and acceleration.groups_for(known) is None:
         words.append(f"QEMU runs as root, as no group but root's may open {acceleration.DEVICE}")

@@ -25,6 +25,7 @@ _NOT_THERE: Mapping[str, str] = {
     "tablespaces_on": "its files stay where they are",
     "huge_pages": "no setting of it is written",
     "init": "no database is made on it",
+    "partitions": "no table is made on it",
     "runtime": "what isolates it is set where it runs",
     "memory": "what limits it is set where it runs",
     "cpu_mode": "what limits it is set where it runs",

@@ -9,7 +9,6 @@ import contextlib
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,30 +16,34 @@ from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Database, InitData, RuntimeName
+from pgherd.model.deployment import Database, RuntimeName
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import clones, golden, huge_pages, installations, settings, validation
-from pgherd.postgres.external import Found
+from pgherd.postgres import huge_pages, installations, settings, validation
 from pgherd.postgres.huge_pages import Need
-from pgherd.postgres.installations import Installation
 from pgherd.postgres.like import Like, like
 from pgherd.postgres.settings import Choice
 from pgherd.runner.deploy import pages, platform, volumes
 from pgherd.runner.play import io_view
-from pgherd.runner.prepare import asked_load, budgets, container_limits, data_checksums, guest_machines, named_server, server_places
+from pgherd.runner.prepare import (
+    asked_load,
+    budgets,
+    container_limits,
+    data_checksums,
+    guest_machines,
+    named_server,
+    own_database,
+    server_places,
+)
+from pgherd.runner.prepare.basis import Basis
 from pgherd.runner.prepare.container_limits import Limits
+from pgherd.runner.prepare.guest_sharing import policy as guest_policy
 from pgherd.runner.prepare.prepared import Prepared, thresholds
 from pgherd.runtimes.choice import choose
 from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
-from pgherd.workloads import script as user_scripts
-from pgherd.workloads.registry import fillings, find
-from pgherd.workloads.shipped import Mix
+from pgherd.workloads.registry import find
 
 # Data directory beyond the databases: catalogs, the first WAL segments.
 EMPTY_CLUSTER = 64 * 2**20
@@ -50,46 +53,11 @@ UNCACHED_BUFFERS = 128 * 2**20
 """Shared buffers of databases that are meant not to fit into them: PostgreSQL's default."""
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What a request stands on: this host, the installation, the runtime, the load's scripts.
+class Preparation(Basis):
+    """What stands fast of a request, and what it needs on this host: limits, sizes, settings, disk, options.
 
-    ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
-    found at ``--server``: somebody else's server, which is loaded in the place of one of our own, and of which only client
-    counts and time are ours to choose. ``init_data`` are the data files that ``--init`` reads. ``choices`` are sentences on what was
-    chosen; the methods add theirs.
+    The methods add sentences on what they chose to ``choices``.
     """
-
-    node: Node
-    asked: DatabaseRequest
-    dry: bool
-    facts: HostFacts
-    account: str | None
-    installation: Installation
-    usable: Installation
-    runtime: RuntimeName
-    cores: float
-    memory: int
-    thresholds: Thresholds
-    scripts: tuple[Script, ...]
-    read_only: bool
-    scale: int
-    choices: list[str]
-    journal: Journal
-    work: Path
-    cache: Path
-    theirs: Found | None = None
-    init_data: InitData | None = None
-
-    @property
-    def own(self) -> Mix | None:
-        """What loads the database, where it is one of pgherd's own workloads."""
-        return asked_load.own_mix(self.asked)
-
-    @property
-    def checksums(self) -> bool:
-        """Whether the servers have data checksums: unless asked otherwise yes, so that versions compare."""
-        return data_checksums.chosen(self.asked)
 
     def insist_own(self, why: str) -> None:
         """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--server`` names somebody else's."""
@@ -116,11 +84,12 @@ class Preparation:
         shows before anything is measured."""
         if self.theirs is not None:
             return self.theirs.bytes
-        database = Database(workload=self._workload, scale=self.scale, init=self.asked.init, init_data=self.init_data)
+        parts = asked_load.partitions(self.asked)
+        database = Database(workload=self.workload, scale=self.scale, partitions=parts, init=self.asked.init, init_data=self.init_data)
         size = find(database.workload).size_estimate(self.scale)
         if size is not None and not self.asked.script:
             return size
-        known = self._loaded(database)
+        known = own_database.loaded(self, database)
         size = known or size or UNKNOWN_SIZE
         if known is None:
             self.choices.append(f"Warning: the database's size is known only once it is loaded; {format_bytes(size)} is assumed.")
@@ -169,7 +138,7 @@ class Preparation:
             return 0
         databases = budgets.most_on_one(self.asked, databases, self.asked.vcpus or 1.0)
         written = 0 if self.read_only else 2**30
-        wal_dir = self._wal_dir
+        wal_dir = self.wal_dir
         if wal_dir is not None:
             volumes.check_wal_directory(self.node, wal_dir, self.account, volumes.wal_bytes(databases, self.read_only))
             if volumes.same_device(self.node, wal_dir, str(self.cache)):
@@ -232,19 +201,20 @@ class Preparation:
             "container_memory": memory,
             "runtime": self.runtime,
             "cpu_mode": limits.cpu_mode,
-            "guest": guest_machines.asked_machine(asked, self.runtime, limits.vcpus, self.cores),
+            **guest_machines.fields(asked, self.runtime, limits.vcpus, self.cores),
             "pg_bin": self.installation.bin,
             "pg_version": self.theirs.version if self.theirs else self.installation.version,
             "server": self.theirs.dsn if self.theirs else None,
             "settings": selected.settings,
-            "workload": self._workload,
+            "workload": self.workload,
             "scale": self.scale,
+            "partitions": asked_load.partitions(asked),
             "init": asked.init and str(Path(asked.init).resolve()),
             "init_data": self.init_data,
             "transparent_huge_pages": huge_pages.transparent_for(asked.huge_pages),
             "huge_page_bytes": need.bytes if need is not None else 0,
             "checksums": None if self.theirs else self.checksums,
-            "wal_dir": self._wal_dir,
+            "wal_dir": self.wal_dir,
             **self._volume_fields(),
             "scripts": self.scripts,
             "read_only": self.read_only,
@@ -269,18 +239,19 @@ class Preparation:
         confirm, wanted = pages.host_changes(self.node, study, options, self._pages(selected))
         where = "drivers' output" if self.theirs else "servers' data"
         changes = [f"{where} in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
-        if self._wal_dir is not None:
-            changes.append(f"servers' WAL in a private directory below {self._wal_dir}")
+        if self.wal_dir is not None:
+            changes.append(f"servers' WAL in a private directory below {self.wal_dir}")
         places = self._placed(0, 0)
         changes += places.changes
         confirm = (*confirm, *places.confirm)
         if self.runtime == "vm":
             changes.insert(0, "virtual machines (QEMU), each with disks of its own")
-            policy = container_limits.guest_memory(self.asked, self.runtime)
+            policy = guest_policy(self.node, self.asked, self.runtime)
             more, beneath = guest_machines.host_changes(self.node, study, options, policy, self.memory)
             confirm, wanted = (*confirm, *more), wanted | beneath
             self.choices.extend(guest_machines.page_cache(self.node, study, self.cache, places))
-            self.choices.append(guest_machines.sentence(self.node, self.cache, self.work, options.guest, dry=self.dry))
+            own = policy.overhead if policy is not None else 0
+            self.choices.append(guest_machines.sentence(self.node, self.cache, self.work, options.guest, own, dry=self.dry))
         if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
@@ -295,7 +266,7 @@ class Preparation:
                 memory=min(self.memory, memory) if self.theirs else self.memory,
                 platform=self.asked.platform,
                 trace=self.asked.trace,
-                guest_memory=container_limits.guest_memory(self.asked, self.runtime),
+                guest_memory=guest_policy(self.node, self.asked, self.runtime),
             ),
             thresholds=self.thresholds,
             facts=self.facts,
@@ -325,47 +296,6 @@ class Preparation:
             "roles": {role: one.name for role, one in roles.items()},
             "tablespaces": tuple(one.name for one in spaces),
         }
-
-    @property
-    def _wal_dir(self) -> str | None:
-        return None if self.asked.wal_dir is None else str(Path(self.asked.wal_dir).resolve())
-
-    @property
-    def _workload(self) -> str:
-        if self.asked.init:
-            return "script"
-        return "pgbench" if self.own is None else self.asked.workload
-
-    def _loaded(self, database: Database) -> int | None:
-        """Load the user's database and try the scripts; its size in bytes, or None on a dry run if nothing was loaded before."""
-        node, contents = self.node, fillings(self.node, [database])
-        copy = golden.find(node, self.usable, contents, str(self.cache), self.checksums)
-        if copy is None and self.dry:
-            return None
-        sockets = str(Path(paths.socket_root(node, self.journal)) / "s")
-        node.make_dir(sockets, mode=0o700, user=self.account)
-        if copy is None:
-            copy = golden.ensure(
-                node,
-                self.usable,
-                contents,
-                account=self.account,
-                cache_dir=str(self.cache),
-                socket_dir=sockets,
-                checksums=self.checksums,
-            )
-        if not self.dry:
-            directory = str(self.work)
-            with clones.rehearsal(node, copy, self.usable, account=self.account, directory=directory, socket_dir=sockets) as server:
-                user_scripts.dry_run(
-                    server,
-                    database.name,
-                    self.scripts,
-                    scale=database.scale,
-                    protocol=self.asked.protocol,
-                    read_only=self.asked.read_only,
-                )
-        return sum(copy.databases.values())
 
 
 @contextlib.contextmanager

@@ -91,7 +91,7 @@ def _enough_branches(ground: Preparation, limits: Limits) -> Preparation:
     planned_clients = asked.clients or choose_clients(limits.vcpus)
     if ground.theirs is not None:  # its tables are as they are
         return ground
-    if ground.theirs or asked.script or asked.scale is not None or asked.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
+    if asked.script or asked.scale is not None or asked.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
         return ground
     scale = max(planned_clients) * (1 if asked.clients else BEYOND)
     ground.choices.append(

@@ -18,7 +18,7 @@ from pgherd.studies.compare.request import CompareRequest
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.workloads.registry import find
 
-SECONDS, RAMP = 1.7, 0.3
+SECONDS, RAMP = 1.8, 0.3
 """Of each trial: on a shared host a trial's noise hardly falls with its length, so that many short blocks say more than few long ones."""
 EXTRA = 0.4
 """Seconds that a trial takes beyond that, its share of the block's restart included."""
@@ -72,10 +72,11 @@ def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
     """Why the arms must stand one at a time; '' where they need not."""
     if not asked.variant:
         return "scenarios are studies by themselves, each with a deployment of its own"
+    if dishonest := _dishonest([one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]):
+        return dishonest
     if "state" in asked.model_fields_set and asked.state != "warm":
         return f"--state {asked.state} is to be brought about before every trial"
-    options = [one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]
-    return _dishonest(options) or _no_disk(made)
+    return _no_disk(made)
 
 
 def _dishonest(options: Sequence[DatabaseOptions]) -> str:

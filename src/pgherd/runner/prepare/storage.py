@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from pgherd.host import block_devices, block_trace
+from pgherd.host import block_devices, block_trace, paths
 from pgherd.host.facts import gather
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -17,7 +18,7 @@ from pgherd.node.protocol import Node
 from pgherd.runner.prepare import catalogue
 from pgherd.runner.prepare.compare import prepare_compare
 from pgherd.runner.prepare.prepared import Prepared
-from pgherd.runner.prepare.server_places import asked_places
+from pgherd.runner.prepare.variants import parse_variant, plain
 from pgherd.studies.compare.options import Arm, CompareOptions
 from pgherd.studies.compare.request import CompareRequest
 from pgherd.studies.density.options import DensityOptions
@@ -33,7 +34,7 @@ SCALE = 50
 EVERY = 30.0
 """Seconds from one checkpoint to the next: the least that checkpoint_timeout takes."""
 CHECKPOINTS, COMPARED_CHECKPOINTS = 3, 2
-REPEATS, BLOCKS = 3, 4
+REPEATS = 3
 RAMP = 5.0
 BOUND_SECONDS = 20.0
 BOUND_MEMORY = 512 * 2**20
@@ -49,12 +50,18 @@ _EXTRA = 6.0
 """Seconds that a trial needs beyond its load: restoring, starting, reading the trace."""
 
 
+class _Comparison(CompareRequest):
+    """A comparison of servers that may be meant to be bound by I/O, which decides how large their buffers are."""
+
+    intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
+
+
 def prepare_storage(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
     """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     variants = _variants(asked)
     facts = gather(node)
     untraced = "" if asked.io_bound is None else block_trace.refused(node)
-    given, said = _fields(asked, facts, bool(variants), trace=asked.trace or (asked.io_bound is not None and not untraced))
+    given, said = _fields(asked, facts, variants, trace=asked.trace or (asked.io_bound is not None and not untraced))
     try:
         prepared = _completed(node, given, variants, asked, dry)
     except CapabilityError:
@@ -72,10 +79,10 @@ def prepare_storage(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
         every=every,
         untraced=untraced,
     )
-    return replace(prepared, study="storage", options=options, choices=(*prepared.choices, *said, *_devices(node, asked, prepared)))
+    return replace(prepared, study="storage", options=options, choices=(*prepared.choices, *said, *_devices(node, options)))
 
 
-def _fields(asked: StorageRequest, facts: HostFacts, compared: bool, *, trace: bool) -> tuple[dict[str, Any], list[str]]:
+def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
     """What the arms' own study is asked for, and sentences; the first is on memory."""
     given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - _OWN}
     cores = asked.cores or facts.cores
@@ -84,14 +91,14 @@ def _fields(asked: StorageRequest, facts: HostFacts, compared: bool, *, trace: b
     if asked.io_bound is not None:
         given, said = _io_bound(asked, given, cores)
     else:
-        given, said = _cached(asked, given, cores, compared)
+        given, said = _cached(asked, given, cores, variants)
     # One arm's own seed and budget are the study's.
     return {name: value for name, value in given.items() if value is not None}, said
 
 
-def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, compared: bool) -> tuple[dict[str, Any], list[str]]:
+def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     every = _every(asked)
-    many = asked.checkpoints or (COMPARED_CHECKPOINTS if compared else CHECKPOINTS)
+    many = asked.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
     given.setdefault("workload", "tpcb-like")
     given.setdefault("vcpus", cores)
     given.setdefault("clients", max(4, min(MOST_CLIENTS, round(4 * cores))))
@@ -112,10 +119,11 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, compared
     names = {text.partition("=")[0].strip().lower() for text in asked.set}
     chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={every:g}s"]
     given["set"] = (*chosen, *asked.set)
-    if chosen:
+    varied = {plain(key) for text in variants for key in parse_variant(text)[1]}
+    if chosen and "checkpoint_timeout" not in varied:
+        more = "more, where WAL reaches max_wal_size" if "max_wal_size" in names | varied else "max_wal_size is large enough for that"
         said.append(
-            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints; "
-            "max_wal_size is large enough for them to come by time, unless you set it."
+            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints ({more})."
         )
     return given, said
 
@@ -125,8 +133,6 @@ def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tup
         raise UsageError(
             f"--io-bound reads single blocks at random: its workload is random-block, not {asked.workload}; leave one of them out"
         )
-    if asked.compare or asked.variant:
-        raise UsageError("--io-bound watches one server; leave --compare and --variant out, or compare two runs with 'pgherd report'")
     assert asked.io_bound is not None
     memory = parse_bytes(asked.memory) if asked.memory else BOUND_MEMORY
     given |= {"workload": "random-block", "memory": str(memory), "intent": "io-bound"}
@@ -144,9 +150,9 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     """One arm by the study of databases, or a comparison; its options are a comparison's in both cases."""
     if variants:
         own = {name: getattr(asked, name) for name in _COMPARISON if name in asked.model_fields_set}
-        blocks = {} if asked.blocks or asked.budget else {"blocks": BLOCKS}
+        blocks = {} if asked.blocks or asked.budget else {"blocks": _least_blocks(len(variants))}
         request = {**given, **own, **blocks, "equivalence": asked.equivalence, "variant": tuple(variants), "state": "fresh"}
-        return prepare_compare(node, CompareRequest.model_validate({"arrangement": "one-at-a-time", **request}), dry)
+        return prepare_compare(node, _Comparison.model_validate({"arrangement": "one-at-a-time", **request}), dry)
     request = {"state": "fresh" if asked.workload != "select-only" and asked.io_bound is None else "restarted", **given, "points": (1,)}
     prepared = catalogue.prepare(node, "density", DensityRequest.model_validate(request), dry=dry)
     options = prepared.options
@@ -157,6 +163,11 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     budget = parse_seconds(asked.budget) if asked.budget else 1.5 * each * (asked.repeats or REPEATS) + 30
     single = StorageOptions(arms=(arm,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)
     return replace(prepared, options=single)
+
+
+def _least_blocks(variants: int) -> int:
+    """The fewest blocks that can decide anything: so many pairs all of one sign are rarer than each variant's part of 5 %."""
+    return math.ceil(math.log2(2 * max(1, variants - 1) / 0.05))
 
 
 def _variants(asked: StorageRequest) -> tuple[str, ...]:
@@ -184,30 +195,37 @@ def _every(asked: StorageRequest) -> float:
     return every
 
 
-def _devices(node: Node, asked: StorageRequest, prepared: Prepared) -> list[str]:
-    """On which devices data and WAL will lie, as far as that is known before they are there."""
-    from pgherd.host import paths
+def _devices(node: Node, options: StorageOptions) -> list[str]:
+    """On which devices data and WAL of every arm will lie, as far as that is known before they are there."""
+    said: dict[str, list[str]] = {}
+    for arm in options.arms:
+        said.setdefault(_where(node, DensityOptions.model_validate(arm.options)), []).append(arm.name)
+    return [sentence if len(said) == 1 else f"{', '.join(names)}: {sentence}" for sentence, names in said.items()]
 
-    cache = paths.cache_dir()
-    existing = next(path for path in (cache, *cache.parents) if path.exists())
-    roles, _ = asked_places(asked)
-    data, wal = roles.get("data"), roles.get("wal")
-    of_its_own = {
-        role: "a loop device of its own" if volume.kind == "loop" else str(volume.path)
-        for role, volume in (("data", data), ("WAL", wal))
-        if volume is not None and volume.kind != "directory"
-    }
-    beside = str(data.path) if data is not None and data.kind == "directory" else str(existing)
-    places = {"data": beside, "WAL": asked.wal_dir or (str(wal.path) if wal is not None and wal.kind == "directory" else beside)}
-    found = block_devices.devices_of(node, list(dict.fromkeys(places.values())))
-    names = {role: found[path].name if path in found else "no block device that is visible" for role, path in places.items()}
-    if "data" in of_its_own and wal is None and asked.wal_dir is None:
-        names["WAL"] = of_its_own["data"]
-    names |= of_its_own
-    if asked.wal_dir is None and wal is None:
-        return [
-            f"Warning: data and WAL lie on one device ({names['data']}): what each of them does to it is not told apart; name another "
+
+def _where(node: Node, one: DensityOptions) -> str:
+    """The sentence of one arm."""
+    volumes = {volume.name: volume for volume in one.all_volumes}
+    data, wal = (volumes.get(one.all_roles.get(role, "")) for role in ("data", "wal"))
+    names = [_device(node, data), _device(node, wal or data)]
+    spaces = ", ".join(dict.fromkeys(_device(node, volumes[name]) for name in one.tablespaces))
+    told = f"; tables and indexes on {spaces}" if spaces else ""
+    directories = all(volume is None or volume.kind == "directory" for volume in (data, wal))
+    if wal is None or wal == data or (directories and names[0] == names[1]):
+        return (
+            f"Warning: data and WAL lie on one device ({names[0]}{told}): what each of them does to it is not told apart; name another "
             "place with --wal-dir DIR or --wal-on."
-        ]
-    same = names["data"] == names["WAL"] and wal != data and not of_its_own
-    return [f"{'Warning: data' if same else 'Data'} on {names['data']}, WAL on {names['WAL']}{': the same device' if same else ''}."]
+        )
+    return f"Data on {names[0]}, WAL on {names[1]}{told}."
+
+
+def _device(node: Node, volume: Volume | None) -> str:
+    """The device of a volume, or of where servers lie without one."""
+    if volume is not None and volume.kind == "loop":
+        return "a loop device of its own"
+    if volume is not None and volume.kind == "device":
+        return str(volume.path)
+    cache = paths.cache_dir()
+    place = str(next(path for path in (cache, *cache.parents) if path.exists()) if volume is None else volume.path)
+    found = block_devices.devices_of(node, [place])
+    return found[place].name if place in found else "no block device that is visible"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
@@ -10,7 +11,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
-from pgherd.runner.prepare import guest_budget
+from pgherd.runner.prepare import guest_budget, guest_sharing
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
@@ -30,6 +31,19 @@ BUDGET = 265.0
 the knees."""
 PER_TRIAL = 4.0
 SPARE = 1.3
+PAPER: dict[str, Any] = {
+    "workload": "orders",
+    "scale": 30,
+    "clients": (30, 2),
+    "buffers": "1GB",
+    "configured": "4GB",
+    "points": 8,
+    "repeats": 2,
+    "seconds": "3m",
+    "ramp": "1m",
+    "budget": "10h",
+}
+"""E7's set-up, for containers in place of virtual machines."""
 ROOM = 1.2
 """The largest container has so many times the memory that holds the database beside its shared buffers: a plateau must be seen."""
 
@@ -49,7 +63,7 @@ def prepare_working_set(node: Node, asked: WorkingSetRequest, dry: bool) -> Prep
         guest = ground.runtime == "vm"
         ground.choices.extend(_words(asked, ground.facts, guest))
         size = ground.database_bytes()
-        most = (guest_budget.largest(1, ground.memory) if guest else ground.memory) // MB
+        most = (guest_budget.largest(1, ground.memory, guest_sharing.overhead(node)) if guest else ground.memory) // MB
         least = LEAST_MEMORY // MB if guest else 1
         database, buffers = math.ceil(size / MB), _buffers(asked, size)
         selected = ground.settings(size, max(clients), None, cached=False)
@@ -87,7 +101,9 @@ def prepare_working_set(node: Node, asked: WorkingSetRequest, dry: bool) -> Prep
 
 
 def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
-    """The request with this study's own defaults, and without what it sets itself."""
+    """The request over E7's set-up where that is asked for, with this study's own defaults, and without what it sets itself."""
+    if asked.paper is not None:
+        asked = WorkingSetRequest.model_validate(PAPER | {name: getattr(asked, name) for name in asked.model_fields_set})
     if any(name.lower() == "shared_buffers" for name in configuration.parse_set(asked.set)):
         raise UsageError("--set shared_buffers: the study varies it; say with --buffers what it is while memory is varied")
     changes: dict[str, object] = {}

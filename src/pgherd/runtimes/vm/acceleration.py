@@ -7,6 +7,7 @@ have been too busy.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +23,7 @@ from typing import Literal
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 from pgherd.runtimes.vm import initramfs
+from pgherd.runtimes.vm import kernel as kernels
 from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.runtimes.vm.qemu import PROGRAM
 
@@ -30,6 +33,9 @@ PROBE_SECONDS = 15.0
 FUNCTIONAL_ONLY = "emulated processors (TCG): functional only, nothing that is timed there says anything about a platform"
 PASSING_SECONDS = 3600.0
 """For so long a failure holds that may have been the moment's: a kernel that was too slow, a device or memory that others had."""
+OVERHEAD: Mapping[Literal["kvm", "tcg"], int] = {"kvm": 64 * 2**20, "tcg": 104 * 2**20}
+"""Bytes that QEMU is reckoned to need beside the memory of its guest. By emulation 70 to 97 MB were measured, of which up to 32 MB are
+translated code, which KVM does not have; by KVM it was not measured."""
 _PASSING = re.compile("resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
 _BOOTED = "pgherd: booted"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
@@ -107,6 +113,16 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
 def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
     """What is known already; None where nothing has been tried yet."""
     return _known(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
+
+
+def overhead(node: Node, cache_dir: str) -> int:
+    """What QEMU is reckoned to need here for itself beside each guest's memory, bytes: of ``OVERHEAD`` the larger, until it is known that
+    KVM works."""
+    booted = kernels.present(cache_dir)
+    known = None
+    with contextlib.suppress(CapabilityError):
+        known = None if booted is None else remembered(node, booted, cache_dir)
+    return OVERHEAD["tcg" if known is None else known.accelerator]
 
 
 def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:

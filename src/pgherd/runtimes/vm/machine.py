@@ -19,7 +19,7 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import acceleration, qemu
 from pgherd.runtimes.vm.acceleration import Hypervisor
-from pgherd.runtimes.vm.monitor import Monitor
+from pgherd.runtimes.vm.monitor import Asked, Monitor
 from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
 
 BOOT_SECONDS = 120.0
@@ -148,13 +148,17 @@ class Machine:
         Raises:
             TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
         """
+        return self.execute_all([(name, arguments or None)], timeout)[0]
+
+    def execute_all(self, commands: Sequence[Asked], timeout: float = 10.0) -> list[Any]:
+        """Run several at once; raises as ``execute``."""
         monitor = self._monitor
         if monitor is None:
             monitor = Monitor(self.places.monitor, self.name)
             monitor.connect(timeout)
             self._monitor = monitor
         try:
-            return monitor.execute(name, arguments or None, timeout)
+            return monitor.execute_all(commands, timeout)
         except TrialError as error:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None

@@ -8,7 +8,7 @@ import concurrent.futures
 import logging
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgherd.model.errors import CapabilityError, TrialError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from qemu.qmp.message import Message
 
 _T = TypeVar("_T")
+Asked = tuple[str, dict[str, Any] | None]
+"""A command of QMP and its arguments (None: it has none)."""
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _open: weakref.WeakSet[Monitor] = weakref.WeakSet()
@@ -94,12 +96,26 @@ class Monitor:
 
     def execute(self, command: str, arguments: dict[str, Any] | None = None, timeout: float = 10.0) -> Any:
         """Run one command of QMP and return its value; raises TrialError with QEMU's own words."""
+        return self.execute_all([(command, arguments)], timeout)[0]
+
+    def execute_all(self, commands: Sequence[Asked], timeout: float = 10.0) -> list[Any]:
+        """Run commands one after the other and return their values; raises as ``execute``, for the first that fails. The way to the
+        library's thread and back, which costs more than most answers, is gone once."""
         from qemu.qmp import ExecuteError, QMPError
         from qemu.qmp.error import QMPError as AnyError
         from qemu.qmp.protocol import StateError
 
+        command = ""
+
+        async def run() -> list[Any]:
+            nonlocal command
+            values = []
+            for command, arguments in commands:
+                values.append(await self._qmp.execute(command, arguments))
+            return values
+
         try:
-            return _wait(self._qmp.execute(command, arguments), timeout)
+            return _wait(run(), timeout)
         except ExecuteError as error:
             raise TrialError(f"QEMU of guest {self._name} refuses {command}: {error}") from None
         except TimeoutError:

@@ -30,7 +30,7 @@ from pgherd.runtimes.vm.guest_tree import GuestTree
 from pgherd.runtimes.vm.initramfs import busybox
 
 SCHEMA = "pgherd/root-image/1"
-AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (guest_init.AGENT, "agent_wire", "agent_sampling")]
+AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (guest_init.AGENT, "agent_processes", "agent_sampling", "agent_wire")]
 """The agent as it is shipped: its program, and the modules of ours that it imports."""
 
 _POSTGRES = (

@@ -74,11 +74,15 @@ def _block(options: CompareOptions, number: int, results: Sequence[TrialResult])
     return Block(number, {side: tuple(result for result in results if result.trial.point[arms.VARIANT] == side) for side in options.sides})
 
 
-def counted(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks that the numbers rest on: the clean ones, or where those are too few all that finished."""
+def counted(blocks: Sequence[Block], most: int) -> list[Block]:
+    """The blocks that the numbers rest on, ``most`` at most: the clean ones, or where those are too few all that finished, the clean
+    ones before others."""
     clean = [block for block in blocks if block.clean]
     finished = [block for block in blocks if block.finished]
-    return clean if len(clean) >= min(ENOUGH, len(finished)) else finished
+    if len(clean) >= min(ENOUGH, len(finished)):
+        return clean[:most]
+    chosen = {block.number for block in sorted(finished, key=lambda block: not block.clean)[:most]}
+    return [block for block in finished if block.number in chosen]
 
 
 def _host(result: TrialResult) -> str:

@@ -7,7 +7,7 @@ What may differ from host to host is the ratio itself. The intervals here are of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.paired import paired_ratio, why_no_ratio
@@ -30,28 +30,42 @@ def rows(found: Compared) -> list[Row]:
 
 
 def warnings(found: Compared) -> list[str]:
-    """A sentence for each variant of which two hosts disagree for certain: their intervals have nothing in common."""
-    return [said for side in found.options.variants if (said := next(_disagreements(found, side), None)) is not None]
+    """A sentence for each variant of which two hosts disagree for certain: of intervals that all hold jointly at 95 %, theirs have nothing
+    in common."""
+    confidence = joint(len(found.options.hosts) * len(found.options.variants))
+    return [said for side in found.options.variants if (said := _disagreement(found, side, confidence)) is not None]
 
 
-def _disagreements(found: Compared, side: str) -> Iterator[str]:
+def joint(count: int, confidence: float = 0.95) -> float:
+    """The confidence of each of ``count`` intervals that hold jointly at this one (Bonferroni). If two of them have nothing in common,
+    then one at least does not hold, or they are of different things."""
+    return 1 - (1 - confidence) / max(count, 1)
+
+
+def apart(bounds: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:
+    """Two of these intervals that have nothing in common, the lower one first; None where all of them overlap."""
+    return next(((one, other) for one, other in itertools.permutations(bounds, 2) if bounds[one][1] < bounds[other][0]), None)
+
+
+def _disagreement(found: Compared, side: str, confidence: float) -> str | None:
     bounds = {}
     for host in found.options.hosts:
-        estimate, _ = _ratio(found, host, side)
+        estimate, _ = _ratio(found, host, side, confidence)
         if estimate is not None and estimate.low is not None and estimate.high is not None:
             bounds[host] = (estimate.low, estimate.high)
-    for one, other in itertools.permutations(bounds, 2):
-        (low, high), (from_, to) = bounds[one], bounds[other]
-        if high < from_:
-            yield (
-                f"The hosts disagree on {side}: its {found.primary.metric.label} is {low:.3g} to {high:.3g} × the baseline's on {one}, but "
-                f"{from_:.3g} to {to:.3g} × on {other}; what is said of all hosts holds for neither."
-            )
+    hosts = apart(bounds)
+    if hosts is None:
+        return None
+    (low, high), (from_, to) = (bounds[host] for host in hosts)
+    return (
+        f"The hosts disagree on {side}: its {found.primary.metric.label} is {low:.3g} to {high:.3g} × the baseline's on {hosts[0]}, but "
+        f"{from_:.3g} to {to:.3g} × on {hosts[1]}; what is said of all hosts holds for neither."
+    )
 
 
-def _ratio(found: Compared, host: str, side: str) -> tuple[Estimate | None, int]:
+def _ratio(found: Compared, host: str, side: str, confidence: float = 0.95) -> tuple[Estimate | None, int]:
     """The ratio over one host's blocks, None where they have none; and how many they are."""
     own = [number for number, block in enumerate(found.used) if block.host == host]
     values, baseline = found.primary.pair(found.options, side)
     pair = [values[number] for number in own], [baseline[number] for number in own]
-    return (None if why_no_ratio(*pair) is not None else paired_ratio(*pair)), len(own)
+    return (None if why_no_ratio(*pair) is not None else paired_ratio(*pair, confidence)), len(own)

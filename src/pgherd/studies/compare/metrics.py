@@ -148,7 +148,7 @@ METRICS: Mapping[str, Metric] = {
         ),
         Metric(
             "io_per_tx",
-            "I/O per transaction",
+            "device I/O per transaction",
             "bytes",
             "lower",
             ("more I/O", "less I/O"),
@@ -170,44 +170,65 @@ METRICS: Mapping[str, Metric] = {
 """The metrics that a comparison takes of every trial, in the order in which they are told. I/O is that of all the host's block
 devices and context switches are all the host's: other programs' are among them."""
 
+_Better = tuple[Literal["higher", "lower", ""], tuple[str, str]]
+_OF_VOLUMES: Mapping[str, _Better] = {
+    "_iops.": ("higher", ("faster", "slower")),
+    "_bandwidth.": ("higher", ("faster", "slower")),
+    "_latency.": ("lower", ("slower", "faster")),
+}
+"""How a figure of a study of volumes ends (what follows the dot is a volume or a host) → which direction is better, and words."""
+
 
 def metric(name: str, unit: str = "") -> Metric:
     """The metric of a name. What is not of ``METRICS`` is a study's own finding or a probe's reading: whether more of it is better
-    is not known."""
+    is known of the figures of volumes only (``random_read_iops``, ``single_write_latency.data``)."""
     base, at, place = name.partition(AT)
     known = METRICS.get(base)
     if known is None:
-        return Metric(name, name.replace("_", " "), unit, "", ("higher", "lower"), lambda result: None, "")
+        better, words = next((said for end, said in _OF_VOLUMES.items() if end in f"{base}."), ("", ("higher", "lower")))
+        return Metric(name, name.replace("_", " ").replace("iops", "IOPS"), unit, better, words, lambda result: None, "")
     if not at:
         return known
     return replace(known, name=name, label=f"{known.label} at {place}")
 
 
 def of(name: str, results: Sequence[TrialResult], unit: str = "") -> Metric:
-    """The metric of a name as it is of these trials: what throughput counts depends on their drivers."""
-    found = metric(name, unit)
-    return replace(found, unit=counted(results).unit) if found.unit == DATABASE.unit else found
+    """The metric of a name as it is of these trials: what throughput counts, and what others are told per, depends on their drivers."""
+    found, what = metric(name, unit), counted(results)
+    if what == DATABASE or name.partition(AT)[0] not in METRICS:
+        return replace(found, unit=what.unit) if found.unit == DATABASE.unit else found
+    label, absent = (text.replace(DATABASE.many, what.many).replace(DATABASE.one, what.one) for text in (found.label, found.absent))
+    return replace(found, unit=what.unit if found.unit == DATABASE.unit else found.unit, label=label, absent=absent)
 
 
 def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
     """Metric → value of one arm's trials in one block, those that were seen; ``only`` one of them.
 
-    An arm with several points has each metric at every point, and their geometric mean under the metric's own name.
+    An arm with several points has each metric at every point, and under the metric's own name their geometric mean: of those points that
+    are loaded as fast as they can be, if there are any, since one at a given rate does as much on whatever it is.
     """
     found: dict[str, float] = {}
+    overall = [not _at_given_rate(result) for result in results]
+    overall = overall if any(overall) else [True] * len(results)
     wanted = [one for one in METRICS.values() if only is None or one.name == only.partition(AT)[0]]
     for one in wanted:
         values = [one.take(result) if result.error is None else None for result in results]
         if len(results) > 1:
             found |= {f"{one.name}{AT}{_place(result)}": v for result, v in zip(results, values, strict=True) if v is not None}
-        whole = [value for value in values if value is not None]
-        if whole and len(whole) == len(values):
-            found[one.name] = _geometric_mean(whole)
+        whole = [value for value, counts in zip(values, overall, strict=True) if counts]
+        if whole and None not in whole:
+            found[one.name] = _geometric_mean([value for value in whole if value is not None])
     for result in results:
         readings = result.probe if result.error is None else {}
         suffix = f"{AT}{_place(result)}" if len(results) > 1 else ""
         found |= {f"{name}{suffix}": value for name, value in readings.items()}
     return found
+
+
+def _at_given_rate(result: TrialResult) -> bool:
+    """Whether no load of a trial is as fast as it can be: a mix at fixed rates, the trickle by which a link's idle round trips are seen."""
+    loads = [load for phase in result.trial.phases for load in phase.loads.values()]
+    return bool(loads) and all(load.rate is not None or "rate" in load.options for load in loads)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

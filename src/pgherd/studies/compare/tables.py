@@ -9,6 +9,7 @@ from typing import Any
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
+from pgherd.model.units import format_bytes
 from pgherd.studies.compare import arms, metrics, words
 from pgherd.studies.compare.blocks import Block
 from pgherd.studies.compare.compared import Compared
@@ -30,9 +31,9 @@ BY_ITSELF = " (by itself)"
 def comparison_rows(found: Compared) -> list[Row]:
     """One row per variant and metric, the metric that decides first.
 
-    ``ratio`` is the variant ÷ the baseline, ``floor`` the baseline ÷ itself; ``decision`` is higher, lower, equivalent or cannot
-    tell, ``verdict`` the same in the metric's words; ``better`` says which of higher and lower is better ('' where that is not known);
-    ``more`` is about how many further blocks would settle it.
+    ``label`` is the metric in words; ``ratio`` is the variant ÷ the baseline, ``floor`` the baseline ÷ itself; ``decision`` is higher,
+    lower, equivalent or cannot tell, ``verdict`` the same in the metric's words; ``better`` says which of higher and lower is better
+    ('' where that is not known); ``more`` is about how many further blocks would settle it.
     """
     options = found.options
     rows: list[Row] = []
@@ -49,6 +50,7 @@ def comparison_rows(found: Compared) -> list[Row]:
                 {
                     "variant": side,
                     "metric": name,
+                    "label": series.metric.label,
                     "unit": series.metric.unit,
                     "baseline": _mean(series, options.baseline),
                     "value": _mean(series, side),
@@ -122,7 +124,17 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is not None:
-            yield prefix + name, str(value)
+            yield prefix + name, _text(value)
+
+
+def _text(value: Any) -> str:
+    """An option's value in words; of a volume what and where it is."""
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(one) for one in value) or "none"
+    if isinstance(value, dict) and "name" in value and "kind" in value:
+        size = f" of {format_bytes(int(value['size']))}" if value.get("size") else ""
+        return f"{value['name']} ({value['kind']}{size}{' at ' + value['path'] if value.get('path') else ''})"
+    return str(value)
 
 
 def figure(found: Compared) -> dict[str, Any]:

@@ -50,10 +50,14 @@ def no_ratio(pair: tuple[Values, Values]) -> str:
 
 def answer(options: CompareOptions, metric: Metric, decided: Mapping[str, Decision | None], floor: Estimate | None, blocks: int) -> str:
     """The sentence: what each variant is, by how much, and what two runs of the baseline differ by."""
-    parts = [_of_variant(options, metric, side, decision, blocks) for side, decision in decided.items() if decision is not None]
+    known = {side: decision for side, decision in decided.items() if decision is not None}
+    parts = [_of_variant(options, metric, side, decision, blocks) for side, decision in known.items()]
+    # Too few blocks are too few for all variants: that is said once.
+    parts += dict.fromkeys(decision.why for decision in known.values() if decision.estimate.low is None)
     if floor is not None:
         parts.append(_floor(options, floor))
-    return "; ".join(parts) + "."
+    text = "; ".join(parts) + "."
+    return "N" + text[1:] if text.startswith("nobody") else text  # a variant's name is written as it is
 
 
 def _of_variant(options: CompareOptions, metric: Metric, side: str, decision: Decision, blocks: int) -> str:
@@ -71,14 +75,9 @@ def _of_variant(options: CompareOptions, metric: Metric, side: str, decision: De
     said += f": {metric.label} {numbers}"
     if decision.verdict in ("higher", "lower") and _within(estimate, options.equivalence):
         said += f", which is certain but less than {margin}"
-    if decision.verdict == CANNOT_TELL:
-        if estimate.low is None:
-            said += f"; {decision.why}"
-        else:
-            said += (
-                f"; about {decision.more} more blocks would settle it" if decision.more else "; no number of blocks is likely to settle it"
-            )
-    return said[0].upper() + said[1:] if decision.verdict == CANNOT_TELL else said
+    if decision.verdict == CANNOT_TELL and estimate.low is not None:
+        said += f"; about {decision.more} more blocks would settle it" if decision.more else "; no number of blocks is likely to settle it"
+    return said
 
 
 def _numbers(estimate: Estimate, blocks: int) -> str:

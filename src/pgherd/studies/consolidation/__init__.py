@@ -1,4 +1,4 @@
-"""Consolidation (E4, E5): which container for databases whose busy hours differ, and how far may their memory be overcommitted?"""
+"""Consolidation (E4, E5, E6): which container for databases whose busy hours differ, and how far may their memory be overcommitted?"""
 
 from __future__ import annotations
 

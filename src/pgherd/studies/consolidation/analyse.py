@@ -8,7 +8,7 @@ from pgherd.analysis import overcommitment
 from pgherd.analysis.intervals import LEAST
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.consolidation import published, tables
+from pgherd.studies.consolidation import memory, published, tables
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
@@ -24,12 +24,16 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
     trials = Trials(options, results)
     rows = tables.scheme_rows(options, trials)
     findings = _row_findings(rows) | _gains(options, trials) | _holding(options, trials) | _others(options, trials)
+    findings |= memory.swap_findings(options, trials)
+    over = options.workload == "orders" and any(options.rates)
     held = {
         "consolidation": rows,
         "periods": tables.period_rows(options, trials),
         "memory_kills": tables.kill_rows(trials),
         "published_e4": tables.published_rows() if options.workload == "orders" else [],
-        "published_e5": tables.readings_rows(options) if options.workload == "orders" and any(options.rates) else [],
+        "memory": memory.memory_rows(options, trials) if any(options.rates) else [],
+        "published_e5": tables.readings_rows(options, published.READINGS_E5) if over else [],
+        "published_e6": tables.readings_rows(options, published.READINGS_E6) if over else [],
     }
     return Analysis(
         answer=answer(options, trials, rows),

@@ -1,4 +1,4 @@
-"""What E4 and E5 published (reference: VMware, "VMware vFabric Postgres 9.2: Performance and Best Practices", vSphere 5.1).
+"""What E4, E5 and E6 published (reference: VMware, "VMware vFabric Postgres 9.2: Performance and Best Practices", vSphere 5.1).
 
 DBT-2 with 30 warehouses each, 30 and 2 clients, 4 periods of 10 minutes, 3 vCPUs and 8 or 4 GB per virtual machine, 8 cores.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SOURCE = "E4, VMware, vFabric Postgres 9.2: Performance and Best Practices"
-SOURCE_E5 = "E5, VMware, vFabric Postgres 9.2: Performance and Best Practices"
+SOURCE_E6 = "E6, VMware, vFabric Postgres 9.2: Performance and Best Practices"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,25 @@ READINGS_E5 = (
     (75, "at 55 % separate containers are at +60 % with the guest's balloon alone, and at +140 % with the database balloon too"),
 )
 """(shared buffers in per cent, what was read off the curves)."""
+
+RATE_E6 = 0.3
+"""The rate of overcommitment at which E6 looked at the memory."""
+
+READINGS_E6 = (
+    (25, "at 30 % separate containers balloon about 8 % more memory, and compress and swap less than half as much"),
+    (75, "at 30 % the database balloon cuts another 20 % of what is compressed and swapped"),
+)
+"""(shared buffers in per cent, what was read off the memory over time)."""
+
+
+def swapped(percent: int, rate: float) -> str | None:
+    """What separate containers swapped over what a shared one did; None where it was not said."""
+    return f"below 0.5 ({SOURCE_E6})" if (percent, rate) == (25, RATE_E6) else None
+
+
+def swapped_by_balloon(percent: int, rate: float) -> str | None:
+    """What was swapped with the database balloon over what was without it; None where it was not said."""
+    return f"about 0.8 ({SOURCE_E6})" if (percent, rate) == (75, RATE_E6) else None
 
 
 def ratio(percent: int, scheme: int, base: int) -> float | None:

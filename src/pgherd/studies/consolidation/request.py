@@ -12,7 +12,7 @@ from pgherd.model.trial import State
 from pgherd.studies.databases import BuiltinWorkload, DatabaseRequest
 from pgherd.studies.swap import SwapRequest
 
-Paper = Literal["E4", "E5"]
+Paper = Literal["E4", "E5", "E6"]
 
 
 class ConsolidationRequest(SwapRequest, DatabaseRequest):
@@ -37,7 +37,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
         "limit", description="how memory is withheld: by the host group's limit, or by an idle container of locked memory"
     )
     working_set: tuple[str, ...] = Field((), description="working set of a busy database, and of a quiet one, as container memory")
-    paper: Paper | None = Field(None, description="the published set-up: E4 (undercommitted) or E5 (overcommitted)")
+    paper: Paper | None = Field(None, description="the published set-up: E4 (undercommitted), E5 (overcommitted), E6 (memory at 30 %)")
     workload: BuiltinWorkload = Field("orders", description="what loads each database")
     client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the databases' containers")
     state: State = Field("fresh", description="state of the servers at the start of each trial")

@@ -59,6 +59,8 @@ def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float
                 vcpus=options.vcpus,
                 cpu_mode=options.cpu_mode,
                 memory=memory,
+                memory_minimum=options.guest_minimum,
+                memory_shares=options.guest_shares.get(name, 1.0),
                 guest=options.guest,
                 servers=tuple(_server(options, scheme, percent, one, tuple(held)) for one, held in servers.items()),
             )

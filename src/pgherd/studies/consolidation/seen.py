@@ -105,11 +105,9 @@ class Trials:
         """All trials of a point, reruns included."""
         return [result for result in self.results if result.trial.point == dict(point)]
 
-    def blocks(self, point: Point) -> list[Seen | None]:
-        """What counts in each block: its own trial if that is clean, else a clean rerun, else its own though it is tainted.
-
-        None where there is nothing: it was not run, or it did not finish.
-        """
+    def chosen(self, point: Point) -> list[TrialResult | None]:
+        """What counts in each block: its own trial if that is clean, else a clean rerun, else its own though it is tainted; None where it
+        was not run."""
         trials = self.of(point)
         own = {result.trial.repeat: result for result in trials if result.trial.repeat < self.options.blocks}
         spare = [result for result in trials if result.trial.repeat >= self.options.blocks and not result.tainted]
@@ -118,8 +116,12 @@ class Trials:
             result = own.get(block)
             if (result is None or result.tainted) and spare:
                 result = spare.pop(0)
-            found.append(None if result is None else self._seen[result.trial.key()])
+            found.append(result)
         return found
+
+    def blocks(self, point: Point) -> list[Seen | None]:
+        """The numbers of what counts in each block; None where there is nothing: it was not run, or it did not finish."""
+        return [None if result is None else self._seen[result.trial.key()] for result in self.chosen(point)]
 
     def values(self, point: Point, take: Callable[[Seen], float | None]) -> list[float | None]:
         """A quantity in each block."""

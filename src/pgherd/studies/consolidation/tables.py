@@ -164,7 +164,7 @@ def published_rows() -> list[Row]:
     ]
 
 
-def readings_rows(options: ConsolidationOptions) -> list[Row]:
-    """What E5 read off its curves, for sizes of buffers that were measured, and why ours are not held against it."""
+def readings_rows(options: ConsolidationOptions, readings: Sequence[tuple[int, str]]) -> list[Row]:
+    """What E5 or E6 read off its curves, for sizes of buffers that were measured, and why ours are not held against it."""
     why = "no: containers share one kernel" if options.runtime != "vm" else "stands beside: other hardware, and another workload"
-    return [{"buffers": percent, "reading": said, "judged": why} for percent, said in published.READINGS_E5 if percent in options.buffers]
+    return [{"buffers": percent, "reading": said, "judged": why} for percent, said in readings if percent in options.buffers]

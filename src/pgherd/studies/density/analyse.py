@@ -10,9 +10,10 @@ from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import published, soak
-from pgherd.studies.density.curve import DIFFER, OPEN, Curve, curve, held_finding, shape_findings
+from pgherd.studies.density.curve import OPEN, Curve, curve, held_finding, shape_findings
 from pgherd.studies.density.evidence import evidence_findings
 from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
@@ -78,7 +79,7 @@ def _curve_warnings(line: Curve) -> list[str]:
     absent = [str(n) for n in options.points if n not in {point.databases for point in line.points}]
     if absent:
         found.append(f"No finished trial for {_numbers(absent)}")
-    found += _perfect_warning(line)
+    found += perfect_warnings(line)
     few = [str(point.databases) for point in line.points if len(point.used) < LEAST]
     if few:
         found.append(f"Fewer than {LEAST} usable trials, and so no interval, for {_numbers(few)}")
@@ -94,24 +95,6 @@ def _curve_warnings(line: Curve) -> list[str]:
     if not past:
         found.append("No point lies past 100 % of the cores: what happens there is not known")
     return found
-
-
-def _perfect_warning(line: Curve) -> list[str]:
-    """The two perfects differ: say which way, why that happens, and which one the answer uses."""
-    if line.one is None or line.difference is None or abs(line.difference) <= DIFFER:
-        return []
-    how = "less" if line.difference > 0 else "more"
-    alone = f"one database alone makes {line.one.mean:,.0f} tps, {100 * abs(line.one.mean / line.slope.value - 1):.0f} % {how}"
-    alone += f" than each one makes in the linear region ({line.slope.value:,.0f} tps)"
-    if line.difference > 0:
-        return [
-            f"The curve is super-linear: {alone}. Alone, a database pays by itself for what others share, such as waking idle virtual or "
-            "sleeping CPUs, so that efficiency against the one-database value flatters; the databases held are judged against the slope"
-        ]
-    return [
-        f"The two values of perfect differ: {alone}. Alone, a database profits from boosting clocks, unshared caches or an idle SMT "
-        "sibling, so that part of the lost efficiency is lost from the second database on; see efficiency_linear"
-    ]
 
 
 def _answer(line: Curve, held: Finding) -> str:

@@ -13,6 +13,9 @@ from pgherd.studies.databases import DatabaseOptions
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Fractions of the cores at which E1 was measured, after its first point of one database."""
 
+SOAK_WINDOW = 60.0
+"""Length of a soak's phases, seconds."""
+
 
 class DensityOptions(DatabaseOptions):
     """Everything that a density run depends on.
@@ -28,7 +31,7 @@ class DensityOptions(DatabaseOptions):
     over: tuple[Host, ...] = Field((), description="the hosts that it is spread over; cores and memory are those of all; none: one host")
     placement: str = "spread"
     soak_seconds: float | None = Field(None, gt=0)
-    soak_window: float = Field(60.0, gt=0, description="length of a soak's phases; drift is judged over them")
+    soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases; drift is judged over them")
 
     @field_validator("points")
     @classmethod

@@ -9,6 +9,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds
 from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.points import plural
 from pgherd.studies.density.tables import Row
 from pgherd.studies.findings import as_finding, missing
 
@@ -71,11 +72,12 @@ def soak_findings(phases: Sequence[PhaseResult]) -> dict[str, Finding]:
     mean = sum(phase.throughput * phase.seconds for phase in phases) / sum(phase.seconds for phase in phases)
     at = (phases[judged.worst_at].start - phases[0].start) / 3600
     window = format_seconds(phases[0].seconds)
+    extrapolated = "" if hours >= 1 else "; extrapolated from less than an hour"
     return {
         "soak_throughput": Finding(
             value=mean, unit="tps", n=len(phases), method="mean over all windows", note=f"over {format_seconds(3600 * hours)}"
         ),
-        "soak_drift": as_finding(judged.drift, "per hour", "relative change; 0.01 is +1 % per hour"),
+        "soak_drift": as_finding(judged.drift, "per hour", "relative change; 0.01 is +1 % per hour" + extrapolated),
         "soak_worst_window": Finding(
             value=judged.worst,
             unit="ratio",
@@ -104,12 +106,15 @@ def soak_answer(options: DensityOptions, phases: Sequence[PhaseResult]) -> str:
     judged = _judge(phases)
     if judged is None:
         return "The soak has fewer than two windows with throughput: nothing can be said of its steadiness."
-    drift = judged.drift
-    lasted = format_seconds(phases[-1].end - phases[0].start)
-    text = f"{options.soak_point} databases of {options.vcpus:g} vCPU ran for {lasted}"
-    text += f"; throughput drifted by {100 * drift.value:+.1f} % per hour"
-    if drift.low is not None and drift.high is not None:
-        text += f" ({100 * drift.low:+.1f} % to {100 * drift.high:+.1f} %)"
+    drift, seconds = judged.drift, phases[-1].end - phases[0].start
+    # Of less than an hour nothing is said per hour: what some minutes show is not what an hour would.
+    hours, over = (1.0, " per hour") if seconds >= 3600 else (seconds / 3600, " over that time")
+    text = f"{plural(options.soak_point)} of {options.vcpus:g} vCPU ran for {format_seconds(seconds)}"
+    text += f"; throughput drifted by {100 * hours * drift.value:+.1f} %{over}"
+    if drift.low is None or drift.high is None:
+        text += ", and too few windows were measured to tell that from noise"
+    else:
+        text += f" ({100 * hours * drift.low:+.1f} % to {100 * hours * drift.high:+.1f} %)"
         steady = drift.low >= -STEADY_DRIFT and drift.high <= STEADY_DRIFT
         text += (
             ", which is steady"

@@ -34,7 +34,7 @@ Take = Callable[[PhaseResult], float | None]
 def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analysis:
     """The comparison's own analysis, with what is known of the pages of each arm before its tables."""
     found = compare.analyse(options, results)
-    blocks = counted(whole_blocks(options, results))
+    blocks = counted(whole_blocks(options, results), options.most)
     used = [result for block in blocks for result in block.all if result.error is None]
     sides = (options.baseline, *options.variants)
     by_side = {side: [result for result in used if result.trial.point[VARIANT] == side] for side in sides}

@@ -13,6 +13,8 @@ from pgherd.studies.network import pairs, published
 from pgherd.studies.network.groups import GBIT, Groups, enough, grade, grouped, in_megabytes, limit_of, round_trips, rows, speed
 from pgherd.studies.network.options import IDLE, NetworkOptions
 
+BOUNDS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
+
 
 def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis:
     """All findings, tables and figures of a network run, one sentence as its answer, and its grade."""
@@ -49,9 +51,10 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
 def _findings(found: Groups, known: Limit) -> dict[str, Finding]:
     """Throughputs, streams, round trips, and what they mean for replication and clients."""
     alone, best = found[1].throughput, found[known.at].throughput
+    bound = "what bounds it cannot be told" if known.bound == "undecided" else f"bound by {BOUNDS[known.bound]}"
     told = {
         "best": best.model_copy(update={"note": _joined(f"with {known.at} streams", best.note), "experiment": "E14"}),
-        "one_stream": alone.model_copy(update={"experiment": "E14", "published": published.beside(1)}),
+        "one_stream": alone.model_copy(update={"note": _joined(bound, alone.note), "experiment": "E14", "published": published.beside(1)}),
         "streams_for_90": enough(found, known),
         "replication_limit": in_megabytes(alone),
     }

@@ -74,8 +74,10 @@ class Curve:
 
     @property
     def rising(self) -> bool:
-        """Whether throughput still rises at the last point."""
-        return self.at_edge and self.medians[-1] > (1 + RISE) * self.medians[-2]
+        """Whether throughput still rises at the last point, by more than the scatter of the repeats where that is known."""
+        if not self.at_edge or self.medians[-1] <= (1 + RISE) * self.medians[-2]:
+            return False
+        return self.draws is None or percentiles(self.draws[:, -1] / self.draws[:, -2])[0] > 1
 
     @cached_property
     def turning(self) -> Retrograde:

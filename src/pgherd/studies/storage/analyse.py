@@ -43,10 +43,10 @@ def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis
         return _alone(options, results, findings, tables, said)
     found = compare.analyse(options, results)
     answer = found.answer.removesuffix(".")
-    stalled = words.stalls_of(by_side)
+    more = words.stalls_of(by_side) if options.io_bound is None else words.served_of(rows)
     return found.model_copy(
         update={
-            "answer": f"{answer}; {stalled}." if stalled else found.answer,
+            "answer": f"{answer}; {more}." if more else found.answer,
             "findings": {**findings, **found.findings},
             "tables": {**tables, **found.tables},
             "warnings": [*found.warnings, *said],
@@ -70,13 +70,14 @@ def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
     row: Row = {"server": side, "throughput": _mean(trials, lambda o: o.throughput, "tps", "nothing was measured")}
     alone = "data and WAL lie on one device, or on none that can be seen"
     if options.io_bound is not None:
-        row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's device was not seen", experiment="E13")
+        disks = "" if options.single else f"published: {published.MANY_DISKS}"
+        row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's devices were not seen", note=disks, experiment="E13")
         row["under_1ms"] = _mean(
             trials,
             lambda o: None if o.fast_share is None else 100 * o.fast_share,
             "%",
             f"unknown without a trace{f': {options.untraced}' if options.untraced else ''}",
-            method=f"traced reads and writes of the data's device; {_MEAN}",
+            method=f"traced reads and writes of the data's devices; {_MEAN}",
             note="published: " + published.IOPS,
             experiment="E13",
         )
@@ -154,6 +155,9 @@ def _views(trials: Sequence[Observed], alone: str) -> Row:
     """PostgreSQL's own view beside the devices'."""
     return {
         "wal_generated": _mean(trials, lambda o: o.wal_generated, "MB/s", "pg_stat_wal was not seen", method=f"pg_stat_wal; {_MEAN}"),
+        "wal_per_tx": _mean(
+            trials, lambda o: o.wal_per_tx, "kB", "pg_stat_wal was not seen", method=f"pg_stat_wal ÷ transactions; {_MEAN}"
+        ),
         "wal_device": _mean(trials, lambda o: o.wal_written, "MB/s", alone, method=f"/proc/diskstats; {_MEAN}"),
         "relations_written": _mean(
             trials, lambda o: o.relations_written, "MB/s", "pg_stat_io is of PostgreSQL 16 and later", method=f"pg_stat_io; {_MEAN}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.analysis import histogram, io_pattern, stalls
+from pgherd.analysis import histogram, stalls
 from pgherd.analysis.stalls import Stall
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.io_view import MB, series_numbers
+from pgherd.studies.io_view import KB, MB, burst_ratio, series_numbers
 from pgherd.studies.schedule import throughput
 
 BLOCK = 8192
@@ -19,9 +20,10 @@ BLOCK = 8192
 class Observed:
     """One trial. Rates are MB/s (2^20 bytes), latencies ms; None: not seen, or too little of it.
 
-    ``apart`` says whether data and WAL lie on devices of their own. ``stalls`` is None where nothing can be said of them.
-    ``burst_ratio`` is the mean rate of the data's bursts over the WAL's mean rate. ``fast_share`` is the share of the data
-    device's requests under 1 ms, by the trace. ``window`` is the length in seconds.
+    ``data`` is the device that took the most writes of those that hold data or tablespaces; ``data_written``, ``iops`` and
+    ``fast_share`` (the share of their requests under 1 ms, by the trace) are of all of those. ``apart`` says whether data and WAL lie on
+    devices of their own. ``stalls`` is None where nothing can be said of them.
+    ``burst_ratio`` is the mean rate of the data's bursts over the WAL's mean rate. ``window`` is the length in seconds.
     """
 
     trial: str
@@ -48,18 +50,22 @@ class Observed:
         """Seconds stalled in a window."""
         return None if self.stalls is None else math.fsum(one.seconds for one in self.stalls)
 
+    @property
+    def wal_per_tx(self) -> float | None:
+        """WAL that PostgreSQL generated for a transaction, kB (2^10 bytes)."""
+        return None if self.wal_generated is None or self.throughput <= 0 else self.wal_generated * MB / KB / self.throughput
+
 
 def observe(result: TrialResult) -> Observed | None:
     """The numbers of a trial; None where it failed or has no I/O view. The first phase counts: such a trial has one."""
     if result.error is not None or not result.phases or result.phases[0].io is None:
         return None
     phase, io = result.phases[0], result.phases[0].io
-    data = next((view for view in io.devices if "data" in view.roles), None)
+    holding = [view for view in io.devices if "data" in view.roles or "tablespace" in view.roles]
+    data = max(holding, key=lambda view: math.fsum(view.series.write_bytes), default=None)
     wal = next((view for view in io.devices if "wal" in view.roles), None)
-    apart = data is not None and wal is not None and data.number != wal.number
-    data_numbers = series_numbers(data.series) if data is not None else {}
+    apart = data is not None and wal is not None and wal.number not in {view.number for view in holding}
     wal_numbers = series_numbers(wal.series) if wal is not None else {}
-    reads, writes = data_numbers.get("reads"), data_numbers.get("writes")
     return Observed(
         trial=result.id,
         throughput=throughput(result),
@@ -71,14 +77,14 @@ def observe(result: TrialResult) -> Observed | None:
         stalls=_stalls(phase, io, wal, apart),
         inside=io.latency.get("inside", {}),
         outside=io.latency.get("outside", {}),
-        burst_ratio=_burst_ratio(data, wal_numbers.get("write_rate")) if apart else None,
+        burst_ratio=None if data is None or wal is None or not apart else burst_ratio(data.series, wal.series),
         wal_generated=_servers(phase, "wal.bytes"),
         wal_written=wal_numbers.get("write_rate") if apart else None,
         relations_written=_servers(phase, "io.write_bytes"),
         checkpoint_written=_servers(phase, "ckpt.buffers", BLOCK),
-        data_written=data_numbers.get("write_rate") if apart else None,
-        iops=None if reads is None or writes is None else reads + writes,
-        fast_share=_fast(data),
+        data_written=_sum(holding, "write_rate") if apart else None,
+        iops=_sum(holding, "reads", "writes"),
+        fast_share=_fast(holding),
     )
 
 
@@ -97,24 +103,24 @@ def _stalls(phase: PhaseResult, io: IoView, wal: DeviceView | None, apart: bool)
     return None if found is None else tuple(found)
 
 
-def _burst_ratio(data: DeviceView | None, wal_rate: float | None) -> float | None:
-    if data is None or not wal_rate:
-        return None
-    found = io_pattern.burstiness(data.series.write_bytes, data.series.seconds)
-    return None if found is None or found.burst_rate is None else found.burst_rate / MB / wal_rate
-
-
 def _servers(phase: PhaseResult, metric: str, factor: float = 1.0) -> float | None:
     """MB/s of all servers that tell."""
     seen = [found[metric] for entity, found in phase.metrics.items() if entity.startswith("server:") and metric in found]
     return factor * math.fsum(seen) / MB if seen else None
 
 
-def _fast(data: DeviceView | None) -> float | None:
+def _sum(views: Sequence[DeviceView], *names: str) -> float | None:
+    """Of some numbers over some devices; None where one of them is not known of one."""
+    values = [series_numbers(view.series).get(name) for view in views for name in names]
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known and len(known) == len(values) else None
+
+
+def _fast(views: Sequence[DeviceView]) -> float | None:
     """The share of traced reads and writes that took less than 1 ms."""
-    if data is None or not data.trace:
+    if not views or not all(view.trace for view in views):
         return None
-    counts = histogram.merged(data.trace[kind].latency for kind in ("read", "write") if kind in data.trace)
+    counts = histogram.merged(view.trace[kind].latency for view in views if view.trace for kind in ("read", "write") if kind in view.trace)
     return histogram.share_below(counts, 1000.0)
 
 

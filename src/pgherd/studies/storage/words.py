@@ -21,7 +21,7 @@ def answer(options: StorageOptions, findings: Mapping[str, Finding]) -> str:
     parts = [f"At {tps}" if tps else "Of this server"]
     if options.io_bound is not None:
         iops, fast = _number(findings.get("iops"), "{:,.0f} IOPS"), _number(findings.get("under_1ms"), "{:.1f} %")
-        parts[0] += f" the data's device served {iops or 'an unknown number of IOPS'}"
+        parts[0] += f" the data's devices served {iops or 'an unknown number of IOPS'}"
         parts[0] += f", {fast} of them in under 1 ms" if fast else "; the share under 1 ms is unknown"
         return f"{parts[0]}."
     found = findings.get("stalls")
@@ -55,6 +55,17 @@ def stalls_of(by_side: Mapping[str, Sequence[Observed]]) -> str:
     return "WAL writing: " + ", ".join(found) if found else ""
 
 
+def served_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """What the data's devices served of each variant, beyond the memory; '' where nothing can be said."""
+    found = []
+    for row in rows:
+        iops, fast = row.get("iops"), row.get("under_1ms")
+        if isinstance(iops, Finding) and iops.value is not None:
+            share = _number(fast if isinstance(fast, Finding) else None, ", {:.1f} % of them in under 1 ms")
+            found.append(f"{_number(iops, '{:,.0f} IOPS')} with {row['server']}{share}")
+    return "the data's devices served " + "; ".join(found) if found else ""
+
+
 def warnings(options: StorageOptions, by_side: Mapping[str, Sequence[Observed]]) -> list[str]:
     """What is missing, and where PostgreSQL and the devices disagree; with the variants of which that is so, where not of all."""
     said: dict[str, list[str]] = {}
@@ -74,10 +85,10 @@ def _warnings(options: StorageOptions, trials: Sequence[Observed]) -> list[str]:
             f"a trial held {statistics.median(counts):g} checkpoint{'' if statistics.median(counts) == 1 else 's'}, and fewer than "
             f"{SEVERAL} say little of them; give more --seconds, or less --checkpoint-every"
         )
-    if not all(one.apart for one in trials):
+    if options.io_bound is None and not all(one.apart for one in trials):
         found.append(
-            "data and WAL do not lie on devices of their own, so what the WAL's device sees is not known, and a stall is "
-            "seen by the flushes of both; --wal-dir puts the WAL on another device"
+            "no device is the WAL's alone: what it sees is not known, and a stall is seen by the flushes of data and WAL; "
+            "--wal-dir puts the WAL on another device"
         )
     return found + disagreements(trials)
 

@@ -29,6 +29,7 @@ class WorkingSetRequest(DatabaseRequest):
     points: int | None = Field(None, ge=4, description="sizes of each curve to begin with")
     configured: str | None = Field(None, description="memory that each database would be given, for the headroom")
     precision: Share = Field(0.05, description="go on until half of each knee's interval is at most this share of it")
+    paper: Literal["E7"] | None = Field(None, description="the published set-up")
     workload: BuiltinWorkload = Field("random-block", description="pgbench's builtin script, or one of pgherd's own workloads")
     # A container's memory is the server's alone, as in E7: pgbench's is not part of a working set.
     client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the database's container")

@@ -16,6 +16,15 @@ BEGIN
     RETURN found[(cardinality(found) + 1) / 2];
 END $$;
 
+-- The quantities of up to fifteen lines, 1 to 10 each, from the digits of one number: so a client draws and sends one.
+CREATE FUNCTION line_quantities(digits bigint) RETURNS integer[] LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN ARRAY[
+    (digits % 10)::integer + 1, (digits / 10 % 10)::integer + 1, (digits / 100 % 10)::integer + 1,
+    (digits / 1000 % 10)::integer + 1, (digits / 10000 % 10)::integer + 1, (digits / 100000 % 10)::integer + 1,
+    (digits / 1000000 % 10)::integer + 1, (digits / 10000000 % 10)::integer + 1, (digits / 100000000 % 10)::integer + 1,
+    (digits / 1000000000 % 10)::integer + 1, (digits / 10000000000 % 10)::integer + 1, (digits / 100000000000 % 10)::integer + 1,
+    (digits / 1000000000000 % 10)::integer + 1, (digits / 10000000000000 % 10)::integer + 1, (digits / 100000000000000 % 10)::integer + 1
+];
+
 -- NEW ORDER. Stock rows are locked in the order of (supplying warehouse, item), so that no two orders wait for each other
 -- in a circle. An UPDATE touches a row once, however often it is joined: of lines that name the same item and supply, one is
 -- done by the set and the others one by one after it. An item that does not exist leaves total NULL: the caller rolls back.

@@ -11,6 +11,8 @@ terminal would; functions.sql takes it from there.
 
 from __future__ import annotations
 
+from math import log
+
 from pgherd.model.load import NEW_ORDER, Script
 from pgherd.workloads.orders.names import C_CUSTOMER, C_ITEM, C_NAME, nurand
 from pgherd.workloads.orders.rows import ITEMS
@@ -39,11 +41,12 @@ _TIMES = {
 _WAREHOUSE = "\\set w (:client_id + :base) % :scale + 1"
 _OTHER = "(:w + random(0, :scale - 2)) % :scale + 1"  # any warehouse but w, all alike
 _DISTRICT = "\\set d random(1, 10)"
+# Lines before the first that another warehouse supplies, each with a chance of 1 %: geometric, by inversion; not rounded down.
+_HOME = f"\\set home case when :scale = 1 then {MOST_LINES} else ln(random(1, 1000000) / 1000000.0) / {log(0.99)} end"
 _HOME_DISTRICT = "\\set d (:client_id + :base) / :scale % 10 + 1"
 _BY_NAME = (
-    "\\set by_name random(1, 100)",
-    f"\\set name {nurand(255, 0, 999, C_NAME)}",
-    f"\\set c case when :by_name <= 60 then 0 else {nurand(1023, 1, 3000, C_CUSTOMER)} end",
+    f"\\set c case when random(1, 100) <= 60 then 0 else {nurand(1023, 1, 3000, C_CUSTOMER)} end",
+    f"\\set name case when :c = 0 then {nurand(255, 0, 999, C_NAME)} else 0 end",
 )
 
 
@@ -80,31 +83,49 @@ def text(name: str) -> str | None:
 
 
 def _new_order(rolled_back: bool = False) -> list[str]:
-    """Lines beyond the tenth are drawn, and sent, only for orders that have more: half of them do not."""
-    lines = [_WAREHOUSE, _DISTRICT, f"\\set c {nurand(1023, 1, 3000, C_CUSTOMER)}", "\\set lines random(5, 15)"]
-    first, rest = (_lines(part, rolled_back) for part in (range(1, _SHORT + 1), range(_SHORT + 1, MOST_LINES + 1)))
-    short, long = (["BEGIN;", call, "ROLLBACK;"] if rolled_back else [call] for call in (_enter_order(_SHORT), _enter_order(MOST_LINES)))
-    return [*lines, *first, f"\\if :lines <= {_SHORT}", *short, "\\else", *rest, *long, "\\endif"]
+    """Half of the orders have at most ten lines, and nine in ten are supplied by their home warehouse alone: what an order does not need is
+    neither drawn nor sent. Each variable costs pgbench about as much as it costs PostgreSQL."""
+    drawn = [_WAREHOUSE, _DISTRICT, f"\\set c {nurand(1023, 1, 3000, C_CUSTOMER)}", "\\set lines random(5, 15)", _HOME]
+    short, further = range(1, _SHORT + 1), range(_SHORT + 1, MOST_LINES + 1)
+    return [
+        *drawn,
+        f"\\set q random(0, {10 ** len(short) - 1})",
+        *_items(short, rolled_back),
+        f"\\if :lines <= {_SHORT}",
+        *_entered(_SHORT, rolled_back),
+        "\\else",
+        f"\\set q :q * {10 ** len(further)} + random(0, {10 ** len(further) - 1})",
+        *_items(further, rolled_back),
+        *_entered(MOST_LINES, rolled_back),
+        "\\endif",
+    ]
 
 
-def _lines(numbers: range, rolled_back: bool) -> list[str]:
-    """Item, supplier and quantity of these lines; the last line of an order that is rolled back has an item that is not there."""
-    found = []
-    for k in numbers:
-        item = nurand(8191, 1, ITEMS, C_ITEM)
-        if rolled_back and k >= 5:
-            item = f"case when :lines = {k} then {UNKNOWN_ITEM} else {item} end"
-        found += [
-            f"\\set i{k} {item}",
-            f"\\set s{k} case when random(1, 100) > 1 or :scale = 1 then :w else {_OTHER} end",
-            f"\\set q{k} random(1, 10)",
-        ]
-    return found
+def _items(numbers: range, rolled_back: bool) -> list[str]:
+    """The items of these lines; the last line of an order that is rolled back has one that is not there."""
+    item = nurand(8191, 1, ITEMS, C_ITEM)
+    unknown = {k: f"case when :lines = {k} then {UNKNOWN_ITEM} else {item} end" for k in numbers if rolled_back and k >= 5}
+    return [f"\\set i{k} {unknown.get(k, item)}" for k in numbers]
 
 
-def _enter_order(most: int) -> str:
-    arrays = ", ".join("ARRAY[" + ", ".join(f":{name}{k}" for k in range(1, most + 1)) + "]::integer[]" for name in "isq")
-    return f"SELECT enter_order(:w, :d, :c, :lines, {arrays});"
+def _entered(most: int, rolled_back: bool) -> list[str]:
+    """An order of up to so many lines, with suppliers of their own only where one of them is another warehouse."""
+    suppliers = [
+        # Line :home + 1 is the first that another warehouse supplies; of those after it one in a hundred is.
+        f"\\set s{k} case when :home >= {k} or (:home < {k - 1} and random(1, 100) > 1) then :w else {_OTHER} end"
+        for k in range(1, most + 1)
+    ]
+    calls = [_enter_order(most, supplies) for supplies in (f"array_fill(:w::integer, '{{{MOST_LINES}}}')", _array("s", most))]
+    home, other = (["BEGIN;", call, "ROLLBACK;"] if rolled_back else [call] for call in calls)
+    return ["\\if :home >= :lines", *home, "\\else", *suppliers, *other, "\\endif"]
+
+
+def _enter_order(most: int, supplies: str) -> str:
+    return f"SELECT enter_order(:w, :d, :c, :lines, {_array('i', most)}, {supplies}, line_quantities(:q));"
+
+
+def _array(name: str, most: int) -> str:
+    return "ARRAY[" + ", ".join(f":{name}{k}" for k in range(1, most + 1)) + "]::integer[]"
 
 
 def _payment() -> list[str]:

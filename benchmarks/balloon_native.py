@@ -1,0 +1,154 @@
+"""What three quarters of a pool in the balloon cost: CPU per transaction, against a native pool of what is left.
+
+Two servers with the same data: one whose pool is kept at a quarter by ``pg_balloon.target``, with the library at work, and one with
+a quarter of the shared_buffers and without the library. pgbench reads single rows by their keys, on each in turn: from rows that
+fit into what is left, and from one and a half times as much, where a third of the reads goes past the pool to the page
+cache, and finds its victim among buffers three quarters of which are in the balloon. CPU is user and system time of the
+postmaster and all its children.
+
+    balloon_native.py                                 pools of 1 GB with 8 sessions, and of 8 GB with 64
+    balloon_native.py --sizes 4096:32 --pairs 40
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import outcome
+import paired
+from balloon_server import MB, Home, home, transactions
+from outcome import Figure
+
+from pgherd.analysis.intervals import Estimate
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.postgres.instance import Instance
+
+GOAL = 1.03
+SIDES = ("ballooned", "native")
+LEFT = 4
+"""The pool divided by what is left of it."""
+MIXES = {"in the pool": 0.5, "a third past it": 1.5}
+"""The rows that are read, as a share of what is left of the pool."""
+PER_MB, PER_PAGE = 1000, 8
+"""Rows in a megabyte of table, nearly, and exactly in a page."""
+READ = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = outcome.parser(__doc__, 20, "pairs of each size and mix")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each run of a pair  [default: 5]")
+    sizes_help = "pools and their sessions  [default: 1024:8,8192:64; --quick: 256:4]"
+    parser.add_argument("--sizes", default="1024:8,8192:64", metavar="MB:N,…", help=sizes_help)
+    parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
+    options = parser.parse_args()
+    sizes = sizes_of("256:4" if options.quick else options.sizes)
+    pairs, seconds = options.pairs or (2 if options.quick else 20), 1.0 if options.quick else options.seconds
+    seed, before = outcome.seed_of(options), outcome.cpu_seconds()
+    raw: list[dict[str, Any]] = []
+    for pool, sessions in sizes:
+        with home(options.kind) as here:
+            version = here.installation.version
+            measure(here, pool, sessions, pairs, seconds, random.Random(seed), raw)
+    settings = {"postgres": version, "seconds": seconds, "sizes": [list(size) for size in sizes]}
+    result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+    outcome.conclude(result, options)
+
+
+def sizes_of(words: str) -> list[tuple[int, int]]:
+    """Pools in MB and their sessions; raises UsageError for words that are none."""
+    try:
+        found = [(int(pool), int(sessions)) for pool, sessions in (word.split(":") for word in words.split(","))]
+    except ValueError:
+        raise UsageError(f"--sizes {words} is no list of POOL:SESSIONS, such as 1024:8,8192:64") from None
+    if not all(pool >= 256 and 1 <= sessions <= 1000 for pool, sessions in found):
+        raise UsageError(f"--sizes {words}: pools must have at least 256 MB, and from 1 to 1000 sessions")
+    return found
+
+
+def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: float, rng: random.Random, raw: list[dict[str, Any]]) -> None:
+    """All pairs of one size."""
+    left = pool // LEFT
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MB
+    needed = 2 * left + 2 * round(left * max(MIXES.values()))
+    if needed > free:
+        raise CapabilityError(f"a pool of {pool} MB needs {needed} MB of memory for two servers and their data, but {free} MB are free")
+    own = {"enabled": "on", "target": f"{pool - left}MB", "log_level": "debug1"}
+    servers = {
+        "ballooned": here.start("ballooned", pool, sessions, own),
+        "native": here.start("native", left, sessions),
+    }
+    wait_for(servers["ballooned"], pool - left)
+    script = here.place / "read.sql"
+    script.write_text(READ)
+    script.chmod(0o644)
+    for server in servers.values():
+        load(server, left)
+    for mix, share in MIXES.items():
+        threads = min(sessions, os.cpu_count() or 1)
+        words = ["-f", str(script), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
+        last = int(left * share * PER_MB) // PER_PAGE - 1
+        for server in servers.values():
+            server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
+            transactions(server, seconds, words)  # into the state that it then keeps
+
+        def said(number: int, pair: dict[str, dict[str, float]], mix: str = mix) -> bool:
+            row = {f"{side} {name}": value for side, run in pair.items() for name, value in run.items()}
+            raw.append({"pool MB": pool, "sessions": sessions, "mix": mix, "pair": number, **row})
+            outcome.say(f"{pool} MB, {sessions} sessions, {mix}, pair {number}: {row['ballooned cpu'] / row['native cpu']:.4f}")
+            return False
+
+        sides = {side: lambda side=side, words=words: transactions(servers[side], seconds, words) for side in SIDES}
+        paired.run_blocks(pairs, rng, sides, said)
+    wait_for(servers["ballooned"], pool - left)
+    ((broken,),) = servers["ballooned"].sql("SELECT pg_balloon_check()")
+    if broken:
+        raise CapabilityError(f"pg_balloon_check() found {broken} buffers that break a rule")
+
+
+def wait_for(server: Instance, size: int) -> None:
+    """Until the balloon holds ``size`` MB; raises TrialError if it does not."""
+    deadline = time.monotonic() + 60
+    while True:
+        ((ballooned,),) = server.sql("SELECT ballooned_bytes FROM pg_balloon_status()")
+        if ballooned == size * MB:
+            return
+        if time.monotonic() > deadline:
+            raise TrialError(f"the balloon was to hold {size} MB, but after a minute it holds {ballooned / MB:.0f} MB")
+        time.sleep(0.1)
+
+
+def load(server: Instance, left: int) -> None:
+    """A table of all rows that any mix reads, and its index."""
+    rows = int(left * max(MIXES.values()) * PER_MB)
+    server.sql("CREATE TABLE data (id int, filler text)")
+    server.sql("INSERT INTO data SELECT g, repeat('x', 960) FROM generate_series(1, %s::int) g", [rows])
+    server.sql("ALTER TABLE data ADD PRIMARY KEY (id)")
+    server.sql("VACUUM (ANALYZE, FREEZE) data")
+    server.sql("CHECKPOINT")
+
+
+def figures(raw: list[dict[str, Any]]) -> list[Figure]:
+    """Of each size and mix: CPU per transaction, and transactions per second, ballooned ÷ native."""
+    made = []
+    for cell in dict.fromkeys((row["pool MB"], row["sessions"], row["mix"]) for row in raw):
+        rows = [row for row in raw if (row["pool MB"], row["sessions"], row["mix"]) == cell]
+        about = f"{cell[0]} MB, {cell[1]} sessions, {cell[2]}"
+        cpu, tps = (paired.ratio(*([row[f"{side} {what}"] for row in rows] for side in SIDES)) for what in ("cpu", "tps"))
+        made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ native", "", cpu, f"≤ {GOAL}", at_most(cpu, GOAL)))
+        made.append(Figure.of(f"{about}: throughput, ballooned ÷ native", "", tps))
+    return made
+
+
+def at_most(found: Estimate, goal: float) -> bool | None:
+    """Met: the whole interval is at most the goal. Missed: none of it is. Else nobody can say."""
+    if found.low is None or found.high is None:
+        return None
+    return True if found.high <= goal else False if found.low > goal else None
+
+
+if __name__ == "__main__":
+    outcome.run(main)

@@ -1,0 +1,152 @@
+"""Servers with pg_balloon for balloon.py and balloon_native.py: built, started in control groups, loaded by pgbench, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from pgherd.host.account import server_account
+from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node.local import LocalNode
+from pgherd.node.process import environment, wrap
+from pgherd.node.protocol import Command
+from pgherd.postgres import installations
+from pgherd.postgres.initdb import initdb
+from pgherd.postgres.installations import Installation
+from pgherd.postgres.instance import Instance
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/extension"))
+from built import build
+
+MB = 1024 * 1024
+
+
+@dataclass
+class Home:
+    """A directory with the extension built for one PostgreSQL, the servers that run below it, and the control group of each, if any."""
+
+    place: Path
+    installation: Installation
+    servers: list[Instance] = field(default_factory=list)
+    groups: dict[str, str | None] = field(default_factory=dict)
+
+    def start(self, name: str, pool: int, sessions: int, own: dict[str, str] | None = None) -> Instance:
+        """A running server with ``pool`` MB of shared_buffers; ``own`` are settings below pg_balloon. (None: without the library)."""
+        node, account = LocalNode(), server_account()
+        home = self.place / name
+        home.mkdir(mode=0o755)
+        home.chmod(0o755)
+        initdb(node, self.installation, str(home / "data"), account=account)
+        server = Instance(node, self.installation, str(home / "data"), str(home / "s"), account=account, name=name)
+        settings = {
+            "shared_buffers": f"{pool}MB", "max_connections": str(sessions + 20), "fsync": "off", "autovacuum": "off",
+            "max_wal_size": "8GB", "checkpoint_timeout": "1h",
+        }  # fmt: skip
+        if own is not None:
+            settings |= {"shared_preload_libraries": "pg_balloon"} | {f"pg_balloon.{key}": value for key, value in own.items()}
+        server.write_settings(settings)
+        group = self.groups[name] = memory_group(f"pgherd-balloon-{os.getpid()}-{name}")
+        self.servers.append(server)
+        server.start(join=(f"{group}/cgroup.procs",) if group else ())
+        server.wait_ready()
+        server.sql("CREATE EXTENSION pg_prewarm")
+        if own is not None:
+            server.sql("CREATE EXTENSION pg_balloon")
+        return server
+
+    def close(self) -> None:
+        """Stop the servers and remove groups and directories."""
+        for server in self.servers:
+            server.stop("immediate", 10)
+        for group in filter(None, self.groups.values()):
+            for _ in range(50):
+                with contextlib.suppress(OSError):
+                    os.rmdir(group)
+                    break
+                time.sleep(0.1)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def home(kind: str) -> Iterator[Home]:
+    """The first PostgreSQL of this kind with the extension; all is removed at the end. Raises CapabilityError where there is none."""
+    found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
+    if not found:
+        raise CapabilityError(f"there is no {kind} PostgreSQL here; name another --kind")
+    place = Path(tempfile.mkdtemp(prefix="pgherd-balloon-", dir="/var/tmp"))
+    place.chmod(0o755)
+    made = Home(place, found[0])
+    try:
+        made.installation = build(found[0], place).installation
+        yield made
+    finally:
+        made.close()
+
+
+def memory_group(name: str) -> str | None:
+    """A new control group that counts memory, if this account may make one."""
+    for mount in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        path = f"{mount}/{name}"
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        if os.path.exists(f"{path}/memory.stat"):
+            return path
+        os.rmdir(path)
+    return None
+
+
+def cpu_of_tree(pid: int) -> float:
+    """User and system seconds of a process, of its children that live, and of those that it has reaped."""
+    total = 0.0
+    for one in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # zombies too: what they used is counted once they are reaped
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def pgbench(server: Instance, words: Sequence[str]) -> subprocess.Popen[str]:
+    """pgbench at work on a server, as the server's account."""
+    where = ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, "postgres"]
+    command = wrap(Command([server.installation.tool("pgbench"), *words, *where], user=server.account))
+    return subprocess.Popen(command, env=environment({}), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(running: subprocess.Popen[str], timeout: float) -> str:
+    """What pgbench said; raises TrialError if it failed."""
+    out, errors = running.communicate(timeout=timeout)
+    if running.returncode != 0:
+        raise TrialError(f"pgbench failed: {errors[-500:]}")
+    return out
+
+
+def transactions(server: Instance, seconds: float, words: Sequence[str]) -> dict[str, float]:
+    """One run of pgbench: ``cpu``, the server's CPU seconds per transaction, and ``tps``."""
+    others = _children(server.pid)
+    before = cpu_of_tree(server.pid)
+    said = finished(pgbench(server, ["-n", "-M", "prepared", *words, "-T", f"{max(1, round(seconds))}"]), seconds + 60)
+    done = re.search(r"number of transactions actually processed: (\d+)", said)
+    tps = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
+    if done is None or tps is None or int(done[1]) == 0:
+        raise TrialError(f"pgbench did no transaction, or did not say how many: {said}")
+    deadline = time.monotonic() + 2  # the CPU of a session that is just being reaped is in nobody's account
+    while time.monotonic() < deadline and _children(server.pid) - others:
+        time.sleep(0.02)
+    return {"cpu": (cpu_of_tree(server.pid) - before) / int(done[1]), "tps": float(tps[1])}
+
+
+def _children(pid: int) -> set[int]:
+    return {one.pid for one in psutil.Process(pid).children()}

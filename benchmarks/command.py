@@ -1,0 +1,29 @@
+"""pgherd by its command line, as a user calls it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def pgherd(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return its exit code and output.
+
+    Whoever ends the benchmark (SIGINT, SIGTERM) ends it: pgherd is then interrupted once, and may take back what it has made before
+    KeyboardInterrupt goes on. `subprocess.run` would kill it a quarter of a second later.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    command = [sys.executable, "-m", "pgherd", *words]
+    # A session of its own: a terminal's Ctrl-C comes to the benchmark alone.
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pgherd.model.errors import TrialError
+from pgherd.store.samples import read_samples
+from pgherd.store.samples_apart import write_samples_apart
+
+ROWS = [(float(t), "cpu", "host", {"cpu.user": t / 4}) for t in range(3)]
+
+
+def test_the_same_is_written(tmp_path):
+    write_samples_apart(tmp_path, iter(ROWS))
+    assert read_samples(tmp_path, "cpu", "cpu.user") == [(t, "host", values["cpu.user"]) for t, _, _, values in ROWS]
+
+
+def test_the_engine_stays_out_of_the_process_that_asks(tmp_path):
+    program = (
+        f"import pathlib, sys; from pgherd.store.samples_apart import *; write_samples_apart(pathlib.Path({str(tmp_path)!r}), {ROWS!r})"
+    )
+    said = subprocess.run([sys.executable, "-P", "-c", f"{program}; print('duckdb' in sys.modules)"], capture_output=True, text=True)
+    assert said.stdout == "False\n", said
+    assert (tmp_path / "samples/cpu.parquet").is_file()
+
+
+def test_what_fails_there_is_said(tmp_path):
+    with pytest.raises(TrialError, match="the samples cannot be written: FileNotFoundError: .*nowhere"):
+        write_samples_apart(tmp_path / "nowhere", ROWS)
