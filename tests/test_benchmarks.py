@@ -135,7 +135,7 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
     finally:
         sys.path.remove(str(BENCHMARKS))
 
-    def row(series, decision, low, high, truth, floor=(0.99, 1.01)):
+    def row(series, decision, low, high, truth, floor=(0.99, 1.01), grade="B"):
         ratio = [1.0 if low is None else (low + high) / 2, low, high]
         return {
             "series": series,
@@ -143,14 +143,16 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
             "ratio": ratio,
             "floor": [1.0, *floor],
             "truth": truth,
+            "cores": [1.0, 0.94],
             "blocks": 9,
             "seconds": 99.0,
+            "grade": grade,
         }
 
     found = [row("quota", "lower", 0.93, 0.97, 0.95)] * 17
     missed = [
         row("quota", "lower", 0.90, 0.94, 0.95),
-        row("quota", "cannot tell", 0.93, 1.01, 0.95),
+        row("quota", "lower", 0.93, 0.97, 0.95, grade="C"),
         row("quota", "cannot tell", None, None, 0.95),
     ]
     same = [row("same", "equivalent", 0.99, 1.01, 1.0)] * 17 + [row("same", "higher", 1.01, 1.05, 1.0, (1.01, 1.03))] * 3
@@ -163,6 +165,8 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
     assert figures["same: interval holds the truth"].value == 85.0
     assert figures["same: A/A pair differs from itself"].value == 15.0
     assert figures["quota: seconds of a try"].met is True
+    used = figures["quota: share of the quota that was used"]
+    assert used.value == pytest.approx(100 * 0.94 / 0.95) and used.note == "both sides used theirs up"
     few = {figure.name: figure for figure in known_truth.figures(found[:5], 20)}
     assert few["quota: found, with an interval that holds the truth"].met is None, "five tries prove no goal for twenty"
 
