@@ -5,12 +5,13 @@ pgbench, select-only and cached. CPU is user and system time of the postmaster a
 included. Inflating: a pool full of clean pages, which other sessions have mapped too; the speed is the balloon's own
 clock, and what the operating system got back is the shared memory of the server's control group (of the whole
 machine where there is none), before and after. Stalls: the same while pgbench runs, whose every transaction is logged; the
-longest of those that overlap with the inflation, and of those in as long a time without one.
+longest of those that overlap with the inflation, and of those in as long a time without one, after it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import re
 import shutil
@@ -23,11 +24,11 @@ import outcome
 import paired
 import psutil
 import psycopg
-from balloon_server import MB, finished, home, pgbench, transactions
+from balloon_server import MB, finished, home, keep_the_rules, pgbench, transactions
 from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.errors import CapabilityError
+from pgherd.model.errors import TrialError
 from pgherd.postgres.instance import Instance
 
 IDLE, SPEED, RETURNED, STALL = 0.01, 2.0, 0.99, 20.0
@@ -59,23 +60,15 @@ def main() -> None:
             raw.append({"inflation": number + 1, **inflation(server, pool, options.sessions, group)})
             outcome.say(f"inflation {number + 1}: {raw[-1]['GB/s']:.2f} GB/s, {raw[-1]['returned']:.2%} returned")
         length = sum(row["ballooned"] / row["GB/s"] / 1e9 for row in raw) / len(raw)
-
-        def stalled(number: int, pair: dict[str, dict[str, float]]) -> bool:
-            raw.append({"window": number, **flat(pair)})
+        for number in range(1, pairs + 1):
+            raw.append({"window": number, **flat(windows(server, pool, options.sessions, options.clients, length, here.place / "logs"))})
             outcome.say(f"window {number}: longest {raw[-1]['inflating longest ms']:.1f} ms, without {raw[-1]['left longest ms']:.1f} ms")
-            return False
 
         def said(number: int, pair: dict[str, dict[str, float]]) -> bool:
             raw.append({"pair": number, **flat(pair)})
             outcome.say(f"pair {number}: CPU per transaction, on ÷ off, {raw[-1]['on cpu'] / raw[-1]['off cpu']:.4f}")
             return False
 
-        logs = here.place / "logs"
-        windows = {
-            side: lambda side=side: window(server, pool, options.sessions, options.clients, length if side == "left" else None, logs)
-            for side in ("left", "inflating")
-        }
-        paired.run_blocks(pairs, rng, windows, stalled)
         sides = {side: lambda side=side: idle(server, side, seconds) for side in ("off", "on")}
         paired.run_blocks(pairs, rng, sides, said)
         version = server.installation.version
@@ -162,11 +155,9 @@ def inflate(mover: psycopg.Connection[Any], pool: int) -> float:
 
 
 def deflate(server: Instance, pool: int) -> float:
-    """All back; the bytes that came. Raises CapabilityError if the balloon's rules do not hold."""
+    """All back; the bytes that came. Raises TrialError if the balloon's rules do not hold."""
     ((back,),) = server.sql("SELECT pg_balloon_deflate(%s)", [pool * MB])
-    ((broken,),) = server.sql("SELECT pg_balloon_check()")
-    if broken:
-        raise CapabilityError(f"pg_balloon_check() found {broken} buffers that break a rule")
+    keep_the_rules(server)
     return float(back)
 
 
@@ -199,32 +190,48 @@ def shared_memory(group: str | None) -> int:
     return int(found[1])
 
 
-def window(server: Instance, pool: int, sessions: int, clients: int, length: float | None, logs: Path) -> dict[str, float]:
-    """pgbench on a full pool, and within its run an inflation, or (``length`` in seconds) as long a time without one.
+def windows(server: Instance, pool: int, sessions: int, clients: int, expected: float, logs: Path) -> dict[str, dict[str, float]]:
+    """A window with an inflation, of which ``expected`` seconds are expected, and then one that looks for as long as it took."""
+    inflating = window(server, pool, sessions, clients, expected, True, logs)
+    return {"inflating": inflating, "left": window(server, pool, sessions, clients, inflating["seconds"], False, logs)}
 
-    ``longest ms`` is that of the transactions that overlap with it, whose number is ``transactions``.
+
+def window(server: Instance, pool: int, sessions: int, clients: int, length: float, inflating: bool, logs: Path) -> dict[str, float]:
+    """pgbench on a full pool, and within its run an inflation, of about ``length`` seconds, or just as long a time without one.
+
+    ``longest ms`` is that of the transactions that overlap with it, whose number is ``transactions``; ``seconds`` is its length.
+
+    Raises:
+        TrialError: it outlasted pgbench, which then saw only a part of it, or nothing overlapped with it.
     """
+    runs = math.ceil(2 * length) + 2
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir()
     logs.chmod(0o777)
     with mapped(server, sessions) as mover:
-        words = ["-n", "-S", "-M", "prepared", "-c", str(clients), "-T", "2", "-l", "--log-prefix", str(logs / "log")]
+        words = ["-n", "-S", "-M", "prepared", "-c", str(clients), "-T", str(runs), "-l", "--log-prefix", str(logs / "log")]
+        started = time.time()
         load = pgbench(server, words)
         time.sleep(0.7)  # it has connected
         began = time.time()
-        if length is None:
+        if inflating:
             ballooned = inflate(mover, pool)
         else:
             time.sleep(length)
         ended = time.time()
-        finished(load, 120)
-        if length is None:
+        finished(load, runs + 120)
+        if inflating:
             deflate(server, pool)
+    if ended > started + runs:
+        raise TrialError(
+            f"a window of {ended - began:.1f} s, where about {length:.1f} s were expected, outlasted pgbench, which ran for {runs} s; "
+            "give a smaller --pool, or wait until the machine is quiet"
+        )
     found = overlapping([line for file in logs.iterdir() for line in file.read_text().splitlines()], began, ended)
     if not found:
-        raise CapabilityError(f"no transaction overlapped with {ended - began:.3f} s of an inflation; give a larger --pool")
+        raise TrialError(f"none of pgbench's transactions overlapped with a window of {ended - began:.3f} s; give a larger --pool")
     result = {"longest ms": max(found) * 1000, "transactions": float(len(found)), "seconds": ended - began}
-    return result | ({"GB/s": ballooned / (ended - began) / 1e9} if length is None else {})
+    return result | ({"GB/s": ballooned / (ended - began) / 1e9} if inflating else {})
 
 
 def overlapping(lines: list[str], began: float, ended: float) -> list[float]:

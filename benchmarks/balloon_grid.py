@@ -26,7 +26,7 @@ from balloon_pair import MB, Cell, Pair, Run, place_for, swap
 from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.errors import TrialError, UsageError
 
 POOLS = (10, 25, 50, 75)
 BALLOON = "75 % + balloon"
@@ -114,7 +114,8 @@ def measure(
                 runs[side] = pair.run(cell, pair.container * pool // 100, side == BALLOON, phases, own)
                 outcome.say(f"{cell}, block {number}, {side}: {runs[side].throughput:,.0f} tps, p99 {runs[side].p99:.1f} ms")
             if runs[BALLOON].broken:
-                raise CapabilityError(f"pg_balloon_check() found {runs[BALLOON].broken} buffers that break a rule")
+                broken = runs[BALLOON].broken
+                raise TrialError(f"pg_balloon_check() found {broken} buffers that break a rule, where none may: a defect of pg_balloon")
             row: dict[str, Any] = {"cell": str(cell), "block": number}
             for side, run in runs.items():
                 row |= {f"{side} tps": run.throughput, f"{side} p99 ms": run.p99, f"{side} early": run.early, f"{side} phases": run.tps}

@@ -15,11 +15,13 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import outcome
 import paired
-from balloon_server import MB, Home, home, transactions
+import psutil
+from balloon_server import MB, Home, home, keep_the_rules, transactions
 from outcome import Figure
 
 from pgherd.analysis.intervals import Estimate
@@ -48,13 +50,15 @@ def main() -> None:
     sizes = sizes_of("256:4" if options.quick else options.sizes)
     pairs, seconds = options.pairs or (2 if options.quick else 20), 1.0 if options.quick else options.seconds
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
+    need_memory(sizes)
     raw: list[dict[str, Any]] = []
-    for pool, sessions in sizes:
+    for number, (pool, sessions) in enumerate(sizes, 1):
         with home(options.kind) as here:
             version = here.installation.version
             measure(here, pool, sessions, pairs, seconds, random.Random(seed), raw)
-    settings = {"postgres": version, "seconds": seconds, "sizes": [list(size) for size in sizes]}
-    result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+        settings = {"postgres": version, "seconds": seconds, "sizes": [list(size) for size in sizes[:number]]}
+        result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+        outcome.store(result, options)  # what ends the next one does not lose this
     outcome.conclude(result, options)
 
 
@@ -69,13 +73,22 @@ def sizes_of(words: str) -> list[tuple[int, int]]:
     return found
 
 
+def need_memory(sizes: Sequence[tuple[int, int]]) -> None:
+    """Raises CapabilityError where there is not memory for each of the sizes, one at a time."""
+    available = psutil.virtual_memory().available // MB
+    for pool, _ in sizes:
+        left = pool // LEFT
+        needed = 2 * left + 2 * round(left * max(MIXES.values()))
+        if needed > available:
+            raise CapabilityError(
+                f"a pool of {pool} MB needs {needed} MB of memory for two servers and their data, but {available} MB are available; "
+                "leave it out of --sizes"
+            )
+
+
 def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: float, rng: random.Random, raw: list[dict[str, Any]]) -> None:
     """All pairs of one size."""
     left = pool // LEFT
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MB
-    needed = 2 * left + 2 * round(left * max(MIXES.values()))
-    if needed > free:
-        raise CapabilityError(f"a pool of {pool} MB needs {needed} MB of memory for two servers and their data, but {free} MB are free")
     own = {"enabled": "on", "target": f"{pool - left}MB", "log_level": "debug1"}
     servers = {
         "ballooned": here.start("ballooned", pool, sessions, own),
@@ -104,9 +117,7 @@ def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: float, rn
         sides = {side: lambda side=side, words=words: transactions(servers[side], seconds, words) for side in SIDES}
         paired.run_blocks(pairs, rng, sides, said)
     wait_for(servers["ballooned"], pool - left)
-    ((broken,),) = servers["ballooned"].sql("SELECT pg_balloon_check()")
-    if broken:
-        raise CapabilityError(f"pg_balloon_check() found {broken} buffers that break a rule")
+    keep_the_rules(servers["ballooned"])
 
 
 def wait_for(server: Instance, size: int) -> None:

@@ -18,6 +18,7 @@ import psutil
 
 from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
@@ -66,32 +67,34 @@ class Home:
         return server
 
     def close(self) -> None:
-        """Stop the servers and remove groups and directories."""
-        for server in self.servers:
-            server.stop("immediate", 10)
-        for group in filter(None, self.groups.values()):
-            for _ in range(50):
-                with contextlib.suppress(OSError):
-                    os.rmdir(group)
-                    break
-                time.sleep(0.1)
-        shutil.rmtree(self.place, ignore_errors=True)
+        """Stop the servers, then remove groups and directories; what fails is raised once the rest has been done."""
+        with contextlib.ExitStack() as stack:  # the last one first
+            stack.callback(shutil.rmtree, self.place, ignore_errors=True)
+            for group in filter(None, self.groups.values()):
+                stack.callback(remove_group, group)
+            for server in self.servers:
+                stack.callback(server.stop, "immediate", 10)
 
 
 @contextlib.contextmanager
 def home(kind: str) -> Iterator[Home]:
-    """The first PostgreSQL of this kind with the extension; all is removed at the end. Raises CapabilityError where there is none."""
+    """The first PostgreSQL of this kind with the extension; all is removed at the end, which a signal brings about too.
+
+    Raises:
+        CapabilityError: there is none.
+    """
     found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
     if not found:
         raise CapabilityError(f"there is no {kind} PostgreSQL here; name another --kind")
-    place = Path(tempfile.mkdtemp(prefix="pgherd-balloon-", dir="/var/tmp"))
-    place.chmod(0o755)
-    made = Home(place, found[0])
-    try:
-        made.installation = build(found[0], place).installation
-        yield made
-    finally:
-        made.close()
+    with interruption.ended_by_signals():
+        made = Home(Path(tempfile.mkdtemp(prefix="pgherd-balloon-", dir="/var/tmp")), found[0])
+        try:
+            made.place.chmod(0o755)
+            made.installation = build(found[0], made.place).installation
+            yield made
+        finally:
+            with interruption.undisturbed():
+                made.close()
 
 
 def memory_group(name: str) -> str | None:
@@ -106,6 +109,22 @@ def memory_group(name: str) -> str | None:
             return path
         os.rmdir(path)
     return None
+
+
+def remove_group(path: str) -> None:
+    """Remove a control group; its last processes may take some seconds to be gone."""
+    for _ in range(50):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+            return
+        time.sleep(0.1)
+
+
+def keep_the_rules(server: Instance) -> None:
+    """Raises TrialError if the pool breaks a rule of the balloon: what it then holds is not to be trusted."""
+    ((broken,),) = server.sql("SELECT pg_balloon_check()")
+    if broken:
+        raise TrialError(f"pg_balloon_check() found {broken} buffers that break a rule, where none may: a defect of pg_balloon")
 
 
 def cpu_of_tree(pid: int) -> float:

@@ -9,6 +9,7 @@ What watching takes is measured with eight guests that are up together (``guests
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
+from pgherd.model.errors import UsageError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
@@ -49,8 +51,10 @@ def main() -> None:
     before = outcome.cpu_seconds()
     chosen = installations.choose(LocalNode())
     wanted = Wanted(scale=1, shell=False, patience=300.0)
-    settings = {"postgres": chosen.version, "scale": 1, "vcpus": 1, "memory": wanted.memory, "idle": idle}
+    settings: dict[str, Any] = {"postgres": chosen.version, "scale": 1, "vcpus": 1, "memory": wanted.memory, "idle": idle}
     raw: list[dict[str, Any]] = []
+    if options.watch_only:
+        settings, raw = kept(options, settings)
     with interruption.ended_by_signals():
         if not options.watch_only:
             raw += alone(chosen, wanted, options.pairs or (1 if options.quick else 6), idle)
@@ -58,12 +62,26 @@ def main() -> None:
         if together:
             seconds, windows = (3.0, 1) if options.quick else (60.0, 4)
             accelerator, watched = guests_watched.watch(chosen, together, seconds, options.windows or windows, outcome.say)
-            settings["accelerator"] = accelerator
-            if options.watch_only:
-                raw += [row for row in outcome.blocks_before("guests", options, settings) if "seconds" in row]
-            raw += watched
+            raw += [{**row, "accelerator": accelerator} for row in watched]
     result = outcome.Outcome("guests", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
     outcome.conclude(result, options)
+
+
+def kept(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What --watch-only keeps of the last result: its settings, and its guests that were alone.
+
+    Raises:
+        UsageError: nothing would be watched, an option is about those guests, or they are not there or were others.
+    """
+    if options.together is not None and options.together < 1:
+        raise UsageError(f"--together {options.together} with --watch-only measures nothing; give at least 1, or leave --together out")
+    if options.idle is not None or options.pairs is not None:
+        raise UsageError("--idle and --pairs are about guests that --watch-only does not boot; leave them out")
+    document = outcome.document_before("guests", options, settings, "--watch-only", free=("idle", "accelerator"))
+    rows = [row for row in document["raw"] if "seconds" in row]
+    if not rows:
+        raise UsageError("--watch-only: the last result has no guests that were measured alone; leave --watch-only out")
+    return document["settings"], rows
 
 
 def alone(chosen: installations.Installation, wanted: Wanted, guests: int, idle: float) -> list[dict[str, Any]]:
@@ -128,7 +146,8 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         return Figure.of(name, unit, found, words, None if goal is None else met(found, goal), note)
 
     one, watched = [row for row in raw if "seconds" in row], [row for row in raw if "together" in row]
-    by = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}[raw[0]["accelerator"]]
+    ways = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}
+    by = ways[one[0]["accelerator"]]
     made = [
         of("golden copy to first answer", "s", [row["seconds"]["ready"] for row in one], SECONDS_TO_READY, "≤ 15 s", by),
         of("root image made again", "s", [row["image"] for row in one], SECONDS_TO_IMAGE, "≤ 5 s"),
@@ -138,7 +157,8 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         guests, unit = f"{watched[0]['together']} guests", "% of a core"
         goal = 100 * CORES_WATCHING if watched[0]["together"] == GUESTS else None
         both, manager = ([100 * row[side] for row in watched] for side in ("both", "manager"))
-        made.append(of(f"manager and samplers, {guests}", unit, both, goal, "" if goal is None else "≤ 1 %", "pgherd's own CPU"))
+        note = f"pgherd's own CPU; {ways[watched[0]['accelerator']]}"
+        made.append(of(f"manager and samplers, {guests}", unit, both, goal, "" if goal is None else "≤ 1 %", note))
         made.append(of(f"manager alone, {guests}", unit, manager))
     made.append(of("idle guest, of its memory", "MB", [row["touched"] for row in one], note="of 512 MB"))
     for part in ("packing the disk", "booting", "first answer of the agent", "starting the server"):

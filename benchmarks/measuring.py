@@ -1,6 +1,6 @@
 """How much of a default study is spent measuring, and how long it takes in all: density, scaling, compare, hugepages.
 
-Runs each once, or takes a run that is there: measuring.py [RUN-DIRECTORY]. What the last result says of other studies stays. Set-up is
+Runs each once, or says it of a run that is there: measuring.py [RUN-DIRECTORY]. What the last result says of other studies stays. Set-up is
 what comes before the first trial's load (golden copy, copies, starts, warming); measured are the windows that the numbers come
 from. What could end sooner because enough is known is told to be sure of nothing, so that each takes as long as a default run ever does.
 """
@@ -54,22 +54,35 @@ KINDS = {
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 1, "runs of each (there are no pairs)")
-    parser.add_argument("run", type=Path, nargs="?", metavar="RUN-DIRECTORY", help="take this run instead of making one")
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN-DIRECTORY", help="say it of this run instead; written only with --out")
     parser.add_argument("--study", action="append", choices=KINDS, help="only this one; may be given several times  [default: all]")
     options = parser.parse_args()
     made: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
     if options.run:
-        run = RunDirectory(options.run)
-        made.append({"study": run.record().study, "date": today(), **taken(run, None, first=False)})
-    for kind in () if options.run else options.study or KINDS:
+        earlier(options, before)
+        return
+    for kind in options.study or KINDS:
         for number in range(options.pairs or 1):
             with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as runs:
                 row = measured(Path(runs), [*KINDS[kind].words, *(KINDS[kind].quick if options.quick else ())])
-            made.append({"study": kind, "date": today(), **row})
+            made.append({"study": kind, "date": day(time.time()), **row})
             outcome.say(f"{kind} {number + 1}: {', '.join(f'{name} {value:.3g}' for name, value in row.items())}")
             outcome.store(result(options, made, before), options)  # what ends the next one does not lose this
     outcome.conclude(result(options, made, before), options)
+
+
+def earlier(options: argparse.Namespace, before: dict[str, float]) -> None:
+    """Print what a run that is there says, whatever its options were: no goal is held against it, and no result changes by it."""
+    run = RunDirectory(options.run)
+    record = run.record()
+    row = {"study": f"{record.study}, an earlier run", "date": day(record.started), **taken(run, None, None)}
+    found = result(options, [row], before)
+    if options.out:
+        outcome.conclude(found, options)
+    else:
+        outcome.show(found.figures)
+        print("\nnothing written; --out FILE keeps it")
 
 
 def result(options: argparse.Namespace, made: Sequence[dict[str, Any]], before: dict[str, float]) -> outcome.Outcome:
@@ -79,15 +92,15 @@ def result(options: argparse.Namespace, made: Sequence[dict[str, Any]], before: 
     return outcome.Outcome("measuring", options.quick, 0, settings, figures(raw, options.quick), raw, outcome.noise_since(before))
 
 
-def today() -> str:
-    """The day of a row: a result may hold studies of several days."""
-    return time.strftime("%Y-%m-%d", time.gmtime())
+def day(instant: float) -> str:
+    """The day of a row: a result may hold studies of several days. ``instant`` is in seconds since 1970."""
+    return time.strftime("%Y-%m-%d", time.gmtime(instant))
 
 
 def others(options: argparse.Namespace, again: Collection[str]) -> list[dict[str, Any]]:
     """What the last result says of studies that were not measured now."""
     file = options.out or outcome.RESULTS / "measuring.json"
-    if options.quick or not file.is_file():
+    if options.quick or (options.run and not options.out) or not file.is_file():
         return []
     return [row for row in json.loads(file.read_text())["raw"] if row["study"] not in again]
 
@@ -112,9 +125,9 @@ def copies_there() -> set[str]:
         return set()
 
 
-def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool) -> dict[str, float]:
+def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool | None) -> dict[str, float]:
     """What a run says of its time, and the same counted anew from its trials. ``called``: when the command began and
-    ended."""
+    ended; ``first``: whether the golden copy was made in it (None: not known)."""
     record = run.record()
     trials = [result for result in run.results() if result.phases]
     if not trials or record.ended is None:
@@ -135,8 +148,7 @@ def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool) ->
         "share by run.json": record.timing["measured"] / record.timing["wall"],
         "share by its trials": measured / (last - begin),
         "share with analysis and report": measured / (ended - begin),
-        "golden copy made": float(first),
-    }
+    } | ({} if first is None else {"golden copy made": float(first)})
 
 
 def figures(raw: Sequence[dict[str, Any]], quick: bool) -> list[Figure]:
@@ -156,7 +168,14 @@ def _of(study: str, rows: Sequence[dict[str, Any]], quick: bool) -> list[Figure]
         method = "the worst run" if len(rows) > 1 else "one run"
         return Figure(f"{study}: {name}", value, unit, n=len(rows), method=method, goal=goal, met=met, note=note)
 
-    copied = "the golden copy was made in it" if any(row["golden copy made"] for row in rows) else "the golden copy was there"
+    made = [row["golden copy made"] for row in rows if "golden copy made" in row]
+    copied = (
+        "the golden copy was made in it"
+        if any(made)
+        else "the golden copy was there"
+        if made
+        else "whether a golden copy was made in it is not known"
+    )
     return [
         figure("share by run.json", least=True, limit=kind.share),
         figure("share by its trials", least=True, limit=kind.share, note="the same, counted from the trials' own instants"),

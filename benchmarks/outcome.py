@@ -11,7 +11,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,14 +131,26 @@ def blocks_before(benchmark: str, options: argparse.Namespace, settings: dict[st
     Raises:
         UsageError: there is none, or it was measured with other settings.
     """
+    found: list[dict[str, Any]] = document_before(benchmark, options, settings, "--more")["raw"]
+    return found
+
+
+def document_before(
+    benchmark: str, options: argparse.Namespace, settings: dict[str, Any], asked: str, free: Collection[str] = ()
+) -> dict[str, Any]:
+    """The last result, which the option ``asked`` adds to. Settings named in ``free`` may be others.
+
+    Raises:
+        UsageError: there is none, or it was measured with other settings.
+    """
     file = options.out or RESULTS / f"{benchmark}.json"
     if not file.is_file():
-        raise UsageError(f"--more: there is no {file} to add to; leave --more out")
-    document = json.loads(file.read_text())
-    if document["settings"] != settings:
-        raise UsageError(f"--more: {file} was measured with {document['settings']}, not with {settings}; leave --more out")
-    found: list[dict[str, Any]] = document["raw"]
-    return found
+        raise UsageError(f"{asked}: there is no {file} to add to; leave {asked} out")
+    document: dict[str, Any] = json.loads(file.read_text())
+    then, now = ({name: value for name, value in all_.items() if name not in free} for all_ in (document["settings"], settings))
+    if then != now:
+        raise UsageError(f"{asked}: {file} was measured with {then}, not with {now}; leave {asked} out")
+    return document
 
 
 def conclude(outcome: Outcome, options: argparse.Namespace) -> None:

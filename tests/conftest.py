@@ -17,7 +17,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
 
 
-HOST_WIDE = re.compile(r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|memory|vm|working_set))|benchmarks/")
+HOST_WIDE = re.compile(
+    r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|memory|vm|working_set)|test_bad_luck.*too_little_memory)"
+    r"|tests/runner/prepare/test_hugepages|benchmarks/"
+)
 """What changes or counts on what all share (huge pages, swap, the top of cgroup v2), emulates processors, or fetches a kernel or a
 PostgreSQL into the environment's cache: two of these at once would be in each other's way."""
 
@@ -29,15 +32,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     free."""
     from xdist.scheduler import LoadScopeScheduling
 
+    from pgherd.host.cgroup_layout import read_layout
+    from pgherd.node.local import LocalNode
+
+    one_top = read_layout(LocalNode()).manager == "v2"
+
     class ServersInRows(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if HOST_WIDE.match(nodeid):
-                return "host-wide"
-            if nodeid.startswith("tests/it/test_cluster"):
-                return "cluster"
-            return "servers" if nodeid.startswith("tests/it/") else nodeid
+            return row(nodeid, one_top)
 
     return ServersInRows(config, log)
+
+
+def row(nodeid: str, one_top: bool) -> str:
+    """In which row a test stands, its own id for none. With ``one_top`` (control groups of version 2) all that starts servers stands in
+    one: a run hands controllers to groups at the top, and cannot take them back at its end while another run has its groups there."""
+    if HOST_WIDE.match(nodeid):
+        return "host-wide"
+    if not nodeid.startswith("tests/it/"):
+        return nodeid
+    if one_top:
+        return "host-wide"
+    return "cluster" if nodeid.startswith("tests/it/test_cluster") else "servers"
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
+import signal
 import sys
+import time
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pgherd.analysis.sequential import decide
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -218,3 +224,124 @@ def test_a_part_of_a_long_check_replaces_its_own_files_alone(modules, tmp_path, 
         monkeypatch.setattr(sys, "argv", ["long_check.py", str(report), "--out", str(result), *part])
         long_check.main()
         assert len({row["file"] for row in json.loads(result.read_text())["raw"]}) == files
+
+
+def test_balloons_servers_are_taken_down_though_one_of_them_raises(modules, tmp_path, monkeypatch):
+    balloon_server = importlib.import_module("balloon_server")
+    done: list[str] = []
+
+    class Server:
+        def __init__(self, name: str, broken: str = "") -> None:
+            self.name, self.broken = name, broken
+
+        def stop(self, *_: object) -> None:
+            done.append(self.name)
+            if self.broken:
+                raise OSError(self.broken)
+
+    monkeypatch.setattr(balloon_server, "remove_group", done.append)
+    place = tmp_path / "place"
+    place.mkdir()
+    servers = [Server("one"), Server("two", "will not stop"), Server("three")]
+    home = balloon_server.Home(place, None, servers, {"one": "group of one", "two": None, "three": "group of three"})
+    with pytest.raises(OSError, match="will not stop"):
+        home.close()
+    assert set(done[:3]) == {"one", "two", "three"} and set(done[3:]) == {"group of one", "group of three"}
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_balloons_home_is_removed_after_a_signal(modules, number, tmp_path, monkeypatch):
+    balloon_server = importlib.import_module("balloon_server")
+    monkeypatch.setattr(balloon_server.interruption, "_asked", False)
+    monkeypatch.setattr(balloon_server.installations, "find_all", lambda _: [SimpleNamespace(kind="system")])
+    monkeypatch.setattr(balloon_server, "build", lambda *_: SimpleNamespace(installation=None))
+    monkeypatch.setattr(balloon_server.tempfile, "mkdtemp", lambda **_: str(tmp_path / "place"))
+    (tmp_path / "place").mkdir()
+    before = {each: signal.getsignal(each) for each in balloon_server.interruption.SIGNALS}
+    for each in before:
+        signal.signal(each, signal.SIG_DFL if each != signal.SIGINT else signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), balloon_server.home("system"):
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        assert not (tmp_path / "place").exists()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_a_pool_that_breaks_a_rule_fails_and_is_not_skipped(modules):
+    balloon_server = importlib.import_module("balloon_server")
+    balloon_server.keep_the_rules(SimpleNamespace(sql=lambda _: [(0,)]))
+    with pytest.raises(TrialError, match="found 3 buffers"):
+        balloon_server.keep_the_rules(SimpleNamespace(sql=lambda _: [(3,)]))
+
+
+def test_a_quiet_window_is_as_long_as_the_inflation_was(modules, tmp_path, monkeypatch):
+    balloon = importlib.import_module("balloon")
+    asked = []
+
+    def window(server, pool, sessions, clients, length, inflating, logs):
+        asked.append((length, inflating))
+        return {"seconds": 1.75 if inflating else length}
+
+    monkeypatch.setattr(balloon, "window", window)
+    assert balloon.windows(None, 256, 1, 1, 0.5, tmp_path) == {"inflating": {"seconds": 1.75}, "left": {"seconds": 1.75}}
+    assert asked == [(0.5, True), (1.75, False)]
+
+
+def test_memory_is_asked_for_all_sizes_before_anything_starts(modules, monkeypatch):
+    native = importlib.import_module("balloon_native")
+    monkeypatch.setattr(native.psutil, "virtual_memory", lambda: SimpleNamespace(available=4096 * 2**20))
+    native.need_memory([(1024, 8)])
+    with pytest.raises(CapabilityError, match="8192 MB needs 10240 MB .* 4096 MB"):
+        native.need_memory([(1024, 8), (8192, 64)])
+
+
+def test_watching_alone_keeps_what_the_last_result_measured_alone(modules, tmp_path):
+    guests = importlib.import_module("guests")
+    settings = {"postgres": "15.18", "scale": 1, "vcpus": 1, "memory": 512, "idle": 20.0}
+    stored = {**settings, "idle": 8.0, "accelerator": "tcg"}
+    alone = {"seconds": {"ready": 9.0}, "accelerator": "tcg"}
+    file = tmp_path / "guests.json"
+    file.write_text(json.dumps({"settings": stored, "raw": [alone, {"together": 8, "both": 0.01}]}))
+
+    def kept(now=settings, together=None, idle=None, pairs=None):
+        return guests.kept(Namespace(out=file, together=together, idle=idle, pairs=pairs), now)
+
+    assert kept() == (stored, [alone])
+    with pytest.raises(UsageError, match=r"15\.18.*not with.*16\.3.*leave --watch-only out"):
+        kept(settings | {"postgres": "16.3"})
+    with pytest.raises(UsageError, match="--together 0"):
+        kept(together=0)
+    with pytest.raises(UsageError, match="--idle and --pairs"):
+        kept(idle=8.0)
+    file.write_text(json.dumps({"settings": stored, "raw": [{"together": 8, "both": 0.01}]}))
+    with pytest.raises(UsageError, match="no guests that were measured alone"):
+        kept()
+
+
+def test_an_earlier_run_changes_no_result(modules, tmp_path, monkeypatch, capsys):
+    measuring = importlib.import_module("measuring")
+    names = ("between trials s", "before the first load s", "after the last trial s", "total s", "trials")
+    row = dict.fromkeys(names, 400.0) | {f"share {of}": 0.1 for of in ("by run.json", "by its trials", "with analysis and report")}
+    monkeypatch.setattr(measuring, "taken", lambda *_, **__: row)
+    monkeypatch.setattr(measuring, "RunDirectory", lambda _: SimpleNamespace(record=lambda: SimpleNamespace(study="density", started=1e9)))
+    monkeypatch.setattr(modules[1], "RESULTS", tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(sys, "argv", ["measuring.py", "a-run"])
+    measuring.main()
+    said = capsys.readouterr().out
+    assert (
+        "density, an earlier run: total s" in said
+        and "nothing written" in said
+        and "is not known" in said
+        and "≤" not in said
+        and "≥" not in said
+    )
+    assert not list((tmp_path / "results").iterdir())
+    monkeypatch.setattr(sys, "argv", ["measuring.py", "a-run", "--out", str(tmp_path / "kept.json")])
+    measuring.main()
+    (stored,) = json.loads((tmp_path / "kept.json").read_text())["raw"]
+    assert (stored["study"], stored["date"]) == ("density, an earlier run", "2001-09-09")

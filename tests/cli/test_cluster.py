@@ -67,17 +67,22 @@ def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
 
 
 def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_directories, capsys, monkeypatch):
-    """With the cluster's name, its users and its configuration; of a scheduler that somebody else has started there is none."""
+    """With the cluster's name, its users, its configuration and its kind of environment; of a scheduler that somebody else has started
+    there is none."""
     from pgherd.cluster import record, start, state
     from pgherd.cluster.record import AgentRecord, ClusterRecord
 
     agent = AgentRecord(name="me@a", pid=1, start=2, directory="/x", python="python3")
     record.make_directory("lab")
-    record.save(ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config"))
+    known = ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config")
+    record.save(known)
     gone = state.HostState("a", "10.0.0.1", "it hangs", None, None, None, None, {})
     monkeypatch.setattr(state, "look", lambda cluster: state.ClusterState(cluster, "tls://x:1", (gone,), ()))
     monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
-    assert code == 1 and "Start what is gone again: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'" in out
+    assert code == 1 and "Start what is gone again: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
+    record.save(known.model_copy(update={"private": True}))
+    code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
+    assert code == 1 and "--ssh-config '/my config' --private-environment\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
     assert code == 1 and "Cluster at tls://x:1: 0 of 1 hosts are there." in out and "Start what" not in out

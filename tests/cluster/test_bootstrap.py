@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -35,8 +36,10 @@ def test_its_places_are_those_of_pgherd(monkeypatch, tmp_path):
 
 def test_an_old_python_is_told(monkeypatch):
     monkeypatch.setattr(bootstrap, "OLDEST", (9, 9))
-    with pytest.raises(Failed, match=r"its Python is 3.*needs 9.9 or newer"):
+    with pytest.raises(Failed, match=r"its Python is 3.*needs 9\.9 there"):
         act({"action": "log", "directory": "/x"})
+    with pytest.raises(Failed, match=r"its Python is 3.*install python9\.12$"):  # the driver's, for which another would not do
+        act({"action": "start", "python": "9.12"})
 
 
 def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_path):
@@ -140,6 +143,16 @@ def test_other_files_of_pgherd_are_another_environment_with_the_same_libraries(e
     assert {Path(f"{python}.site/libraries.pth").read_text() for python in (first, second)} == {f"{libraries}\n"}
 
 
+def test_the_agent_s_files_stay_as_private_as_its_account_wants_them(environment):
+    before = os.umask(0o077)
+    try:
+        python = environment(_archive({"pgherd/__init__.py": "__version__ = 7"}))
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert (Path(python).parents[1] / "ready").stat().st_mode & 0o044 == 0o044, "the servers' account can read what was made"
+
+
 def test_an_environment_that_does_not_start_is_not_used(environment):
     with pytest.raises(Failed, match="does not start there"):
         environment(_archive({"pgherd/__init__.py": "__version__ = 8"}))
@@ -157,7 +170,7 @@ def test_another_python_is_another_environment(environment, monkeypatch):
     assert sum("pip" in argv for argv in environment.made) == 2
 
 
-def test_packages_beside_an_environment_are_found_in_it(tmp_path):
+def test_packages_beside_an_environment_are_found_in_it(tmp_path, monkeypatch):
     """A real one, made without pip: what lies with the libraries can be imported, and pgherd's own files come first."""
     libraries = tmp_path / "k"
     subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(libraries)], check=True)
@@ -167,6 +180,8 @@ def test_packages_beside_an_environment_are_found_in_it(tmp_path):
     (site / "pgherd/__init__.py").write_text("__version__ = '1'")
     bootstrap._make_own(tmp_path / "k-one", libraries, _archive({"pgherd/__init__.py": "__version__ = '7'"}))
     assert bootstrap._has(str(tmp_path / "k-one/bin/python"), "7")
+    monkeypatch.setattr(bootstrap, "_MINOR", "3.99")
+    assert not bootstrap._has(str(tmp_path / "k-one/bin/python"), "7"), "what lies at the driver's own path may be of another Python"
 
 
 def test_libraries_of_the_driver_are_laid_out_and_tried(monkeypatch, tmp_path):

@@ -57,7 +57,8 @@ def installed(monkeypatch, tmp_path):
         outside.mkdir(exist_ok=True)
         (outside / name).write_text("a program")
         (about / "RECORD").write_text("".join(f"{file},,\n" for file in (*files, f"../{outside.name}/{name}", f"{name}/gone.py")))
-        (tmp_path / name / "lib.so").chmod(0o755)
+        (tmp_path / name / "__init__.py").chmod(0o600)  # as under a umask of 077
+        (tmp_path / name / "lib.so").chmod(0o700)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(packing, "ROOTS", ("one",))
     return tmp_path
@@ -68,7 +69,8 @@ def test_libraries_are_laid_beside_each_other(installed):
     with tarfile.open(fileobj=io.BytesIO(packing.libraries())) as archive:
         entries = {entry.name: entry for entry in archive}
     assert set(entries) == {"one/__init__.py", "one/lib.so", "two/__init__.py", "two/lib.so"}
-    assert entries["one/lib.so"].mode & 0o111 and entries["one/lib.so"].uid == 0
+    assert entries["one/lib.so"].uid == 0
+    assert (entries["one/lib.so"].mode, entries["one/__init__.py"].mode) == (0o755, 0o644), "another account can use them"
 
 
 def test_libraries_that_do_not_tell_their_files_stay_here(installed):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
+import threading
 
 import pytest
 
-from pgherd.cluster.ssh import Ssh, check_hosts, joined_name
+from pgherd.cluster.ssh import _REMOTE, Ssh, _fed, check_hosts, joined_name
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 # The last word is the remote command: a host's own shell runs it, as sshd would have it.
@@ -57,11 +59,48 @@ def test_what_follows_the_orders_reaches_the_program_or_is_left_unread(client, t
     assert Ssh().run("db1", {}, *parts) == {}, "it has what it needs"
 
 
+def test_a_host_that_takes_what_it_is_sent_is_not_silent(client, monkeypatch):
+    """However long all of it takes: the watch begins anew with every piece."""
+    begun = []
+
+    class Timer(threading.Timer):
+        def start(self):
+            begun.append(self.interval)
+            super().start()
+
+    monkeypatch.setattr("pgherd.cluster.ssh.threading.Timer", Timer)
+    monkeypatch.setattr("pgherd.cluster.ssh._CHUNK", 1000)
+    done = _fed(["cat"], (b"x" * 5000, b"", b"y" * 1001), 60.0)
+    assert done.stdout == b"x" * 5000 + b"y" * 1001 and begun == [60.0] * 8
+
+
+OTHER = """#!/bin/sh
+case "$3" in *version_info*) exit 1 ;; esac
+echo '{"took": "another version"}'
+"""
+"""A Python that is of another version."""
+
+
+def test_a_python_of_the_driver_s_version_is_taken_before_others(client, tmp_path, monkeypatch):
+    """Also where what lies at the driver's own path is not; and any at all where there is none, to say why it will not do."""
+    own = tmp_path / "bin/own python"
+    monkeypatch.setattr("pgherd.cluster.ssh._REMOTE", _REMOTE.replace(shlex.quote(sys.executable), shlex.quote(str(own))))
+    for path in (own, tmp_path / f"bin/python3.{sys.version_info[1]}"):
+        path.write_text(OTHER)
+        path.chmod(0o755)
+    (tmp_path / "agent").mkdir()
+    orders = {"action": "log", "directory": str(tmp_path / "agent")}
+    assert Ssh().run("db1", orders)["log"].startswith("no log")
+    (tmp_path / "bin/python3").unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
+    assert Ssh().run("db1", orders) == {"took": "another version"}
+
+
 @pytest.mark.parametrize(
     "code, says, kind, why",
     [
         ("255", "connect to host db1 port 22: Connection refused", UsageError, r"db1 cannot be reached: .*Connection refused.*BatchMode"),
-        ("127", "not found", CapabilityError, "db1 has no Python"),
+        ("127", "not found", CapabilityError, rf"db1 has no Python; install python3\.{sys.version_info[1]} there"),
         ("1", "a riddle", CapabilityError, "did not answer as expected: ssh: a riddle"),
     ],
 )

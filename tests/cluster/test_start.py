@@ -90,6 +90,14 @@ def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake)
         start.stop("default", said.append)
 
 
+def test_that_private_environments_were_wanted_is_written_down():
+    """For the command that starts what is gone again."""
+    known = ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=1, start=2)
+    private = start._with_agents(known, Wanted("default", ("a",), private=True), {})
+    assert not start._with_agents(known, Wanted("default", ("a",)), {}).private and private.private
+    assert start._with_agents(private, Wanted("default", ("a",)), {}).private
+
+
 def test_a_listen_address_that_is_not_ours(own_directories, fake):
     with pytest.raises(CapabilityError, match=r"the scheduler does not start at 192\.0\.2\.1"):
         start.start(Wanted("default", ("a",), listen="192.0.2.1"), lambda sentence: None)

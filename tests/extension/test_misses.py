@@ -18,7 +18,7 @@ class Meter(ctypes.Structure):
         ("started", ctypes.c_bool),
         ("count", ctypes.c_int64),
         ("own", ctypes.c_int64),
-        *((name, ctypes.c_double) for name in ("waited", "filled", "own_filled")),
+        *((name, ctypes.c_double) for name in ("waited", "reading", "filled", "own_filled")),
     ]
 
 
@@ -66,8 +66,18 @@ def test_silence_is_not_known(see):
 
 def test_after_a_silence_the_count_is_of_one_period(see):
     """The first page after it wakes the publisher up, who says so at once, and the rest a period later."""
-    meter, known = fed(see, [(0.1, 0, 0), *[(0.1, 0, 40)] * 100, (0.1, 120, 50)])
+    meter, known = fed(see, [(0.1, 0, 40), *[(0.1, 0, 40)] * 100, (0.1, 120, 50)])
     assert known and (meter.filled, meter.own_filled) == (pytest.approx(600), pytest.approx(50))
+
+
+def test_what_is_read_back_while_the_publisher_is_late_is_no_miss(see):
+    """Five seconds of silence, then two in which we read 900 of 1000 pages per second back: all of them come with the late count."""
+    looks = [(0.1, 0, 0), *[(0.1, 0, 0)] * 50, *[(0.1, 0, 90 * n) for n in range(1, 20)]]
+    meter, known = fed(see, [*looks, (0.1, 2000, 1800)])
+    assert known and (meter.filled, meter.own_filled) == (pytest.approx(1000), pytest.approx(900))
+    meter, known = fed(see, [*looks, (0.1, 1800, 1800)])
+    assert known and meter.filled == meter.own_filled, "no misses at all"
+    assert see(meter, 0.2, 2000, 1800) and meter.filled == pytest.approx(1000), "and the next period is its own again"
 
 
 def test_looks_that_are_rarer_than_publications(see):

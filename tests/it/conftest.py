@@ -36,6 +36,7 @@ _QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ram
 PATIENCE = 120.0
 """No step takes this long unless it hangs."""
 
+_JOURNAL = re.compile(r"-(\d+)-[0-9a-f]{8}\.jsonl$")
 _SOCKETS = re.compile(r"pgherd-[0-9a-f]{8}")
 _SETTLING = 10.0
 
@@ -296,6 +297,18 @@ def _journals() -> set[str]:
         with contextlib.suppress(OSError):
             held |= {Path(os.readlink(file)).name for file in (process / "fd").iterdir()}
     return {name for name in held if name.endswith(".jsonl")}
+
+
+@pytest.fixture
+def not_undone() -> Callable[[list[str]], list[str]]:
+    """What could not be undone, but for what a pgherd that runs beside the tests, if there is one, keeps: it still needs the
+    controllers."""
+
+    def others() -> set[str]:
+        return {name for name in _journals() if (found := _JOURNAL.search(name)) and int(found[1]) != os.getpid()}
+
+    before = others()
+    return lambda said: [one for one in said if "holds the groups of another run" not in one or not (before or others())]
 
 
 def _orphaned_groups(watch: Watch) -> Iterator[Path]:

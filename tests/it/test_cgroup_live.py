@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from pgherd.runtimes.cgroup import CgroupRuntime
 
 NODE = LocalNode()
 MEMORY = 64 << 20
+NotUndone = Callable[[list[str]], list[str]]
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def base() -> cgroup_base.Base:
 
 
 @pytest.fixture
-def group(base: cgroup_base.Base, tmp_path: Path) -> Iterator[HostGroup]:
+def group(base: cgroup_base.Base, tmp_path: Path, not_undone: NotUndone) -> Iterator[HostGroup]:
     journal = Journal.open(NODE, tmp_path, "test")
     host = HostGroup(NODE, journal, base, f"test-{os.getpid()}")
     host.make(Limits())
@@ -42,11 +43,6 @@ def group(base: cgroup_base.Base, tmp_path: Path) -> Iterator[HostGroup]:
     finally:
         assert not_undone(host.close()) == []
         assert not_undone(journal.close()) == []
-
-
-def not_undone(said: list[str]) -> list[str]:
-    """What could not be undone, but for what a pgherd that runs beside the tests keeps: it still needs the controllers."""
-    return [sentence for sentence in said if "holds the groups of another run" not in sentence]
 
 
 def memory_limit(groups: dict[str, str]) -> int:
@@ -151,7 +147,7 @@ def test_clean_after_kill_9_of_the_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("base")
-def test_the_runtime_from_open_to_close(tmp_path: Path) -> None:
+def test_the_runtime_from_open_to_close(tmp_path: Path, not_undone: NotUndone) -> None:
     journal = Journal.open(NODE, tmp_path, "test")
     facts = gather(NODE)
     runtime = CgroupRuntime(NODE, journal, facts, f"rt-{os.getpid()}")
@@ -175,7 +171,7 @@ def test_the_runtime_from_open_to_close(tmp_path: Path) -> None:
     assert not any(NODE.exists(path) for path in pinned.groups.values())
 
 
-def test_a_container_may_ask_for_more_cores_than_its_host_has(base: cgroup_base.Base, tmp_path: Path) -> None:
+def test_a_container_may_ask_for_more_cores_than_its_host_has(base: cgroup_base.Base, tmp_path: Path, not_undone: NotUndone) -> None:
     """v1 refuses a child more than its parent; the runtime grants what comes to the same."""
     journal = Journal.open(NODE, tmp_path, "test")
     host = HostGroup(NODE, journal, base, f"over-{os.getpid()}")

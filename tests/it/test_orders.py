@@ -117,6 +117,9 @@ def test_the_loader_fills_checks_and_says_how_far_it_is(shop: Shop) -> None:
         0
     ]
     assert seen > 0.98 * pages
+    instants = """SELECT o_entry_d FROM orders WHERE o_id <= 3000 UNION SELECT ol_delivery_d FROM order_line WHERE ol_o_id <= 2100
+        UNION SELECT c_since FROM customer UNION SELECT min(h_date) FROM history"""
+    assert len(shop.rows(instants)) == 1, "delivered when it was entered"
     names = shop.rows("SELECT c_last, count(*) FROM customer WHERE c_w_id = 1 AND c_d_id = 1 AND c_id <= 1000 GROUP BY 1")
     assert len(names) == 1000
     assert {(first, last) for first, last in shop.rows("SELECT min(length(c_first)), max(length(c_first)) FROM customer")} == {(9, 15)}

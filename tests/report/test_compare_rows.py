@@ -85,6 +85,9 @@ def test_an_interval_has_the_digits_of_its_value():
     assert change_with_interval(change(1.031, 1.064, value=1.048)) == "+4.8 % (+3.1 … +6.4)"
     assert change_with_interval(change(value=1.048)) == "+4.8 %"
     assert change_with_interval(change(0.001, 7e16, value=0.03)) == "−97 % (unbounded)"
+    assert change_with_interval(change(116, 124, value=120)) == "+11900 % (+11500 … +12300)", "it is known well"
+    assert change_with_interval(change(1.5, 7e16, value=3)) == "+200 % (+50 … unbounded)"
+    assert change_with_interval(change(0.001, 0.9, value=0.003)) == "−100 % (−100 … −10)"
 
 
 def test_a_row_says_itself_what_its_metric_is_called(comparison):

@@ -346,7 +346,9 @@ def test_changes_are_written_with_the_digits_that_they_deserve():
     assert change(-6.123, -11.04, -0.96) == "−6.1 % (−11.0 … −1.0 %)"
     assert change(0.004, -0.2, 0.21) == "+0.00 % (−0.20 … +0.21 %)"
     assert change(71, 20, 131) == "+71 % (+20 … +131 %)"
-    assert change(-4.0) == "−4.0 %" and "unbounded" in change(3, -50, 1e300)
+    assert change(-4.0) == "−4.0 %" and change(3, -50, 1e300) == "+3.0 % (unbounded)"
+    assert change(11900, 11500, 12300) == "+11900 % (+11500 … +12300 %)"
+    assert change(200, 50, 1e17) == "+200 % (+50 … unbounded)"
 
 
 def test_an_analysis_that_is_missing_is_said(baseline, runs):

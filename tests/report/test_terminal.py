@@ -25,6 +25,11 @@ def test_the_answer_comes_first_then_the_grade_then_the_table(run40):
     assert text.index("Grade B") < text.index("databases  cores") < text.index("Warnings") < text.index("Where to look further")
 
 
+def test_without_a_trial_neither_taints_nor_their_absence_are_told(run40):
+    text = printed(run40[0], [])
+    assert "Grade B: no trial was run.\n" in text and "0 trials" not in text
+
+
 def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
     text = printed(*run40)
     assert max(map(len, text.splitlines())) <= 100

@@ -10,6 +10,10 @@ from pgherd.model.finding import Finding
 from pgherd.report import wording
 
 
+def test_a_grade_means_something_where_there_were_trials():
+    assert wording.grade_meaning("C", 0) == "no trial was run" and wording.grade_meaning("C", 1) == wording.GRADE_MEANING["C"]
+
+
 @pytest.mark.parametrize(
     ("value", "spread", "text"),
     [

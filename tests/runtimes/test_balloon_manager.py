@@ -191,6 +191,27 @@ def test_actual_beside_target_is_recorded(tmp_path) -> None:
     assert first[0]["guest.actual"] == 1000 * MB and first[1]["guest.actual"] == first[1]["guest.target"] < 1000 * MB
 
 
+def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(balloon_manager.time, "time", lambda: clock[0])
+    slow = FakeBalloon(1000 * MB, 100 * MB)
+    answered = slow.look
+
+    def look(*, drives: bool) -> Look:
+        clock[0] += 0.4
+        return answered(drives=drives)
+
+    monkeypatch.setattr(slow, "look", look)
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    manager.add(managed("slow", slow))
+    manager.record(tmp_path / "spool")
+    rounds(manager, 1)
+    manager.record(None)
+    with (tmp_path / "spool").open() as lines:
+        found = {entity: at for at, _, entity, _ in Spool(lines)}
+    assert found["guest:slow"] == found["guest-drive:slow/data"] == pytest.approx(1000.4)
+
+
 def test_a_full_disk_is_told_at_the_end_of_the_recording() -> None:
     from pathlib import Path
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -27,5 +28,17 @@ def test_the_engine_stays_out_of_the_process_that_asks(tmp_path):
 
 
 def test_what_fails_there_is_said(tmp_path):
-    with pytest.raises(TrialError, match="the samples cannot be written: FileNotFoundError: .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         write_samples_apart(tmp_path / "nowhere", ROWS)
+    with pytest.raises(TrialError, match="the samples cannot be written: .*InvalidInputException: "):
+        write_samples_apart(tmp_path, [(None, "cpu", "host", {"a": object}), *ROWS])
+
+
+@pytest.mark.parametrize(("rows", "where"), [(ROWS, "cpu.parquet.tmp"), (ROWS * 2000, "cpu.csv.tmp")], ids=["engine", "file"])
+def test_a_full_disk_stays_one(tmp_path, rows, where):
+    """A run ends on it, and is none of its trials' failure."""
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / where).symlink_to("/dev/full")
+    with pytest.raises(OSError) as full:
+        write_samples_apart(tmp_path, rows)
+    assert full.value.errno == errno.ENOSPC and full.value.filename

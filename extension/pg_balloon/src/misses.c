@@ -19,18 +19,23 @@ misses_see(MissMeter *meter, double dt, double cadence, int64_t count, int64_t o
 
 	meter->started = true;
 	meter->waited += dt;
+	if (own > meter->own)
+		meter->reading += dt;
 	if (known && count == meter->count)
 	{
 		if (meter->waited <= longest)
 			return true;
 		meter->filled = meter->own_filled = 0;
-		meter->own = own;		/* whatever we read meanwhile was there already */
 		return false;
 	}
 	if (known && count > meter->count)
 	{
-		/* After a silence it is the first page that wakes the publisher up, and all of them came in within its period. */
-		double		period = meter->waited <= longest ? meter->waited : cadence;
+		/*
+		 * After a silence it is the first page that wakes the publisher up, and all of them came in within its period. But what we
+		 * read back is among them: if that goes back further, the publisher was late, and they came in since then.
+		 */
+		double		since = meter->reading > cadence ? meter->reading : cadence;
+		double		period = meter->waited <= longest ? meter->waited : since;
 
 		meter->filled = (double) (count - meter->count) / period;
 		meter->own_filled = own > meter->own ? (double) (own - meter->own) / period : 0;
@@ -39,6 +44,6 @@ misses_see(MissMeter *meter, double dt, double cadence, int64_t count, int64_t o
 		known = false;			/* the first look, or somebody has set the count back */
 	meter->count = count;
 	meter->own = own;
-	meter->waited = 0;
+	meter->waited = meter->reading = 0;
 	return known;
 }

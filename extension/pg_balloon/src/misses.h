@@ -17,6 +17,7 @@ typedef struct MissMeter
 	int64_t		count;			/* pages that have come in, as published last */
 	int64_t		own;			/* of them read back by us, at that time */
 	double		waited;			/* seconds since then */
+	double		reading;		/* … of them since we were first seen to have read pages back that are not published */
 	double		filled;			/* pages per second, between the last two publications */
 	double		own_filled;		/* … of them read back by us */
 } MissMeter;

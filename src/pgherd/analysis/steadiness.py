@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from pgherd.analysis.intervals import Estimate, student
 
+LEAST_WINDOWS = 5
+"""Independent windows below which drift has no interval: three more than its two parameters."""
+
 
 @dataclass(frozen=True)
 class Steadiness:
@@ -54,8 +57,9 @@ def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence:
     rho = min(max(lag / squares, 0.0), 0.99) if squares > 0 else 0.0
     independent = n * (1 - rho) / (1 + rho)
     method = "least-squares slope over the windows' mean"
-    if independent < 5:
-        note = f"no interval: {n} windows are worth {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f}); 5 are needed"
+    if independent < LEAST_WINDOWS:
+        note = f"no interval: {n} windows are worth {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f})"
+        note += f"; {LEAST_WINDOWS} are needed"
         drift = Estimate(slope / mean, None, None, None, n, method, note)
     else:
         error = math.sqrt(squares / (independent - 2) / spread)

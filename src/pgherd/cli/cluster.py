@@ -141,4 +141,5 @@ def _print(seen: Any) -> None:
         words = ["pgherd", "cluster", "start", "--hosts", hosts]
         words += [] if known.name == DEFAULT else ["--name", known.name]
         words += [] if known.ssh_config is None else ["--ssh-config", known.ssh_config]
+        words += ["--private-environment"] if known.private else []
         console.print(f"Start what is gone again: {shlex.join(words)}", markup=False, soft_wrap=True)

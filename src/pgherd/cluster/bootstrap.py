@@ -39,8 +39,8 @@ class Failed(Exception):
 def act(orders: dict[str, Any]) -> dict[str, Any]:
     """Do what was ordered; the answer. Raises Failed."""
     if sys.version_info[:2] < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise Failed(f"its Python is {sys.version.split()[0]}, and pgherd needs {wanted} or newer; install python{wanted}")
+        wanted = orders["python"] if orders["action"] == "start" else ".".join(map(str, OLDEST))
+        raise Failed(f"its Python is {sys.version.split()[0]}, and pgherd needs {wanted} there; install python{wanted}")
     actions = {"start": _start, "stop": _stop, "log": _log}
     return actions[orders["action"]](orders)
 
@@ -122,8 +122,7 @@ def _environment(orders: dict[str, Any]) -> str | None:
     data = sys.stdin.buffer.read(orders.get("package", 0))
     if not data:
         return None
-    os.umask(0o022)  # another account runs the servers, of the PostgreSQL that may be among the libraries
-    with _alone(libraries.parent):
+    with _readable(), _alone(libraries.parent):
         if not (libraries / "ready").exists():
             _make_libraries(libraries, orders)
             (libraries / "ready").touch()
@@ -134,6 +133,16 @@ def _environment(orders: dict[str, Any]) -> str | None:
                 raise Failed(f"pgherd was installed in {own} but does not start there")
             ready.touch()
     return str(python)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """What is made meanwhile all can read: another account runs the servers, of the PostgreSQL that may be among the libraries."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextlib.contextmanager
@@ -212,8 +221,12 @@ def _text(path: Path) -> str:
 
 
 def _has(python: str, version: str) -> bool:
-    """Whether this Python has that version of pgherd, and Dask."""
-    looked = "import pgherd, importlib.util as find; print(pgherd.__version__ if find.find_spec('distributed') else '')"
+    """Whether this Python is of our own version, and has that version of pgherd, and Dask."""
+    looked = (
+        "import pgherd, sys, importlib.util as find; "
+        f"fit = '%d.%d' % sys.version_info[:2] == '{_MINOR}' and find.find_spec('distributed'); "
+        "print(pgherd.__version__ if fit else '')"
+    )
     try:
         done = subprocess.run([python, "-I", "-c", looked], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd="/")
     except OSError:

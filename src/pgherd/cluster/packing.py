@@ -124,6 +124,7 @@ def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     if _LEFT_OUT & set(Path(entry.name).parts):
         return None
+    entry.mode |= 0o444 | (0o111 if entry.mode & 0o100 else 0)  # another account runs the servers there
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

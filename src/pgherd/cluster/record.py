@@ -30,7 +30,8 @@ class AgentRecord(Model):
 
 
 class ClusterRecord(Model):
-    """One cluster: its scheduler (address, pid and start time here), its agents, and how SSH reaches them."""
+    """One cluster: its scheduler (address, pid and start time here), its agents, how SSH reaches them, and whether they were to have
+    private environments (``private``)."""
 
     name: str
     id: str
@@ -39,6 +40,7 @@ class ClusterRecord(Model):
     start: int
     hosts: tuple[AgentRecord, ...] = ()
     ssh_config: str | None = None
+    private: bool = False
     state: str = SCHEMA
 
 

@@ -1,8 +1,8 @@
 """Programs on a host over the ssh client: no password is asked for, and no orders are pasted into a remote command line.
 
-The remote command is one constant text, with the path of our own Python quoted in it. It starts that Python, or another one, which reads
-a line of JSON from its standard input: the program to run and its orders. What follows on standard input belongs to that program, which
-answers with lines of JSON.
+The remote command is one constant text, with the path of our own Python quoted in it. It starts a Python of our own version, or else any,
+which reads a line of JSON from its standard input: the program to run and its orders. What follows on standard input belongs to that
+program, which answers with lines of JSON.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 CONNECT = 10
 """Seconds for the connection."""
 
+_CHUNK = 1 << 20
+"""Bytes that are sent at once; a host that takes them is not silent."""
+_MAJOR, _MINOR = sys.version_info[:2]
+
 _REMOTE = (
-    f"for python in {shlex.quote(sys.executable)} python{sys.version_info[0]}.{sys.version_info[1]} "
-    "python3.13 python3.12 python3.11 python3.14 python3; do "
-    'if command -v "$python" >/dev/null 2>&1; then '
+    f"alike() {{ \"$1\" -I -c 'import sys; sys.exit(sys.version_info[:2] != ({_MAJOR}, {_MINOR}))' </dev/null >/dev/null 2>&1; }}; "
+    'there() { command -v "$1" >/dev/null 2>&1; }; '
+    "for wanted in alike there; do "
+    f"for python in {shlex.quote(sys.executable)} python{_MAJOR}.{_MINOR} python3.13 python3.12 python3.11 python3.14 python3; do "
+    'if "$wanted" "$python"; then '
     'exec "$python" -I -c \'import json, sys; orders = json.loads(sys.stdin.buffer.readline()); '
     'exec(compile(orders.pop("program"), "bootstrap", "exec"), {"__name__": "bootstrap", "orders": orders})\'; '
-    "fi; done; exit 127"
+    "fi; done; done; exit 127"
 )
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -50,7 +56,7 @@ class Ssh:
         return ["ssh", "-T", *(("-F", self.config) if self.config else ()), *options, "--", host]
 
     def run(self, host: str, orders: dict[str, Any], *payload: bytes, timeout: float = 60.0) -> dict[str, Any]:
-        """Run the bootstrap program on a host with these orders, the payload behind them; its answer.
+        """Run the bootstrap program on a host with these orders, the payload behind them; its answer. ``timeout``: seconds of silence.
 
         Raises:
             UsageError: the host cannot be reached so (unknown, refused, no key).
@@ -70,7 +76,7 @@ class Ssh:
             tried = " ".join(self.argv(host))
             raise UsageError(f"host {host} cannot be reached: {_last(said)}. 'pgherd' asks for no password; '{tried} true' must work")
         if done.returncode == 127:
-            raise CapabilityError(f"host {host} has no Python; install python3 (3.11 or newer) there")
+            raise CapabilityError(f"host {host} has no Python; install python{_MAJOR}.{_MINOR} there, as here")
         return _answer(host, done.stdout, said)
 
     def address(self, host: str) -> str:
@@ -110,7 +116,7 @@ def joined_name(host: str) -> str:
 
 def _fed(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subprocess.CompletedProcess[bytes]:
     """A program's end and its output. The parts are written to it one after the other, not joined: they are large, and many hosts get
-    the same ones. Raises FileNotFoundError, subprocess.TimeoutExpired."""
+    the same ones. ``timeout``: seconds in which it takes nothing and does not end. Raises FileNotFoundError, subprocess.TimeoutExpired."""
 
     expired = threading.Event()
 
@@ -129,7 +135,11 @@ def _fed(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subproces
             assert process.stdin is not None
             with contextlib.suppress(OSError), process.stdin:  # it may have ended, and tells why
                 for part in parts:
-                    process.stdin.write(part)
+                    for begin in range(0, len(part), _CHUNK):
+                        process.stdin.write(memoryview(part)[begin : begin + _CHUNK])
+                        watchdog.cancel()
+                        watchdog = threading.Timer(timeout, expire)
+                        watchdog.start()
             process.wait()
         finally:
             watchdog.cancel()

@@ -34,6 +34,7 @@ AT_ONCE = 32
 _SCHEDULER = 30.0
 _JOIN = 60.0
 _INSTALL = 900.0
+"""Seconds in which a host neither takes what is sent nor has done with it."""
 _STOP = 150.0
 _AUTHORITY_KEY = "authority.key"
 
@@ -246,7 +247,8 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
 
 
 def _with_agents(known: ClusterRecord, wanted: Wanted, began: Mapping[str, AgentRecord]) -> ClusterRecord:
-    return known.model_copy(update={"hosts": tuple(began[name] for name in wanted.hosts if name in began)})
+    hosts = tuple(began[name] for name in wanted.hosts if name in began)
+    return known.model_copy(update={"hosts": hosts, "private": known.private or wanted.private})
 
 
 def _wait_until_joined(known: ClusterRecord) -> None:

@@ -254,13 +254,15 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 
 
 def change_text(change: Finding) -> str:
-    """``−6.1 % (−11.0 … −0.9 %)``."""
+    """``−6.1 % (−11.0 … −0.9 %)``; an end far beyond the change (of one that is not certain: beyond no change) is left out."""
     value, low, high = change.value or 0.0, change.low, change.high
     if low is None or high is None or low == high:
         return _signed(value, abs(value)) + " %"
     width = (high - low) / 2
-    if high > 1e4:
+    if low <= 0 and high > 1e4:
         return f"{_signed(value, abs(value))} % (unbounded)"
+    if low > 0 and high > 100 * (100 + value):
+        return f"{_signed(value, abs(value))} % ({_signed(low, low)} … unbounded)"
     return f"{_signed(value, width)} % ({_signed(low, width)} … {_signed(high, width)} %)"
 
 

@@ -57,7 +57,7 @@ def render(
             run=clean(record.run),
             answer=clean(analysis.answer) if analysis else wording.no_answer(record.state, record.error),
             grade=analysis.grade if analysis else None,
-            grade_meaning=wording.GRADE_MEANING[analysis.grade] if analysis else "",
+            grade_meaning=wording.grade_meaning(analysis.grade, len(results)) if analysis else "",
             main_table=main,
             differing=page.table("differences", differing) if differing else None,
             notices=notices(record),

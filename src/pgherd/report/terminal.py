@@ -255,7 +255,9 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
         _print_wrapped(console, Text(wording.no_answer(record.state, record.error), style="bold"))
     else:
         _print_wrapped(console, Text(clean(analysis.answer), style="bold"))
-        grade = Text.assemble((f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {wording.GRADE_MEANING[analysis.grade]}. ")
+        grade = Text.assemble(
+            (f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {wording.grade_meaning(analysis.grade, len(results))}. "
+        )
         _print_wrapped(console, grade + Text(_trials(results)))
         _print_table(console, record)
     _print_list(console, "Notice", notices(record), "yellow")
@@ -267,7 +269,9 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
 
 
 def _trials(results: Sequence[TrialResult]) -> str:
-    """How many trials there were, and how many of them do not count fully."""
+    """How many trials there were, and how many of them do not count fully; nothing where there were none, which the grade says."""
+    if not results:
+        return ""
     unfinished = sum(result.error is not None for result in results)
     tainted = sum(result.tainted for result in results) - unfinished
     text = f"{len(results)} trial{'' if len(results) == 1 else 's'}"

@@ -18,6 +18,12 @@ GRADE_MEANING: dict[Grade, str] = {
     "C": "tainted throughout, or too few trials to tell: an indication only",
 }
 
+
+def grade_meaning(grade: Grade, trials: int) -> str:
+    """What a grade says of a run with so many trials; of none there is nothing to grade."""
+    return GRADE_MEANING[grade] if trials else "no trial was run"
+
+
 MISSING = "–"
 """Stands where there is no number."""
 

@@ -24,10 +24,9 @@ from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, 
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
 from pgherd.runtimes.balloon_policy import moves
 from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
+from pgherd.runtimes.vm.monitor import MONITORS_THREAD
 
 _THREADS = 8
-_MONITORS = "pgherd-qmp"
-"""The thread of all guests' monitors, which lasts as long as the process; the manager is nearly its only user."""
 _RETURNED_WITHIN = 16 * 2**20
 """Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
 
@@ -220,8 +219,9 @@ class BalloonManager:
             self._ask(behind, self._send, self._period / 4)
 
     def _own_cpu(self) -> float:
-        """CPU of the threads that do the manager's work since each began, seconds; they live as long as the rounds go on."""
-        monitors = [thread.ident for thread in threading.enumerate() if thread.name == _MONITORS and thread.ident is not None]
+        """CPU of the threads that do the manager's work since each began, seconds; they live as long as the rounds go on. The manager is
+        nearly the only user of the monitors' thread."""
+        monitors = [thread.ident for thread in threading.enumerate() if thread.name == MONITORS_THREAD and thread.ident is not None]
         return round(sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in (*self._threads, *monitors)), 6)
 
     def _target(self, one: _Watched) -> int:
@@ -246,7 +246,8 @@ class BalloonManager:
     def _look(self, one: _Watched) -> None:
         """On a thread of the pool: one guest's state. What goes wrong is kept, for it must not end the loop."""
         try:
-            one.answer = time.time(), one.managed.balloon.look(drives=self._drives)
+            found = one.managed.balloon.look(drives=self._drives)
+            one.answer = time.time(), found
             one.failed = ""
         except Exception as error:
             one.failed = f"{type(error).__name__}: {error}".rstrip(": ")

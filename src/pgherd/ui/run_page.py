@@ -89,7 +89,7 @@ def _whole(whole: Whole) -> dict[str, Any]:
         "trials": len(whole.results),
         "answer": clean(analysis.answer) if analysis else wording.no_answer(record.state, record.error),
         "grade": analysis.grade if analysis else None,
-        "grade_meaning": wording.GRADE_MEANING[analysis.grade] if analysis else "",
+        "grade_meaning": wording.grade_meaning(analysis.grade, len(whole.results)) if analysis else "",
         "main_table": page.main_table(first, held[first]) if first else None,
         "findings": page.findings_table(analysis.findings) if analysis and analysis.findings else None,
         "warnings": [clean(text) for text in analysis.warnings] if analysis else [],

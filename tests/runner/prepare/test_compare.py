@@ -8,6 +8,7 @@ from pgherd.postgres import installations, validation
 from pgherd.runner.prepare import compare as prepare_compare_module
 from pgherd.runner.prepare.compare import prepare_compare
 from pgherd.runner.prepare.prepared import with_inputs
+from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.request import CompareRequest
 from pgherd.studies.compare.tables import difference_rows
@@ -135,6 +136,11 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
         ({"variant": ("x:state=warm",)}, UsageError, "'state' cannot differ between variants"),
         ({"variant": ("x:points=1",)}, UsageError, "'points' cannot differ between variants"),
+        (
+            {"variant": ("x:guest-memory=guest-balloon,guest-minimum=256MB",), "runtime": "vm"},
+            UsageError,
+            "'guest-memory' cannot differ between variants",
+        ),
         ({"variant": ("x:jit",)}, UsageError, "'jit' is not key=value"),
         ({"variant": ("x:vcpus=4096",)}, UsageError, "variant 'x': --vcpus 4096 is more than the"),
         ({"variant": ("x:runtime=process,cpu-mode=quota",)}, CapabilityError, "--cpu-mode quota needs the cgroup runtime"),
@@ -181,6 +187,31 @@ def test_studies_are_arms_with_each_point_measured_once_per_block():
     assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
     sizes = [{"name": name, "study": "sizes", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
     assert len(arms.block(prepared(arms=sizes).options, 0)) == 3
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """Guests can be had, whatever there is here."""
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.sentence", lambda *given, dry: "Guests run.")
+
+
+def _scenarios(**options):
+    common = {"points": [1], "scale": 1, "vcpus": 1}
+    return [{"name": name, "study": "density", "options": {**common, **own}} for name, own in options.items()]
+
+
+@pytest.mark.usefixtures("hypervisor")
+def test_guests_of_all_arms_share_memory_by_one_policy():
+    """A run has one: an arm's own would be reported and never run."""
+    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"guest_memory": "guest-balloon", "guest_minimum": "256MB"}
+    with pytest.raises(UsageError, match=r"static \(guest_tax 0.75\) in 'a' and guest_memory guest-balloon \(guest_tax 0.75\) in 'b'"):
+        prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
+    with pytest.raises(UsageError, match=r"\(guest_tax 0.75\) in 'a' and .* \(guest_tax 0\) in 'b'"):
+        prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "guest_tax": 0}))
+    found = prepared(arms=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
+    assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"
 
 
 def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):

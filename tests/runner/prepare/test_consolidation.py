@@ -218,6 +218,14 @@ class TestInGuests:
         with pytest.raises(UsageError, match=r"1 GB of configured memory and need 1.15 GB with their guests' hypervisors"):
             in_guests(host_memory="1GB")
 
+    def test_that_room_is_worked_out_once(self, monkeypatch):
+        """It is another once the hypervisor is known: the plan, the check of the budget and the run must have the same."""
+        answers = iter((OWN, 104 * MB))
+        monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: next(answers))
+        found = in_guests(memory=None, host_memory="1GB")
+        assert found.surroundings.guest_memory.overhead == OWN and next(answers) == 104 * MB
+        assert any("64 MB reckoned for each QEMU" in choice for choice in found.choices)
+
     def test_a_default_memory_leaves_it(self):
         options = in_guests(memory=None, host_memory="1GB").options
         assert options.configured + 2 * OWN <= GB

@@ -51,6 +51,7 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
         ({"points": (0, 1)}, UsageError, "a number of databases is at least 1"),
         ({"points": (1, 100000)}, UsageError, "100000 databases of .* are more than the host's memory budget"),
         ({"scale": 100000}, CapabilityError, "one database needs .* but the host's memory budget is"),
+        ({"points": (1,), "scale": 100000}, UsageError, "^one database needs .*; lower --scale or --memory, or raise --host-memory$"),
         ({"threads": 8, "clients": 2}, UsageError, "--threads 8 is more than --clients 2"),
         ({"runtime": "process", "cpu_mode": "quota"}, CapabilityError, "--cpu-mode quota needs the cgroup runtime"),
         ({"runtime": "process", "memory": "1GB"}, CapabilityError, "--memory needs the cgroup runtime"),
@@ -64,7 +65,8 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
         ({"init": "x.sql"}, UsageError, "--init fills a database for scripts of your own"),
         ({"memory": "much"}, UsageError, "'much' is not a memory size"),
         ({"seconds": "long"}, UsageError, "'long' is not a duration"),
-        ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* windows of 1 min, so that it takes 2 min at least"),
+        ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* at least 5 windows of 1 min, so that it takes 5 min"),
+        ({"soak": "299s"}, UsageError, "--soak 299s is too short"),
         ({"threshold": ("x=1",)}, UsageError, "no threshold 'x'"),
     ],
 )

@@ -12,7 +12,7 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import guest_machines as module
-from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, page_cache, sentence, whole_memory
+from pgherd.runner.prepare.guest_machines import asked_machine, host_changes, hypervisor, page_cache, sentence, whole_memory
 from pgherd.runner.prepare.server_places import ServerPlaces
 from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
@@ -120,6 +120,17 @@ def test_a_weight_is_of_a_guest_that_there_is(study):
     assert host_changes(LocalNode(), "any", given, STATIC, 2**30) == ((), {})
     with pytest.raises(UsageError, match="--guest-shares c: no guest of this run has that name; they are a, b"):
         host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**30)
+
+
+@pytest.mark.parametrize(("dry", "tried"), [(True, 0), (False, 1)])
+def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp_path, dry, tried):
+    kernel, found, calls = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed"), Hypervisor("/q", "7.2", True, "kvm"), []
+    monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
+    monkeypatch.setattr(module.kernel, "ensure", lambda *given, say: kernel)
+    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
+    monkeypatch.setattr(module.acceleration, "find", lambda node, *given: calls.append(given) or found)
+    assert hypervisor(LocalNode(), tmp_path, tmp_path, dry=dry) == (kernel, None if dry else found)
+    assert calls == [(kernel, str(tmp_path), str(tmp_path))] * tried
 
 
 def test_by_what_guests_run_is_said(monkeypatch, tmp_path):

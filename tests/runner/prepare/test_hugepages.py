@@ -83,6 +83,16 @@ def test_ordinary_pages_alone_are_no_comparison():
         prepare_hugepages(NODE, HugepagesRequest(pages=("none",)), dry=True)
 
 
+def test_a_server_that_the_host_cannot_hold_names_options_of_this_verb():
+    needs_pages()
+    asked = HugepagesRequest(pages=("none", "2MB"), scale=100_000, host_memory="1GB")
+    with pytest.raises(
+        UsageError, match=r"'none': one database needs .* memory budget is .*; lower --scale or --memory, or raise --host"
+    ) as said:
+        prepare_hugepages(NODE, asked, dry=True)
+    assert "--points" not in str(said.value)
+
+
 def needs_pages():
     if os.geteuid() != 0 or not huge_pages.may_reserve(NODE, 2**21):
         pytest.skip("huge pages cannot be reserved here: that needs root and a kernel with pages of 2 MB")

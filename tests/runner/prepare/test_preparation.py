@@ -7,9 +7,12 @@ import pytest
 
 from pgherd.host import paths
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
+from pgherd.runner.prepare import guest_machines
 from pgherd.runner.prepare.density import prepare_density
 from pgherd.runner.prepare.preparation import preparation
+from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.databases import DatabaseOptions, DatabaseRequest
 from pgherd.studies.density.request import DensityRequest
 
@@ -26,6 +29,24 @@ def test_what_is_made_to_look_goes_again():
         work = ground.work
     assert not work.exists()
     assert not list((Path(paths.state_dir()) / "journal").glob("[a-z]*"))
+
+
+@pytest.mark.parametrize(("dry", "overhead"), [(False, 64), (True, 104)])
+def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, overhead):
+    """The first time on a host: until KVM is known to work, more is reckoned with."""
+    tried = []
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr(guest_machines, "hypervisor", lambda node, cache, work, *, dry: tried.append(work.is_dir()))
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 64 if tried else 104)
+    with preparation(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as ground:
+        assert ground.guest_memory == GuestMemory(overhead=overhead)
+    assert tried == ([] if dry else [True])
+
+
+def test_without_guests_nobody_shares_their_memory():
+    with _ground(runtime="process") as ground:
+        assert ground.guest_memory is None
 
 
 def test_options_of_the_databases_are_complete():

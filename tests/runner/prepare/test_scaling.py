@@ -95,6 +95,7 @@ def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
         ({"variant": ("a", "b:work_mem=much")}, UsageError, "variant 'b': .*work_mem"),
         ({"variant": ("a", "b:port=99")}, UsageError, "variant 'b': --set port: pgherd sets it itself"),
         ({"variant": ("a", "b:seed=3")}, UsageError, "'seed' cannot differ between variants"),
+        ({"variant": ("a", "b:runtime=vm,guest-memory=guest-balloon")}, UsageError, "'guest-memory' cannot differ between variants"),
         ({"set": ("nonsense=1",)}, UsageError, 'unrecognized configuration parameter "nonsense"'),
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
     ],

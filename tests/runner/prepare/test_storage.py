@@ -55,7 +55,20 @@ def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     arms = tuple(Arm(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
     together, apart = module._devices(NODE, StorageOptions(arms=arms, baseline="here", budget_seconds=1))
     assert together.startswith("here, beside, off: Warning: data and WAL lie on one device")
-    assert apart.startswith("there: Data on ") and apart.endswith("WAL on a loop device of its own.")
+    assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
+
+
+def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of():
+    volumes = [{"name": name, "kind": "loop", "size": 2**30} for name in ("w", "s1", "s2")]
+    spread = {"one": ["s1"], "two": ["s1", "s2"], "shared": ["s1", "w"]}
+    plain = prepared(scale=1).options.arms[0].options
+    common = {**plain, "volumes": volumes, "roles": {"wal": "w"}}
+    arms = tuple(Arm(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
+    one, two, shared = module._devices(NODE, StorageOptions(arms=arms, baseline="one", budget_seconds=1))
+    assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
+    assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")
+    assert shared.startswith("shared: Warning: WAL and a tablespace lie on one device (loop device 'w'; data on ")
+    assert "; tables and indexes on loop device 's1', loop device 'w'): what each of them does" in shared
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare.working_set import prepare_working_set
 from pgherd.runtimes.runtime import Capabilities
+from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.working_set.options import GUEST
 from pgherd.studies.working_set.request import WorkingSetRequest
 
@@ -42,7 +43,8 @@ def test_sizes_as_asked_and_no_others():
 
 @pytest.fixture
 def hypervisor(monkeypatch):
-    """Guests can be had, whatever there is here."""
+    """Guests can be had, and KVM runs them, whatever there is here."""
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OVERHEAD["kvm"])
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
 

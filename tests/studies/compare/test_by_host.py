@@ -40,6 +40,7 @@ def test_hosts_that_disagree_are_told(options, simulate):
     found = compared(options, simulate, a=1.3, b=0.8)
     (said,) = [warning for warning in found.warnings if "disagree" in warning]
     assert said.startswith("The hosts disagree on other: its throughput is 0.") and "on b" in said.partition(", but")[0]
+    assert said.endswith("holds for neither (intervals of 97.5 % each, jointly 95 %).")
 
 
 def test_intervals_that_hold_jointly_are_wider():

@@ -95,6 +95,37 @@ def test_a_few_pages_have_no_ratio(make_options, simulate):
     assert swap_findings(simulator.options, trials_of(simulator)) == {}
 
 
+def test_a_block_in_which_nothing_was_swapped_counts_as_the_best_of_all(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.3), blocks=3))
+    results = simulator.all()
+    point = {"scheme": 3, "buffers": 25, "rate": 0.3}
+    best = next(one for one in results if one.trial.repeat == 1 and point.items() <= one.trial.point.items())
+    for phase in best.phases:
+        for entity in ("container:db1", "container:db2"):
+            phase.metrics[entity]["memory.swap"] = 0.0
+    found = swap_findings(simulator.options, Trials(simulator.options, results))
+    ratio = found["swapped_ratio.scheme3.buffers25.rate0.3"]
+    assert ratio.n == 3 and ratio.value == pytest.approx((0.4 * 0.4 / (240 * 1.1)) ** (1 / 3)), "one MB over what the shared one swapped"
+    assert "at most: in 1 of 3 blocks it was below 1 MB" in ratio.note
+    assert "at most" not in found["swapped_ratio.scheme3.buffers75.rate0.3"].note
+    balloon = found["swapped_balloon_ratio.buffers25.rate0.3"]
+    assert balloon.n == 2 and balloon.value == pytest.approx(0.75), "over nothing there is no ratio"
+
+
+def test_guests_have_no_shared_memory_to_show_and_balloons_of_their_own(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.3), runtime="vm"))
+    results = simulator.all()
+    for phase in (phase for one in results for phase in one.phases):
+        for name in ("db1", "db2"):
+            phase.metrics[f"guest:{name}"] = {"guest.memory": 512.0 * MB, "guest.actual": 412.0 * MB, "qemu.anon": 300.0 * MB}
+    row = memory_rows(simulator.options, Trials(simulator.options, results))[-1]
+    assert "shared" not in row and row["guest_balloons"].value == pytest.approx(200) and row["guest_balloons"].unit == "MB"
+    assert "guest_memory" in row["guest_balloons"].note and "hypervisors'" in row["private"].note
+    for phase in results[-1].phases:
+        del phase.metrics["guest:db1"]["guest.actual"]
+    assert "guest_balloons" not in use(results[-1]), "one guest's alone are not those of all"
+
+
 def test_one_block_has_no_interval_and_says_so(make_options, simulate):
     simulator = simulate(make_options(rates=(0.0, 0.5)))
     found = swap_findings(simulator.options, trials_of(simulator))

@@ -68,9 +68,25 @@ def test_io_bound_tells_the_share_under_1_ms(build, run, simulated):
     assert "unknown" in blind.answer and any("perf is not installed" in warning for warning in blind.warnings)
 
 
+def _over(options, *spaces):
+    volumes = [{"name": name, "path": f"/mnt/{name}"} for name in "ab"]
+    given = [{"volumes": volumes, "tablespaces": names} for names in spaces]
+    arms = [one.model_copy(update={"options": {**one.options, **own}}) for one, own in zip(options.arms, given, strict=True)]
+    return options.model_copy(update={"arms": tuple(arms)})
+
+
+@pytest.mark.parametrize(
+    ("spaces", "noted"), [(((), ()), False), (((), ("a",)), False), ((("a", "b"),) * 2, False), (((), ("a", "b")), True)]
+)
+def test_what_many_disks_made_is_said_where_their_number_differs(build, run, spaces, noted):
+    options = _over(build("x", "y", io_bound=4.0), *spaces)
+    rows = STUDY.analyse(options, run(options)).tables["storage"]
+    assert ["several disks" in row["iops"].note for row in rows] == [noted, noted]
+
+
 def test_beyond_the_memory_variants_are_told_by_what_the_devices_served(build, run, simulated):
     """One database over two disks: the data's device and a tablespace's count together."""
-    options = build("one", "many", io_bound=4.0)
+    options = _over(build("one", "many", io_bound=4.0), ("a",), ("a", "b"))
 
     def play(trial, number):
         result = simulated(trial, number, traced=True)

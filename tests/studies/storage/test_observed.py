@@ -19,6 +19,18 @@ def test_a_trial_without_a_view_or_that_failed_is_not_observed(build, simulated)
     assert observe(blind) is None and observe(result.model_copy(update={"error": "x"})) is None
 
 
+def test_a_traced_device_without_requests_hides_nothing_of_the_others(build, simulated):
+    result = simulated(trial(build(), 0), traced=True)
+    (phase,) = result.phases
+
+    def fast(trace):
+        idle = phase.io.devices[0].model_copy(update={"number": "8:32", "name": "sdc", "trace": trace})
+        seen = phase.io.model_copy(update={"devices": [*phase.io.devices, idle]})
+        return observe(result.model_copy(update={"phases": [phase.model_copy(update={"io": seen})]})).fast_share
+
+    assert fast({}) == pytest.approx(0.9, abs=0.01) and fast(None) is None
+
+
 def test_quantiles_in_ms():
     assert quantile_ms(histogram([4000] * 100), 0.5) == pytest.approx(4.0, rel=1 / 32)
     assert quantile_ms({}, 0.5) is None

@@ -135,6 +135,15 @@ def test_nothing_at_all(options):
     assert found.answer == "Nothing can be said: no trial was run."
 
 
+def test_a_budget_without_room_for_a_trial_is_why_there_is_none(server, options):
+    own = options(budget_seconds=5.0)
+    results, stop = server(own).until_stop()
+    found = analyse(own, results)
+    assert results == [] and found.grade == "C" and not found.warnings and not found.tables
+    assert found.answer.startswith("Nothing can be said: no trial was run, since the budget of 5 s has no room for a trial, which")
+    assert found.answer.endswith("; raise --budget.") and stop.startswith("the budget of 5 s has no room")
+
+
 def test_nothing_lives(server, options):
     own = options()
     results, _ = server(own, lives=10_000.0).until_stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import InitData, RuntimeName
 from pgherd.model.facts import HostFacts
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.load import Script
 from pgherd.model.thresholds import Thresholds
 from pgherd.node.protocol import Node
@@ -24,8 +25,8 @@ class Basis:
 
     ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
     found at ``--server``: somebody else's server, which is loaded in the place of one of our own, and of which only client
-    counts and time are ours to choose. ``init_data`` are the data files that ``--init`` reads. ``choices`` are sentences on what was
-    chosen.
+    counts and time are ours to choose. ``init_data`` are the data files that ``--init`` reads. ``guest_memory`` says how guests share
+    memory, where the runtime has them. ``choices`` are sentences on what was chosen.
     """
 
     node: Node
@@ -48,6 +49,7 @@ class Basis:
     cache: Path
     theirs: Found | None = None
     init_data: InitData | None = None
+    guest_memory: GuestMemory | None = None
 
     @property
     def own(self) -> Mix | None:

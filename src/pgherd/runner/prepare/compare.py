@@ -15,6 +15,7 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Server
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds, parse_seconds
@@ -60,6 +61,7 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
             made[name] = catalogue.prepare(node, study, request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_who(asked)} '{name}': {error}") from None
+    guest_memory = _guest_memory(made)
     baseline = next(iter(made))
     stand = side_by_side.choose(asked, requests, made, metric)
     state: State = "warm" if stand.together else _state(asked, made)
@@ -83,7 +85,7 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         thresholds=limits,
     )
     found = _timed(asked, found)
-    whole = _merged(asked, made, found, limits, [*_said(asked, found), stand.said])
+    whole = _merged(asked, made, found, limits, [*_said(asked, found), stand.said], guest_memory)
     if not stand.together:
         return whole
     return replace(whole, disk=side_by_side.disk(made), memory=side_by_side.memory(made, stand.memory))
@@ -168,6 +170,21 @@ def _own_request(arm: AskedArm, request_of: type[Model], shared: Mapping[str, An
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise UsageError(f"arm '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+
+
+def _guest_memory(made: Mapping[str, Prepared]) -> GuestMemory | None:
+    """How the guests of all arms share memory; None where no arm has any. Raises UsageError where they would by different policies:
+    the surroundings of a run have one."""
+    found = {name: one.surroundings.guest_memory for name, one in made.items()}
+    known = {name: one for name, one in found.items() if one is not None}
+    if not known:
+        return None
+    first = next(iter(known))
+    for name, one in known.items():
+        if (one.policy, one.tax) != (known[first].policy, known[first].tax):
+            said = [f"guest_memory {own.policy} (guest_tax {own.tax:g}) in '{arm}'" for arm, own in ((first, known[first]), (name, one))]
+            raise UsageError(f"{' and '.join(said)}: all guests of a run share memory by one policy; compare policies by runs of their own")
+    return known[first]
 
 
 def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
@@ -301,7 +318,12 @@ def _differences(options: CompareOptions) -> list[str]:
 
 
 def _merged(
-    asked: CompareRequest, made: Mapping[str, Prepared], options: CompareOptions, limits: Thresholds, said: Sequence[str]
+    asked: CompareRequest,
+    made: Mapping[str, Prepared],
+    options: CompareOptions,
+    limits: Thresholds,
+    said: Sequence[str],
+    guest_memory: GuestMemory | None,
 ) -> Prepared:
     """One Prepared of all arms' and the comparison's own options."""
     first = made[options.baseline]
@@ -309,7 +331,7 @@ def _merged(
     return Prepared(
         study="compare",
         options=options,
-        surroundings=first.surroundings.model_copy(update=largest),
+        surroundings=first.surroundings.model_copy(update={**largest, "guest_memory": guest_memory}),
         thresholds=limits,
         facts=first.facts,
         installation=first.installation,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pgherd.host.facts import gather
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, settings
-from pgherd.runner.prepare import guest_budget, guest_sharing
+from pgherd.runner.prepare import guest_budget
 from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.prepare.container_limits import GUEST_SYSTEM
 from pgherd.runner.prepare.preparation import Preparation, preparation
@@ -66,15 +65,16 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
     databases = asked.databases or 2
     plan = patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=asked.high or 30, low=asked.low or 2)
     schemes, buffers, rates = _schemes(asked), _percents(asked), _rates(asked)
-    asked, share, said = _sized(node, asked, databases)
     with preparation(node, asked, dry) as ground:
-        ground.choices.extend(said)
         ground.insist_own("consolidation compares containers that it makes itself")
+        asked, share = _sized(ground, asked, databases)
+        ground = replace(ground, asked=asked, scale=asked.scale or ground.scale)
         limits = ground.limits(CPU * ground.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
             raise UsageError("--set shared_buffers: a consolidation study compares sizes of them; give --buffers instead, in per cent")
-        guests = ground.runtime == "vm"
-        least = guest_budget.needed(databases, share, guest_sharing.overhead(node)) if guests else databases * share
+        policy = ground.guest_memory
+        guests = policy is not None
+        least = databases * share if policy is None else guest_budget.needed(databases, share, policy.overhead)
         _insist_budget(ground, databases, share, least)
         if asked.host_memory is None:
             # No more than E4's host had: what is withheld in a trial may have to be locked, and other runs may want the rest.
@@ -169,8 +169,8 @@ def _rates(asked: ConsolidationRequest) -> tuple[float, ...]:
     return tuple(sorted({0.0, *wanted}))
 
 
-def _sized(node: Node, asked: ConsolidationRequest, databases: int) -> tuple[ConsolidationRequest, int, list[str]]:
-    """The request with a scale, each database's memory, and sentences on what was chosen: the one follows from the other."""
+def _sized(ground: Preparation, asked: ConsolidationRequest, databases: int) -> tuple[ConsolidationRequest, int]:
+    """The request with a scale, and each database's memory: the one follows from the other."""
     if asked.warehouses is not None:
         if asked.workload != "orders":
             raise UsageError(f"--warehouses is for --workload orders only; the workload is {asked.workload}; give --scale")
@@ -178,25 +178,25 @@ def _sized(node: Node, asked: ConsolidationRequest, databases: int) -> tuple[Con
             raise UsageError(f"--warehouses {asked.warehouses} and --scale {asked.scale} say two things; leave one out")
         asked = asked.model_copy(update={"scale": asked.warehouses})
     size_of = find(asked.workload).size_estimate
-    said: list[str] = []
     if asked.memory is not None:
         share = parse_bytes(asked.memory)
     else:
-        free = parse_bytes(asked.host_memory) if asked.host_memory else int(gather(node).memory_available * 0.8)
+        free = parse_bytes(asked.host_memory) if asked.host_memory else int(ground.facts.memory_available * 0.8)
         held = 0 if asked.scale is None else int((size_of(asked.scale) or 0) / DATABASE)
-        most = guest_budget.largest(databases, free, guest_sharing.overhead(node)) if asked.runtime == "vm" else free // databases
+        policy = ground.guest_memory
+        most = free // databases if policy is None else guest_budget.largest(databases, free, policy.overhead)
         share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
-        said.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
+        ground.choices.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
     if asked.scale is None:
         scale = 1
         while (size_of(scale + 1) or share) <= share * DATABASE:
             scale += 1
         asked = asked.model_copy(update={"scale": scale})
         what = "warehouses" if asked.workload == "orders" else "scale"
-        said.append(
+        ground.choices.append(
             f"{what.capitalize()} {scale}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}."
         )
-    return asked, share, said
+    return asked, share
 
 
 def _insist_budget(ground: Preparation, databases: int, share: int, least: int) -> None:
@@ -216,9 +216,8 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
     Raises:
         UsageError: it surely is not. Where it may not be, a warning is among the choices.
     """
-    policy = guest_sharing.policy(ground.node, ground.asked, options.runtime)
-    if policy is not None:
-        guest_budget.insist_fit(options, policy)
+    if ground.guest_memory is not None:
+        guest_budget.insist_fit(options, ground.guest_memory)
     for percent in options.buffers:
         for scheme in options.runnable:
             _insist_container(ground, options, scheme, percent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pgherd.analysis.steadiness import LEAST_WINDOWS
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
@@ -72,14 +73,15 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
 
 
 def _soak_seconds(asked: DensityRequest) -> float | None:
-    """How long is soaked, if at all; raises UsageError where steadiness could not be judged after it."""
+    """How long is soaked, if at all; raises UsageError where it is too short for steadiness to be ever judged."""
     if asked.soak is None:
         return None
     seconds = parse_seconds(asked.soak)
-    if seconds < 2 * SOAK_WINDOW:
-        window, least = format_seconds(SOAK_WINDOW), format_seconds(2 * SOAK_WINDOW)
+    if seconds < LEAST_WINDOWS * SOAK_WINDOW:
+        window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
-            f"--soak {asked.soak} is too short: steadiness is judged over windows of {window}, so that it takes {least} at least"
+            f"--soak {asked.soak} is too short: steadiness is judged over at least {LEAST_WINDOWS} windows of {window}, so that it "
+            f"takes {least}"
         )
     return seconds
 
@@ -94,15 +96,21 @@ def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limit
     if wanted is not None:
         if wanted[0] < 1:
             raise UsageError(f"--points {wanted[0]}: a number of databases is at least 1")
+        if limit < 1:  # fewer databases would not help; and a comparison's variant is one
+            raise UsageError(f"{_too_large(given or need, budget)}; lower --scale or --memory, or raise --host-memory")
         if wanted[-1] > limit:
             raise UsageError(
                 f"--points {wanted[-1]}: {wanted[-1]} databases of {format_bytes(given or need)} are more than the host's memory budget of "
                 f"{format_bytes(budget)}, which holds {limit}; lower --points, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
-        raise CapabilityError(f"one database needs {format_bytes(given or need)}, but the host's memory budget is {format_bytes(budget)}")
+        raise CapabilityError(_too_large(given or need, budget))
     points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
     if ground.runtime not in ("cgroup", "vm") or given is not None:
         return points, given
     share = min(E1_MEMORY, budgets.share(asked, budget, max(points), limits.vcpus)) // _ROUND * _ROUND
     return points, max(share, need)
+
+
+def _too_large(one: int, budget: int) -> str:
+    return f"one database needs {format_bytes(one)}, but the host's memory budget is {format_bytes(budget)}"

@@ -145,12 +145,10 @@ def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
     return most
 
 
-def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, overhead: int, *, dry: bool) -> str:
-    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, what was asked of it, and what it is
-    reckoned to need for itself, the ``overhead`` of each guest in bytes.
+def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> tuple[kernel.Kernel | None, acceleration.Hypervisor | None]:
+    """The kernel of guests and what runs them here; found out where that is not known yet, but with ``dry`` None stands for it then.
 
-    ``work`` is a directory of ours on the cache's file system. With ``dry`` nothing is tried and nothing is fetched: what is not known
-    yet is said.
+    ``work`` is a directory of ours on the cache's file system.
 
     Raises:
         CapabilityError: QEMU or a kernel is missing.
@@ -159,6 +157,16 @@ def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, 
     known = None if booted is None else acceleration.remembered(node, booted, str(cache))
     if known is None and booted is not None and not dry:
         known = acceleration.find(node, booted, str(cache), str(work))
+    return booted, known
+
+
+def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, overhead: int, *, dry: bool) -> str:
+    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, what was asked of it, and what it is
+    reckoned to need for itself, the ``overhead`` of each guest in bytes.
+
+    With ``dry`` nothing is tried and nothing is fetched: what is not known yet is said. ``work`` and what is raised as for ``hypervisor``.
+    """
+    booted, known = hypervisor(node, cache, work, dry=dry)
     if booted is None or known is None:
         by = f"QEMU {acceleration.version(node)}; whether KVM works is found out when the first one is booted"
     else:

@@ -17,13 +17,8 @@ from pgherd.runtimes.vm import acceleration
 from pgherd.studies.databases import DatabaseRequest
 
 
-def overhead(node: Node) -> int:
-    """What the hypervisor of each guest is reckoned to need here, bytes (``acceleration.overhead``)."""
-    return acceleration.overhead(node, str(paths.cache_dir()))
-
-
 def policy(node: Node, asked: DatabaseRequest, runtime: RuntimeName) -> GuestMemory | None:
-    """How guests share memory; None where there are none.
+    """How guests share memory, with what the hypervisor of each is reckoned to need here; None where there are none.
 
     Raises:
         UsageError: something of it was asked for other containers, or for balloons that nobody moves.
@@ -31,7 +26,7 @@ def policy(node: Node, asked: DatabaseRequest, runtime: RuntimeName) -> GuestMem
     _insist_meant(asked, runtime)
     if runtime != "vm":
         return None
-    found = GuestMemory(policy=asked.guest_memory or "static", overhead=overhead(node))
+    found = GuestMemory(policy=asked.guest_memory or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
     return found if asked.guest_tax is None else found.model_copy(update={"tax": asked.guest_tax})
 
 

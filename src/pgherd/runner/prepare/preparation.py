@@ -246,11 +246,10 @@ class Preparation(Basis):
         confirm = (*confirm, *places.confirm)
         if self.runtime == "vm":
             changes.insert(0, "virtual machines (QEMU), each with disks of its own")
-            policy = guest_policy(self.node, self.asked, self.runtime)
-            more, beneath = guest_machines.host_changes(self.node, study, options, policy, self.memory)
+            more, beneath = guest_machines.host_changes(self.node, study, options, self.guest_memory, self.memory)
             confirm, wanted = (*confirm, *more), wanted | beneath
             self.choices.extend(guest_machines.page_cache(self.node, study, self.cache, places))
-            own = policy.overhead if policy is not None else 0
+            own = self.guest_memory.overhead if self.guest_memory is not None else 0
             self.choices.append(guest_machines.sentence(self.node, self.cache, self.work, options.guest, own, dry=self.dry))
         if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
@@ -266,7 +265,7 @@ class Preparation(Basis):
                 memory=min(self.memory, memory) if self.theirs else self.memory,
                 platform=self.asked.platform,
                 trace=self.asked.trace,
-                guest_memory=guest_policy(self.node, self.asked, self.runtime),
+                guest_memory=self.guest_memory,
             ),
             thresholds=self.thresholds,
             facts=self.facts,
@@ -329,6 +328,10 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             container_limits.insist_guest_can(node, asked, scripts)
         init_data, told = asked_load.data_of_init(node, asked)
         platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
+        work = paths.work_tree(node, journal, "prepare", account)
+        if runtime.name == "vm" and not dry:
+            # First of all: what a hypervisor needs, which sizes of memory follow from, depends on which it is.
+            guest_machines.hypervisor(node, cache, work, dry=False)
         yield Preparation(
             node=node,
             asked=asked,
@@ -346,10 +349,11 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             scale=(theirs.scale if theirs else None) or asked.scale or (own.scale if own and not asked.init else 10),
             choices=[*choices, *words, *told],
             journal=journal,
-            work=paths.work_tree(node, journal, "prepare", account),
+            work=work,
             cache=cache,
             theirs=theirs,
             init_data=init_data,
+            guest_memory=guest_policy(node, asked, cast(RuntimeName, runtime.name)),
         )
     finally:
         journal.close()

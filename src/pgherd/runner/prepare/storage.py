@@ -206,23 +206,33 @@ def _devices(node: Node, options: StorageOptions) -> list[str]:
 def _where(node: Node, one: DensityOptions) -> str:
     """The sentence of one arm."""
     volumes = {volume.name: volume for volume in one.all_volumes}
-    data, wal = (volumes.get(one.all_roles.get(role, "")) for role in ("data", "wal"))
-    names = [_device(node, data), _device(node, wal or data)]
-    spaces = ", ".join(dict.fromkeys(_device(node, volumes[name]) for name in one.tablespaces))
-    told = f"; tables and indexes on {spaces}" if spaces else ""
-    directories = all(volume is None or volume.kind == "directory" for volume in (data, wal))
-    if wal is None or wal == data or (directories and names[0] == names[1]):
-        return (
-            f"Warning: data and WAL lie on one device ({names[0]}{told}): what each of them does to it is not told apart; name another "
-            "place with --wal-dir DIR or --wal-on."
-        )
-    return f"Data on {names[0]}, WAL on {names[1]}{told}."
+    data = volumes.get(one.all_roles.get("data", ""))
+    wal = volumes.get(one.all_roles.get("wal", ""), data)
+    spaces = [volumes[name] for name in one.tablespaces]
+    with_wal, wal_name = [volume for volume in (data, *spaces) if _one_device(node, volume, wal)], _device(node, wal)
+    told = f"; tables and indexes on {', '.join(dict.fromkeys(_device(node, space) for space in spaces))}" if spaces else ""
+    if not with_wal:
+        return f"Data on {_device(node, data)}, WAL on {wal_name}{told}."
+    if data in with_wal:
+        what, where = "data and WAL", f"{wal_name}{told}"
+    else:
+        what, where = "WAL and a tablespace", f"{wal_name}; data on {_device(node, data)}{told}"
+    return (
+        f"Warning: {what} lie on one device ({where}): what each of them does to it is not told apart; name another place with "
+        "--wal-dir DIR or --wal-on."
+    )
+
+
+def _one_device(node: Node, one: Volume | None, other: Volume | None) -> bool:
+    """Whether two volumes (None: where servers lie without one) are one, or directories on one device."""
+    directories = all(volume is None or volume.kind == "directory" for volume in (one, other))
+    return one == other or (directories and _device(node, one) == _device(node, other))
 
 
 def _device(node: Node, volume: Volume | None) -> str:
     """The device of a volume, or of where servers lie without one."""
     if volume is not None and volume.kind == "loop":
-        return "a loop device of its own"
+        return f"loop device '{volume.name}'"
     if volume is not None and volume.kind == "device":
         return str(volume.path)
     cache = paths.cache_dir()

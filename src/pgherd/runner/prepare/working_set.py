@@ -11,7 +11,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
-from pgherd.runner.prepare import guest_budget, guest_sharing
+from pgherd.runner.prepare import guest_budget
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
@@ -60,10 +60,11 @@ def prepare_working_set(node: Node, asked: WorkingSetRequest, dry: bool) -> Prep
                 "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' says what "
                 "would make it possible here; or use --runtime vm"
             )
-        guest = ground.runtime == "vm"
+        policy = ground.guest_memory
+        guest = policy is not None
         ground.choices.extend(_words(asked, ground.facts, guest))
         size = ground.database_bytes()
-        most = (guest_budget.largest(1, ground.memory, guest_sharing.overhead(node)) if guest else ground.memory) // MB
+        most = (ground.memory if policy is None else guest_budget.largest(1, ground.memory, policy.overhead)) // MB
         least = LEAST_MEMORY // MB if guest else 1
         database, buffers = math.ceil(size / MB), _buffers(asked, size)
         selected = ground.settings(size, max(clients), None, cached=False)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from qemu.qmp import QMPClient
     from qemu.qmp.message import Message
 
+MONITORS_THREAD = "pgherd-qmp"
+"""The name of the one thread of all guests' monitors, which lasts as long as the process."""
 _T = TypeVar("_T")
 Asked = tuple[str, dict[str, Any] | None]
 """A command of QMP and its arguments (None: it has none)."""
@@ -31,7 +33,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="pgherd-qmp", daemon=True).start()
+            threading.Thread(target=_loop.run_forever, name=MONITORS_THREAD, daemon=True).start()
         return _loop
 
 

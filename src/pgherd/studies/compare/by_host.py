@@ -59,7 +59,8 @@ def _disagreement(found: Compared, side: str, confidence: float) -> str | None:
     (low, high), (from_, to) = (bounds[host] for host in hosts)
     return (
         f"The hosts disagree on {side}: its {found.primary.metric.label} is {low:.3g} to {high:.3g} × the baseline's on {hosts[0]}, but "
-        f"{from_:.3g} to {to:.3g} × on {hosts[1]}; what is said of all hosts holds for neither."
+        f"{from_:.3g} to {to:.3g} × on {hosts[1]}; what is said of all hosts holds for neither "
+        f"(intervals of {100 * confidence:.4g} % each, jointly 95 %)."
     )
 
 

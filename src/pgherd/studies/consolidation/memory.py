@@ -2,7 +2,7 @@
 
 Each number is the mean over a trial's periods of what its containers had together, then over blocks. The run's swap and the paging
 are the whole host's, whoever caused them. What a database's balloon holds is missing from its container's shared memory, and is never
-added to it.
+added to it. A guest is one process to its host: all of its memory, the shared buffers in it too, is that process's private memory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from pgherd.analysis import memory_accounting, overcommitment
-from pgherd.analysis.intervals import Estimate
+from pgherd.analysis import memory_accounting, memory_effects, overcommitment
 from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.consolidation import published
@@ -23,16 +22,18 @@ from pgherd.studies.findings import as_finding
 from pgherd.studies.schedule import Point
 
 MB = 2**20
-_CONTAINER, _SERVER, _ZRAM, _HOST = "container:", "server:", "zram:", "host"
+_CONTAINER, _SERVER, _ZRAM, _GUEST, _HOST = "container:", "server:", "zram:", "guest:", "host"
 _UNSEEN = "not seen"
 LEAST_SWAPPED = 1.0
-"""MB swapped out, below which nothing is held against it: a few pages have no ratio."""
+"""MB swapped out, below which nothing is held against it: a few pages have no ratio. Where something is, less than this
+counts as this, and the ratio is one "at most"."""
 UNITS = {
     "charged": "MB",
     "shared": "MB",
     "page_cache": "MB",
     "private": "MB",
     "ballooned": "MB",
+    "guest_balloons": "MB",
     "swapped": "MB",
     "compressed": "MB",
     "compressed_to": "MB",
@@ -54,6 +55,15 @@ _NOTES = {
     "swapped_out": "of the whole host",
     "waiting": "of the time somebody waited for memory, in the container where it was most",
 }
+_OF_GUESTS = {
+    "page_cache": "of the host's files, for the hypervisors; the guests' own page cache is a part of their private memory",
+    "private": "the guests' memory, shared buffers and all, and their hypervisors'",
+    "ballooned": "given up by the databases to their guests' kernels, and never to be added to the guests' balloons",
+    "guest_balloons": "in the balloons of the guests' kernels; each guest's is in the table guest_memory",
+    "refaults": "of the host's file pages and the guests' memory: what came back after it had been evicted",
+    "waiting": "of the time a hypervisor waited for its host's memory, of the guest where it was most",
+}
+"""Of containers that are guests: what is said otherwise. Their shared memory, next to nothing, is not shown."""
 
 
 def use(result: TrialResult) -> dict[str, float]:
@@ -69,6 +79,8 @@ def use(result: TrialResult) -> dict[str, float]:
 
 def _use(phase: PhaseResult) -> dict[str, float]:
     containers, servers, devices = (_of(phase, prefix) for prefix in (_CONTAINER, _SERVER, _ZRAM))
+    balloons = [memory_effects.of_means(phase.metrics, entity.removeprefix(_GUEST)) for entity in _of(phase, _GUEST)]
+    guests = [one.ballooned / MB for one in balloons if one is not None]
     host = phase.metrics.get(_HOST, {})
     shared, files = _sum(containers, "memory.shmem"), _sum(containers, "memory.file")
     refaults = [_sum(containers, f"memory.refault_{kind}") for kind in ("file", "anon")]
@@ -79,6 +91,7 @@ def _use(phase: PhaseResult) -> dict[str, float]:
         "page_cache": None if shared is None or files is None else max(files - shared, 0.0) / MB,
         "private": _sum(containers, "memory.anon", MB),
         "ballooned": _sum(servers, "balloon.bytes", MB),
+        "guest_balloons": sum(guests) if guests and len(guests) == len(balloons) else None,
         "swapped": _sum(containers, "memory.swap", MB),
         "compressed": _first(_sum(devices, "zram.original", MB), _sum(containers, "memory.zswapped", MB)),
         "compressed_to": _first(_sum(devices, "zram.used", MB), _sum(containers, "memory.zswap", MB)),
@@ -105,15 +118,18 @@ def _first(*values: float | None) -> float | None:
 
 def memory_rows(options: ConsolidationOptions, trials: Trials) -> list[Row]:
     """One row for each combination of buffers, rate and scheme that has a finished trial in which the containers' memory was seen."""
+    guests = options.runtime == "vm"
+    units = {name: unit for name, unit in UNITS.items() if not (guests and name == "shared")}
+    notes = {**_NOTES, **(_OF_GUESTS if guests else {})}
     rows: list[Row] = []
     for point in points(options):
         seen = _by_block(trials, point)
         if not any("charged" in one for one in seen):
             continue
         row: Row = {"buffers": point["buffers"], "rate": point["rate"], "scheme": point["scheme"], "what": SCHEMES[int(point["scheme"])]}
-        for name, unit in UNITS.items():
+        for name, unit in units.items():
             if any(name in one for one in seen):
-                row[name] = mean([one.get(name) for one in seen], unit, _UNSEEN, _NOTES.get(name, ""))
+                row[name] = mean([one.get(name) for one in seen], unit, _UNSEEN, notes.get(name, ""))
         rows.append(row)
     return rows
 
@@ -129,29 +145,30 @@ def swap_findings(options: ConsolidationOptions, trials: Trials) -> dict[str, Fi
             continue
         at = f"buffers{percent}.rate{rate:g}"
         if shared is not None:
-            ratio = _ratio(trials, point, shared)
             beside = published.swapped(percent, rate) if options.workload == "orders" else None
-            found |= _named(f"swapped_ratio.scheme{scheme}.{at}", ratio, f"scheme {scheme} over scheme {shared}", beside)
+            found |= _ratio(f"swapped_ratio.scheme{scheme}.{at}", trials, point, shared, beside)
         if scheme == BALLOON and 3 in options.runnable:
             beside = published.swapped_by_balloon(percent, rate) if options.workload == "orders" else None
-            found |= _named(f"swapped_balloon_ratio.{at}", _ratio(trials, point, 3), f"scheme {BALLOON} over scheme 3", beside)
+            found |= _ratio(f"swapped_balloon_ratio.{at}", trials, point, 3, beside)
     return found
 
 
-def _ratio(trials: Trials, point: Point, other: int) -> Estimate | None:
-    return overcommitment.block_ratio(_swapped(trials, point), _swapped(trials, {**point, "scheme": other}))
+def _ratio(name: str, trials: Trials, point: Point, other: int, beside: str | None) -> dict[str, Finding]:
+    """Left out are blocks in which the other scheme swapped next to nothing, and none for what this one swapped: that is the outcome."""
+    pairs = list(zip(_swapped(trials, point), _swapped(trials, {**point, "scheme": other}), strict=True))
+    known = [(value, base) for value, base in pairs if value is not None and base is not None and base >= LEAST_SWAPPED]
+    ratio = overcommitment.block_ratio([max(value, LEAST_SWAPPED) for value, _ in known], [base for _, base in known])
+    if ratio is None:
+        return {}
+    words = f"swapped out of all containers, scheme {int(point['scheme'])} over scheme {other}"
+    raised = sum(value < LEAST_SWAPPED for value, _ in known)
+    if raised:
+        words += f"; at most: in {raised} of {len(known)} blocks it was below {LEAST_SWAPPED:g} MB, and counts as that"
+    return {name: as_finding(ratio, "ratio", words, experiment="E6" if beside else None, published=beside)}
 
 
 def _swapped(trials: Trials, point: Point) -> list[float | None]:
-    values = [one.get("swapped") for one in _by_block(trials, point)]
-    return [None if value is None or value < LEAST_SWAPPED else value for value in values]
-
-
-def _named(name: str, ratio: Estimate | None, note: str, beside: str | None) -> dict[str, Finding]:
-    if ratio is None:
-        return {}
-    words = f"swapped out of all containers, {note}"
-    return {name: as_finding(ratio, "ratio", words, experiment="E6" if beside else None, published=beside)}
+    return [one.get("swapped") for one in _by_block(trials, point)]
 
 
 def _by_block(trials: Trials, point: Point) -> list[dict[str, float]]:

@@ -52,7 +52,9 @@ def _above(line: Curve) -> list[str]:
         said.append(f"{100 * found.value:.0f} % at {plural(line.points[index].databases)}{spread}")
     cost = [value for index in above if (value := efficiency_cpu(line, line.points[index]).value) is not None]
     causes = "a clock that rises with the load, an idle virtual host that is slow to wake, or neighbours on the machine meanwhile"
-    if not cost:
+    if line.one is None:
+        why = f"One database alone was not measured, so CPU per transaction has nothing to be held against; usual causes are {causes}"
+    elif not cost:
         why = f"Whether transactions took less CPU time there was not seen; usual causes are {causes}"
     elif max(cost) > 1 + DIFFER:
         why = f"Transactions took less CPU time there than alone (efficiency in CPU/tx up to {100 * max(cost):.0f} %): {causes}"

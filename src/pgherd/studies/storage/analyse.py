@@ -70,7 +70,8 @@ def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
     row: Row = {"server": side, "throughput": _mean(trials, lambda o: o.throughput, "tps", "nothing was measured")}
     alone = "data and WAL lie on one device, or on none that can be seen"
     if options.io_bound is not None:
-        disks = "" if options.single else f"published: {published.MANY_DISKS}"
+        spread = {max(1, len(arm.options.get("tablespaces", ()))) for arm in options.arms}
+        disks = f"published: {published.MANY_DISKS}" if len(spread) > 1 else ""
         row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's devices were not seen", note=disks, experiment="E13")
         row["under_1ms"] = _mean(
             trials,

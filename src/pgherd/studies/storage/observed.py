@@ -118,8 +118,8 @@ def _sum(views: Sequence[DeviceView], *names: str) -> float | None:
 
 def _fast(views: Sequence[DeviceView]) -> float | None:
     """The share of traced reads and writes that took less than 1 ms."""
-    if not views or not all(view.trace for view in views):
-        return None
+    if not views or any(view.trace is None for view in views):
+        return None  # one that was traced and had no requests has an empty trace
     counts = histogram.merged(view.trace[kind].latency for view in views if view.trace for kind in ("read", "write") if kind in view.trace)
     return histogram.share_below(counts, 1000.0)
 

@@ -14,6 +14,7 @@ from pgherd.studies.working_set.curves import Measured, difference, out_of_memor
 from pgherd.studies.working_set.dip import dip
 from pgherd.studies.working_set.knees import knee_finding, room_findings
 from pgherd.studies.working_set.options import WorkingSetOptions
+from pgherd.studies.working_set.propose import no_room
 from pgherd.studies.working_set.tables import difference_rows, summary_rows, sweep_rows
 
 NAMES = {"memory": "working_set", "buffers": "buffers"}
@@ -26,7 +27,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
     dead = {result.id for measured in curves for size in measured.dead for result in measured.at(size)}
     warnings = trial_warnings([result for result in results if result.id not in dead])
     if not any(measured.lived for measured in curves):
-        said = f"{len(results)} trials were run, and no server lived through one" if results else "no trial was run"
+        said = f"{len(results)} trials were run, and no server lived through one" if results else _none_run(options)
         errors = [f"Trial {result.trial.key()}: {result.error}" for result in results[-1:] if result.error]
         return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=[*warnings, *errors])
     findings: dict[str, Finding] = {}
@@ -56,6 +57,11 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
         look_at=_look_at(findings, curves),
         figures={"curves": [_drawn(measured) for measured in curves]},
     )
+
+
+def _none_run(options: WorkingSetOptions) -> str:
+    why = no_room(options)
+    return f"no trial was run, since {why}; raise --budget" if why else "no trial was run"
 
 
 def answer(options: WorkingSetOptions, findings: dict[str, Finding]) -> str:

@@ -16,6 +16,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
+from pgherd.model.units import format_seconds
 from pgherd.studies.databases import target
 from pgherd.studies.working_set.curves import Measured, difference_after
 from pgherd.studies.working_set.narrowing import next_size
@@ -52,6 +53,14 @@ def worst_case(options: WorkingSetOptions) -> int:
     if options.budget_seconds is None:
         return planned + options.max_reruns + (MOST_ADDED * len(options.clients) * len(options.sweeps) if options.refine else 0)
     return max(1, math.ceil(options.budget_seconds / max(options.seconds + options.ramp, 1.0)))
+
+
+def no_room(options: WorkingSetOptions) -> str:
+    """Why not even the first trial fits into the budget; empty where it does."""
+    budget, first = options.budget_seconds, options.ramp + options.seconds + RESTART
+    if budget is None or budget >= first:
+        return ""
+    return f"the budget of {format_seconds(budget)} has no room for a trial, which is taken to need {format_seconds(first)}"
 
 
 def trial_at(options: WorkingSetOptions, curve: Curve, size: int, beyond: int, repeat: int, reason: str) -> Trial:
@@ -96,6 +105,8 @@ class _Course:
     @property
     def reason(self) -> str:
         """Why there is no further batch."""
+        if not self.done and (why := no_room(self.options)):
+            return why
         for sweep in self.options.sweeps:
             curves = [self._measured(curve) for curve in self.options.curves(sweep)]
             if not any(measured.lived for measured in curves):

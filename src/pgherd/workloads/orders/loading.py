@@ -118,7 +118,7 @@ def _fill_group(
             for table in group:
                 if table == "item" and w > 1:
                     continue
-                _set_defaults(connection, table, w)
+                _set_defaults(connection, table, w, population)
                 _copy(connection, table, makers[table](w))
             progress.done(group)
         for table in group:
@@ -139,14 +139,14 @@ def _makers(population: Population) -> Mapping[str, Callable[[int], Iterator[Row
     }
 
 
-def _set_defaults(connection: psycopg.Connection[Any], table: str, w: int) -> None:
+def _set_defaults(connection: psycopg.Connection[Any], table: str, w: int, population: Population) -> None:
     """What a warehouse's rows of a table do not bring themselves; the first warehouse's statement has what is the same in all of them."""
     from psycopg import sql
 
     values: dict[str, sql.Composable] = {column: sql.Literal(w) for column in HOMES.get(table, ())}
     if w == 1:
         values |= {column: sql.Literal(value) for column, value in CONSTANTS.get(table, {}).items()}
-        values |= {DATES[table]: sql.SQL("now()")} if table in DATES else {}
+        values |= {DATES[table]: sql.Literal(population.moment())} if table in DATES else {}
     if values:
         parts = [sql.SQL("ALTER {} SET DEFAULT {}").format(sql.Identifier(column), value) for column, value in values.items()]
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(sql.Identifier(table), sql.SQL(", ").join(parts)))
@@ -184,8 +184,6 @@ def _finish(connect: Callable[[], psycopg.Connection[Any]], table: str, keys: It
         connection.autocommit = True
         # Sorting by itself: workers of one sort would only compete with the other tables' sorts.
         connection.execute("SET max_parallel_maintenance_workers = 0")
-        # A sample of 3,000 rows says as much of evenly distributed keys as one of 30,000, which takes longer than an index.
-        connection.execute("SET default_statistics_target = 10")
         for statement in keys:
             connection.execute(statement.encode())
         connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgherd.workloads.binary_copy import Layout, Letters, Rows, decimal, instant, integer, layout, null, text
+from pgherd.workloads.binary_copy import EPOCH, Layout, Letters, Rows, decimal, instant, integer, layout, null, text
 from pgherd.workloads.orders.names import NAMES_BY_NUMBER, draw_load_name
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ CONSTANTS: Mapping[str, Mapping[str, int | str]] = {
 }
 """Table → column → its value in every row."""
 DATES: Mapping[str, str] = {"customer": "c_since", "history": "h_date", "orders": "o_entry_d"}
-"""Table → the column that holds the instant of loading in every row."""
+"""Table → the column that holds the population's instant in every row, as lines that are delivered do."""
 HOMES: Mapping[str, tuple[str, ...]] = {
     "customer": ("c_w_id",),
     "history": ("h_c_w_id", "h_w_id"),
@@ -113,13 +114,17 @@ HOMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """What is loaded: ``seed`` decides all that is random, ``instant`` (microseconds since PostgreSQL's epoch) is when orders were
-    delivered."""
+    """What is loaded: ``seed`` decides all that is random, ``instant`` (microseconds since PostgreSQL's epoch) is when customers came,
+    paid and ordered, and when orders were delivered."""
 
     seed: int
     instant: int
     _drawn: list[Letters] = field(default_factory=list, compare=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, compare=False, repr=False)
+
+    def moment(self) -> datetime:
+        """``instant`` as Python has it."""
+        return datetime.fromtimestamp(EPOCH, UTC) + timedelta(microseconds=self.instant)
 
     def _letters(self) -> Letters:
         import numpy as np

@@ -122,8 +122,14 @@ CREATE TABLE stock (
 ) WITH (fillfactor = 90);
 
 -- Only keys, and what is compared, are worth statistics: gathering them on all columns would take longer than filling a
--- small database.
+-- small database. A sample of 3,000 rows says as much of evenly distributed keys as one of 30,000, which takes longer than
+-- an index. It is as large as the table's greatest target, so no column may be left at the default.
 ALTER TABLE customer
+    ALTER c_w_id SET STATISTICS 10,
+    ALTER c_d_id SET STATISTICS 10,
+    ALTER c_id SET STATISTICS 10,
+    ALTER c_first SET STATISTICS 10,
+    ALTER c_last SET STATISTICS 10,
     ALTER c_since SET STATISTICS 0,
     ALTER c_payment_cnt SET STATISTICS 0,
     ALTER c_delivery_cnt SET STATISTICS 0,
@@ -149,23 +155,40 @@ ALTER TABLE history
     ALTER h_w_id SET STATISTICS 0,
     ALTER h_amount SET STATISTICS 0,
     ALTER h_data SET STATISTICS 0;
+ALTER TABLE new_order
+    ALTER no_w_id SET STATISTICS 10,
+    ALTER no_d_id SET STATISTICS 10,
+    ALTER no_o_id SET STATISTICS 10;
 ALTER TABLE orders
+    ALTER o_w_id SET STATISTICS 10,
+    ALTER o_d_id SET STATISTICS 10,
+    ALTER o_id SET STATISTICS 10,
+    ALTER o_c_id SET STATISTICS 10,
     ALTER o_entry_d SET STATISTICS 0,
     ALTER o_ol_cnt SET STATISTICS 0,
     ALTER o_all_local SET STATISTICS 0,
     ALTER o_carrier_id SET STATISTICS 0;
 ALTER TABLE order_line
+    ALTER ol_w_id SET STATISTICS 10,
+    ALTER ol_d_id SET STATISTICS 10,
+    ALTER ol_o_id SET STATISTICS 10,
+    ALTER ol_number SET STATISTICS 10,
+    ALTER ol_i_id SET STATISTICS 10,
     ALTER ol_supply_w_id SET STATISTICS 0,
     ALTER ol_quantity SET STATISTICS 0,
     ALTER ol_amount SET STATISTICS 0,
     ALTER ol_dist_info SET STATISTICS 0,
     ALTER ol_delivery_d SET STATISTICS 0;
 ALTER TABLE item
+    ALTER i_id SET STATISTICS 10,
     ALTER i_im_id SET STATISTICS 0,
     ALTER i_price SET STATISTICS 0,
     ALTER i_name SET STATISTICS 0,
     ALTER i_data SET STATISTICS 0;
 ALTER TABLE stock
+    ALTER s_w_id SET STATISTICS 10,
+    ALTER s_i_id SET STATISTICS 10,
+    ALTER s_quantity SET STATISTICS 10,
     ALTER s_ytd SET STATISTICS 0,
     ALTER s_order_cnt SET STATISTICS 0,
     ALTER s_remote_cnt SET STATISTICS 0,
