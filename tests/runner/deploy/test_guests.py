@@ -36,7 +36,7 @@ class Machine:
 
     def __init__(self, name, ports):
         self.running = True
-        self.guest = type("Guest", (), {"ports": ports, "memory": 2**30})()
+        self.guest = type("Guest", (), {"ports": ports, "memory": 2**30, "merge": False})()
 
     def ended(self):
         return not self.running
