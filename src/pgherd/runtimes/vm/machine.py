@@ -152,17 +152,16 @@ class Machine:
 
     def execute_all(self, commands: Sequence[Asked], timeout: float = 10.0) -> list[Any]:
         """Run several at once; raises as ``execute``."""
-        monitor = self._monitor
-        if monitor is None:
-            monitor = Monitor(self.places.monitor, self.name)
-            monitor.connect(timeout)
-            self._monitor = monitor
+        monitor = self._monitor or Monitor(self.places.monitor, self.name)
         try:
+            if self._monitor is None:
+                monitor.connect(timeout)
+                self._monitor = monitor
             return monitor.execute_all(commands, timeout)
         except TrialError as error:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
-            if monitor.lost:  # the next command connects anew
+            if self._monitor is not None and monitor.lost:  # the next command connects anew
                 monitor.close()
                 self._monitor = None
             raise error
