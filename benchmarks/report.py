@@ -1,4 +1,4 @@
-"""What the report of a 40-database run costs: CPU of ``pgherd report``, and the size of report.html.
+"""What the report of a run of up to 50 databases costs: CPU of ``pgherd report``, and the size of report.html.
 
 The run is made up at E1's published size (160 cores, 4 vCPUs each, its fractions and past them, 3 repeats of 9 s), with
 every metric that the samplers have for every entity, and laid down as a run lies on disk. A real run can be given instead:

@@ -1,6 +1,6 @@
-"""Server time of the web page: the list of 1,000 runs, and the sample explorer's first plot of a 40-database run.
+"""Server time of the web page: the list of 1,000 runs, and the sample explorer's first plot of a run of up to 50 databases.
 
-The runs are made up: records and trials of E1's published size, samples of 40 containers, servers and drivers at 1 Hz with every metric
+The runs are made up: records and trials of E1's published size, samples of 50 containers, servers and drivers at 1 Hz with every metric
 that their samplers have. ``ui.py RUN-DIRECTORY`` explores a real run instead. Requests go through the whole application as a browser's
 would, without a network between: what is timed is the time in which the server makes its answer.
 """

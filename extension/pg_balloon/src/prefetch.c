@@ -5,7 +5,7 @@
  * A page is read as a query would read it: its relation is found by the file's
  * number, opened under AccessShareLock (so it cannot be dropped or truncated
  * meanwhile; left out if it is locked just now) and checked for still having that file, fork and block. One
- * worker serves one database and lives for a second at most: DROP DATABASE waits
+ * worker serves one database and lives for two seconds at most: DROP DATABASE waits
  * for connections to end, and must get its chance in between.
  */
 #include "postgres.h"

@@ -62,9 +62,9 @@ def command(
     """Exit 1 if RUN is worse than BASELINE by more than is allowed and the data support it: the whole interval of the change
     lies beyond what is allowed. Worse but not for certain is said, with how many repeats would tell, and exits 0.
 
-    BASELINE and RUN are two runs of one study: names, parts of names, paths, or 'last'. Metrics: throughput, cpu_per_tx, p50,
-    p95, p99, memory, wal_per_tx, io_per_tx, switches_per_tx, compared at every point that both runs have and over all of
-    them, or a finding of the study by its name.
+    BASELINE and RUN are two runs of one study: names, parts of names, paths, or 'last'. Metrics: throughput, new_orders_per_minute,
+    cpu_per_tx, p50, p95, p99, memory, wal_per_tx, io_per_tx, switches_per_tx, compared at every point that both runs have and
+    over all of them, or a finding of the study by its name.
 
     \b
     pgherd gate main last                                    throughput, 5 % may be lost

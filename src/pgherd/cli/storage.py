@@ -10,7 +10,7 @@ from pgherd.cli.database_options import database_options
 from pgherd.cli.study_options import COMPARED, run_study
 
 _OWN = (
-    click.option("--clients", type=int, help="Clients of the database.  [default: 4 per core]"),
+    click.option("--clients", type=int, help="Clients of the database.  [default: 4 per core, at most 32]"),
     click.option("--checkpoints", type=int, help="Checkpoints that each trial is to hold.  [default: 3; 2 in a comparison]"),
     click.option("--checkpoint-every", metavar="TIME", help="From one checkpoint to the next (checkpoint_timeout).  [default: 30s]"),
     click.option("--compare", metavar="SETTING=V,V", help="Hold values of a setting against each other, the first is the baseline."),

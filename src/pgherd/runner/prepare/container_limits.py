@@ -61,7 +61,7 @@ def memory(asked: DatabaseRequest, runtime: RuntimeName) -> int | None:
     if asked.memory is None:
         return None
     if runtime not in ("cgroup", "vm"):
-        raise CapabilityError("--memory needs the cgroup runtime; 'pgherd doctor' says what would make it possible here")
+        raise CapabilityError("--memory needs the cgroup runtime, or --runtime vm; 'pgherd doctor' says what would make it possible here")
     return parse_bytes(asked.memory)
 
 
