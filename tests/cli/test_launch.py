@@ -13,6 +13,11 @@ from pgherd.model.run import Surroundings
 from pgherd.store.run_directory import RunDirectory
 
 
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 def test_an_unknown_study_starts_nothing(tmp_path):
     with pytest.raises(UsageError, match="no study 'nothing'"):
         launch("nothing", {}, runs=tmp_path / "runs")
@@ -25,6 +30,15 @@ def test_a_finished_run_is_only_reported_again(runs, name, capsys):
     directory.save(record.model_copy(update={"surroundings": Surroundings(runtime="process", cores=1, memory=2**30)}))
     assert resume(directory, report=False, as_json=False) == 0
     assert record.analysis.answer.split()[0] in capsys.readouterr().out
+
+
+def test_what_a_run_left_that_was_killed_after_its_last_trial_is_taken_back(runs, name, capsys, monkeypatch):
+    directory = RunDirectory(runs / name)
+    directory.save(directory.record().model_copy(update={"surroundings": Surroundings(runtime="process", cores=1, memory=2**30)}))
+    monkeypatch.setattr(module, "clean", lambda *_: ["removed its work directory"])
+    assert resume(directory, report=False, as_json=False) == 0
+    said = capsys.readouterr().err
+    assert "removed its work directory" in said and "Resuming" not in said
 
 
 def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name, capsys, monkeypatch):

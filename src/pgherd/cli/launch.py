@@ -171,13 +171,14 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
         raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
     with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
         begun.append(directory)
-        if record.state != "finished":
-            options = study_of(record.study).options.model_validate(record.options)
-            node = LocalNode()
-            with TerminalProgress(progress_console()) as watcher:
+        node = LocalNode()
+        with TerminalProgress(progress_console()) as watcher:
+            if record.state != "finished":
                 watcher.note(f"Resuming {directory.name} after {len(directory.results())} finished trials.")
-                for said in clean(node, paths.state_dir()):  # its control groups and data may still stand, if it was killed
-                    watcher.note(said)
+            for said in clean(node, paths.state_dir()):  # what it made may still stand, if it was killed, be it after its last trial
+                watcher.note(said)
+            if record.state != "finished":
+                options = study_of(record.study).options.model_validate(record.options)
                 record = _execute(node, directory, record, options, record.surroundings, watcher)
         return _conclude(directory, record, report=report, as_json=as_json)
 
