@@ -29,7 +29,8 @@ STEPS = ("create", "settings", "start", "ready", "client", "quietly", "settle", 
 STEPS += ("on_disk", "find_groups", "told", "group", "data", "wal", "space", "temporary", "spread", "reserve", "transparent")
 
 # Each step notes its words, and what comes in by standard input, instead of doing anything.
-STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" >>calls; printf "\\036\\0" >>calls; }}' for name in STEPS)
+# One write each: steps that run at the same time write whole records.
+STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" "$END" >>calls; }}' for name in STEPS)
 
 
 def record(run="20260101-000000-density-ab12", logical_cpus=8, cores=None, run_as="pgherd"):
@@ -61,7 +62,7 @@ def steps(text, tmp_path, bin_=None) -> list[list[str]]:
     """Run the trial's part of the script with steps that only note how they were called."""
     trial = text.partition("# ==== The trial\n")[2]
     assert trial
-    head = f"set -eu\nVERSION=\nwork=/w\nBIN={shlex.quote(bin_ or '/pg/bin')}\n"
+    head = f"set -eu\nEND=\036\nVERSION=\nwork=/w\nBIN={shlex.quote(bin_ or '/pg/bin')}\n"
     done = subprocess.run(["sh"], input=f"{head}{STUBS}\n{trial}", cwd=tmp_path, text=True, capture_output=True, timeout=20)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "pwned").exists()
