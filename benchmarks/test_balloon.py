@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,28 +11,13 @@ import pytest
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def test_balloon(tmp_path):
-    file = tmp_path / "balloon.json"
-    command = [sys.executable, str(Path(__file__).parent / "balloon.py"), "--quick", "--seed", "7", "--out", str(file)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode == 3:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(file.read_text())
-    assert (document["benchmark"], document["quick"]) == ("balloon", True)
-    assert all(math.isfinite(figure["value"]) and figure["value"] >= 0 for figure in document["figures"])
+def test_balloon(quick):
+    document = quick("balloon")
     assert {"inflation", "pair", "window"} <= {key for row in document["raw"] for key in row}
 
 
-def test_balloon_native(tmp_path):
-    file = tmp_path / "native.json"
-    command = [sys.executable, str(Path(__file__).parent / "balloon_native.py"), "--quick", "--seed", "7", "--out", str(file)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode == 3:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(file.read_text())
-    assert (document["benchmark"], document["quick"]) == ("balloon_native", True)
+def test_balloon_native(quick):
+    document = quick("balloon_native")
     assert [row["mix"] for row in document["raw"]] == ["in the pool"] * 2 + ["a third past it"] * 2
     assert all(row[f"{side} cpu"] > 0 for row in document["raw"] for side in ("ballooned", "native"))
     assert len(document["figures"]) == 4
@@ -50,17 +32,9 @@ def grid():
     return script("balloon_grid")
 
 
-def test_balloon_grid(tmp_path):
-    file = tmp_path / "grid.json"
-    command = [sys.executable, str(Path(__file__).parent / "balloon_grid.py"), "--quick", "--seed", "7", "--out", str(file)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode == 3:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(file.read_text())
-    assert (document["benchmark"], document["quick"]) == ("balloon_grid", True)
+def test_balloon_grid(quick):
+    document = quick("balloon_grid")
     assert [row["block"] for row in document["raw"]] == [1, 2] and len(document["figures"]) == 4
-    assert all(math.isfinite(figure["value"]) and figure["value"] >= 0 for figure in document["figures"])
 
 
 def test_a_pool_is_never_compared_on_the_blocks_that_chose_it():
