@@ -89,15 +89,12 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
     ours = [row for row in raw if "pair" in row]
     moved = [row for row in raw if "inflation" in row]
     ratio = paired.ratio([row["on cpu"] for row in ours], [row["off cpu"] for row in ours], confidence=0.90)
-    met = None
-    if ratio.low is not None and ratio.high is not None:
-        inside, outside = ratio.low >= 1 - IDLE and ratio.high <= 1 + IDLE, ratio.low > 1 + IDLE or ratio.high < 1 - IDLE
-        met = True if inside else False if outside else None
+    met = outcome.met(ratio, least=1 - IDLE, most=1 + IDLE)
     speed, returned = mean_interval([row["GB/s"] for row in moved]), mean_interval([row["returned"] for row in moved])
     return [
         Figure.of("CPU per transaction, idle balloon ÷ switched off (90 %)", "", ratio, "90 % interval within 1 ± 0.01", met),
-        Figure.of("inflating clean buffers", "GB/s", speed, f"≥ {SPEED:g}", speed.value >= SPEED),
-        Figure.of("shared memory returned ÷ ballooned", "", returned, f"≥ {RETURNED:g}", returned.value >= RETURNED),
+        Figure.of("inflating clean buffers", "GB/s", speed, f"≥ {SPEED:g}", outcome.met(speed, least=SPEED)),
+        Figure.of("shared memory returned ÷ ballooned", "", returned, f"≥ {RETURNED:g}", outcome.met(returned, least=RETURNED)),
         Figure.of("CPU of inflating", "s/GB", mean_interval([row["cpu s/GB"] for row in moved])),
         Figure.of("deflating", "GB/s", mean_interval([row["back GB/s"] for row in moved])),
         *stalls([row for row in raw if "window" in row]),
@@ -120,7 +117,7 @@ def stalls(rows: list[dict[str, Any]]) -> list[Figure]:
             note=f"of {seen:,} transactions",
         ),
         Figure("longest transaction without", without, "ms", n=len(rows), method=method, note=f"of {others:,} transactions"),
-        Figure.of("inflating while transactions run", "GB/s", speed, f"≥ {SPEED:g}", speed.value >= SPEED),
+        Figure.of("inflating while transactions run", "GB/s", speed, f"≥ {SPEED:g}", outcome.met(speed, least=SPEED)),
     ]  # fmt: skip
 
 

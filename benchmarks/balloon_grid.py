@@ -146,14 +146,13 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
         goal = f"≥ {GOAL}, lower bound ≥ {LEAST}"
         made.append(Figure.of(f"{cell}: throughput ÷ best static pool", "", tps, goal, at_least(tps, GOAL, LEAST), f"best: {chosen}"))
         p99 = paired.ratio([row[f"{BALLOON} p99 ms"] for row, _ in pairs], [row[f"{best} p99 ms"] for row, best in pairs])
-        met = None if p99.low is None else True if p99.value <= P99 else False if p99.low > P99 else None
-        made.append(Figure.of(f"{cell}: p99 ÷ best static pool's", "", p99, f"≤ {P99}", met))
+        made.append(Figure.of(f"{cell}: p99 ÷ best static pool's", "", p99, f"≤ {P99}", outcome.met(p99, most=P99)))
         same = paired.ratio([row[f"{BALLOON} tps"] for row in rows], [row["75 % tps"] for row in rows])
         held = cell.startswith("55 %, limited")
-        words, met = (f"≥ {MORE}", at_least(same, MORE, MORE)) if held else ("", None)
+        words, met = (f"≥ {MORE}", outcome.met(same, least=MORE)) if held else ("", None)
         made.append(Figure.of(f"{cell}: throughput ÷ same pool without balloon", "", same, words, met))
         early = mean_interval([row[f"{BALLOON} early"] for row in rows])
-        words, met = (f"≥ {EARLY}", at_least(early, EARLY, EARLY)) if "fast" in cell else ("", None)
+        words, met = (f"≥ {EARLY}", outcome.met(early, least=EARLY)) if "fast" in cell else ("", None)
         made.append(Figure.of(f"{cell}: second second after a switch ÷ steady", "", early, words, met))
     return made
 

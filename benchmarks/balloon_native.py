@@ -24,7 +24,6 @@ import psutil
 from balloon_server import MB, Home, home, keep_the_rules, transactions
 from outcome import Figure
 
-from pgherd.analysis.intervals import Estimate
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.postgres.instance import Instance
 
@@ -149,16 +148,9 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         rows = [row for row in raw if (row["pool MB"], row["sessions"], row["mix"]) == cell]
         about = f"{cell[0]} MB, {cell[1]} sessions, {cell[2]}"
         cpu, tps = (paired.ratio(*([row[f"{side} {what}"] for row in rows] for side in SIDES)) for what in ("cpu", "tps"))
-        made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ native", "", cpu, f"≤ {GOAL}", at_most(cpu, GOAL)))
+        made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ native", "", cpu, f"≤ {GOAL}", outcome.met(cpu, most=GOAL)))
         made.append(Figure.of(f"{about}: throughput, ballooned ÷ native", "", tps))
     return made
-
-
-def at_most(found: Estimate, goal: float) -> bool | None:
-    """Met: the whole interval is at most the goal. Missed: none of it is. Else nobody can say."""
-    if found.low is None or found.high is None:
-        return None
-    return True if found.high <= goal else False if found.low > goal else None
 
 
 if __name__ == "__main__":

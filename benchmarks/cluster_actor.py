@@ -13,9 +13,11 @@ class Starter:
     """Starts a process at an instant of its host's clock."""
 
     def __init__(self) -> None:
+        from pgherd.cluster.remote import this_host
         from pgherd.node.local import LocalNode
 
-        self.node = LocalNode()
+        self.host, self.node = this_host(), LocalNode()
+        self.files: dict[str, bytes] = {}
         self.server = None
 
     def start_at(self, at: float) -> float:
@@ -45,10 +47,32 @@ class Starter:
 
         time.sleep(seconds)
 
-    def spool(self) -> bytes:
-        """What a host of 60 metrics has sampled in 600 s, made up."""
-        reading = b'{"t": 1700000000.123, "value": 12345.6}\n'
-        return reading * (600 * 60)
+    def sample(self, seconds: int, metrics: dict[str, int]) -> None:
+        """Have sampled for so long, once a second: sampler → number of metrics, all made up. Hosts of one process share what one made."""
+        import pathlib
+        import random
+        import tempfile
+        import threading
+
+        from pgherd.store import samples
+
+        rng = random.Random(self.host)
+        rows = (
+            (1.7e9 + t, sampler, "host" if sampler == "cpu" else "container:db01", {f"m{n}": rng.random() * 1e6 for n in range(count)})
+            for t in range(seconds)
+            for sampler, count in metrics.items()
+        )
+        # Kept at a module of the host's: this class comes anew with each object.
+        made: dict[str, dict[str, bytes]] = samples.__dict__.setdefault("made_for_benchmark", {})
+        with samples.__dict__.setdefault("lock_of_benchmark", threading.Lock()), tempfile.TemporaryDirectory() as directory:
+            key = f"{seconds} {metrics}"
+            if key not in made:
+                made[key] = {file.name: file.read_bytes() for file in samples.write_samples(pathlib.Path(directory), rows)}
+            self.files = made[key]
+
+    def collect(self) -> dict[str, bytes]:
+        """The files of what was sampled: name → bytes."""
+        return self.files
 
     def lost(self) -> None:
         """End what was started."""

@@ -19,6 +19,7 @@ from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, i
 from pgherd.analysis import sequential
 from pgherd.analysis.multiple import simultaneous
 from pgherd.analysis.paired import paired_ratio, walsh_rank
+from pgherd.analysis.two_sample import joint
 from pgherd.studies.compare import by_host
 
 STUDIES = 10_000
@@ -65,9 +66,9 @@ def share(name: str, hits: int, n: int, *, most: float | None = None, least: flo
     found = binomtest(hits, n).proportion_ci(0.98, "exact")
     goal, met = "", None
     if most is not None:
-        goal, met = f"upper bound ≤ {most:.1%}", True if found.high <= most else False if found.low > most else None
+        goal, met = f"upper bound ≤ {most:.1%}", result.met(found, most=most)
     if least is not None:
-        goal, met = f"lower bound ≥ {least:.1%}", True if found.low >= least else False if found.high < least else None
+        goal, met = f"lower bound ≥ {least:.1%}", result.met(found, least=least)
     return Figure(name, 100 * hits / n, "%", 100 * found.low, 100 * found.high, n, METHOD, goal.replace("%", " %"), met, note)
 
 
@@ -158,7 +159,7 @@ def disagree(logs: Floats, count: int, gain: float) -> bool:
     bounds = {}
     for host in range(count):
         values = np.exp(logs[host::count]) * (1 + gain * (host == 0))
-        estimate = paired_ratio(list(values), [1.0] * len(values), by_host.joint(count))
+        estimate = paired_ratio(list(values), [1.0] * len(values), joint(count))
         if estimate.low is not None and estimate.high is not None:
             bounds[str(host)] = (estimate.low, estimate.high)
     return by_host.apart(bounds) is not None

@@ -19,7 +19,7 @@ import guests_watched
 import outcome
 from outcome import Figure
 
-from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
@@ -143,7 +143,7 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
 
     def of(name: str, unit: str, values: list[float], goal: float | None = None, words: str = "", note: str = "") -> Figure:
         found = mean_interval(values)
-        return Figure.of(name, unit, found, words, None if goal is None else met(found, goal), note)
+        return Figure.of(name, unit, found, words, None if goal is None else outcome.met(found, most=goal), note)
 
     one, watched = [row for row in raw if "seconds" in row], [row for row in raw if "together" in row]
     ways = {"kvm": "by KVM", "tcg": "emulated processor (TCG)"}
@@ -164,13 +164,6 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
     for part in ("packing the disk", "booting", "first answer of the agent", "starting the server"):
         made.append(of(part, "s", [row["seconds"][part] for row in one]))
     return made
-
-
-def met(found: Estimate, goal: float) -> bool | None:
-    """Whether a mean is within its goal; None where the interval holds the goal."""
-    if found.low is None or found.high is None:
-        return None
-    return True if found.high <= goal else False if found.low > goal else None
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The guests idle, each with a disk beside that of its system. The CPU is that of this process, all threads and its work in the kernel, by
 its own clock: the hypervisors' and the guests' own are not in it. A window of a minute has in it what is done seldom: readings are fetched
-from guests every 20 s, and the hypervisors' mappings read every 30 s.
+from guests every 20 s, and the hypervisors' mappings read once.
 """
 
 from __future__ import annotations

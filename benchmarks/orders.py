@@ -25,7 +25,7 @@ import paired
 import psycopg
 from outcome import Figure
 
-from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_logs, read_report
@@ -287,6 +287,9 @@ def figures(raw: list[dict[str, Any]], quick: bool) -> list[Figure]:
     def values(what: str, side: str, name: str) -> list[float]:
         return [row[side][name] for row in raw if row["what"] == what]
 
+    def goal(found: Estimate, words: str, **bound: float) -> tuple[str, bool | None]:
+        return ("", None) if quick else (words, outcome.met(found, **bound))
+
     load = paired.ratio(values("loading", "orders", "CPU s/GB"), values("loading", "pgbench", "CPU s/GB"))
     order = paired.ratio(values("new orders", "sets", "server ms"), values("new orders", "loop", "server ms"))
     left, busy = (
@@ -295,7 +298,6 @@ def figures(raw: list[dict[str, Any]], quick: bool) -> list[Figure]:
         )
         for side in ("mix", "busy")
     )
-    goals = ("", "", "") if quick else (f"≤ {LOAD_GOAL:g}", f"≤ {ORDER_GOAL:g}", f"≥ {DRIVER_GOAL:.0%}")
     mean = {
         f"{side}: {name}": mean_interval(values(what, side, name))
         for what, side, name in (
@@ -307,10 +309,10 @@ def figures(raw: list[dict[str, Any]], quick: bool) -> list[Figure]:
         )
     }
     return [
-        Figure.of("CPU of loading per byte, orders ÷ pgbench -i", "", load, goals[0], load.value <= LOAD_GOAL if goals[0] else None),
-        Figure.of("server's CPU per new order, sets ÷ loop", "", order, goals[1], order.value <= ORDER_GOAL if goals[1] else None),
-        Figure.of("server's share of all CPU, whole mix", "%", left.scaled(100), goals[2], left.value >= DRIVER_GOAL if goals[2] else None),
-        Figure.of(f"the same with {BUSY} clients", "%", busy.scaled(100), goals[2], busy.value >= DRIVER_GOAL if goals[2] else None),
+        Figure.of("CPU of loading per byte, orders ÷ pgbench -i", "", load, *goal(load, f"≤ {LOAD_GOAL:g}", most=LOAD_GOAL)),
+        Figure.of("server's CPU per new order, sets ÷ loop", "", order, *goal(order, f"≤ {ORDER_GOAL:g}", most=ORDER_GOAL)),
+        Figure.of("server's share of all CPU, whole mix", "%", left.scaled(100), *goal(left, f"≥ {DRIVER_GOAL:.0%}", least=DRIVER_GOAL)),
+        Figure.of(f"the same with {BUSY} clients", "%", busy.scaled(100), *goal(busy, f"≥ {DRIVER_GOAL:.0%}", least=DRIVER_GOAL)),
         Figure.of("loading orders", "CPU s/GB", mean["orders: CPU s/GB"]),
         Figure.of("pgbench -i", "CPU s/GB", mean["pgbench: CPU s/GB"]),
         Figure.of("a new order by sets, with its screen", "ms of the server's CPU", mean["sets: server ms"]),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pgherd
 from pgherd.analysis.intervals import Estimate
@@ -28,11 +28,13 @@ SCHEMA = "pgherd/benchmark/1"
 ORDER = (
     "presence",
     "throughput",
+    "log_cost",
     "sampling",
     "metrics_cost",
     "provision",
     "orders",
     "startup",
+    "first_use",
     "measuring",
     "report",
     "ui",
@@ -42,6 +44,7 @@ ORDER = (
     "cluster",
     "cluster_hundred",
     "false_positives",
+    "gate_alarms",
     "known_truth",
     "guests",
     "long_check",
@@ -69,6 +72,28 @@ class Figure:
         """A figure from an estimate with its interval."""
         said = "; ".join(filter(None, (note, estimate.note)))
         return cls(name, estimate.value, unit, estimate.low, estimate.high, estimate.n, estimate.method, goal, met, said)
+
+
+class Interval(Protocol):
+    """Two ends, as of an Estimate or of what scipy finds; both None where the data support none."""
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+
+def met(found: Interval, *, least: float = -math.inf, most: float = math.inf) -> bool | None:
+    """Whether a goal is met: the whole interval lies within it; missed: none of it does.
+
+    None, which the data cannot say: the interval holds an end of the goal, or there is none, as of a single repeat.
+    """
+    if found.low is None or found.high is None:
+        return None
+    if least <= found.low and found.high <= most:
+        return True
+    return False if found.high < least or found.low > most else None
 
 
 @dataclass

@@ -179,7 +179,7 @@ def figures(raw: list[dict[str, Any]], databases: int) -> list[Figure]:
 
     def ratio(name: str, ours: list[float], goal: str = "", note: str = "") -> Figure:
         found = paired.ratio(ours, [pair["plain"]["ready"] for pair in raw])
-        return Figure.of(name, "", found, goal, found.value <= GOAL if goal else None, note)
+        return Figure.of(name, "", found, goal, outcome.met(found, most=GOAL) if goal else None, note)
 
     ready = [pair["pgherd"]["ready"] for pair in raw]
     made = [

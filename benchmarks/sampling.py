@@ -106,8 +106,8 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         told = f"≤ {goal:g} %" if goal else ""
         unit, each = "% of a core", f"{databases} databases"
         made += [
-            Figure.of(f"{each}, by CPU clocks", unit, clocks, told, clocks.value <= goal if goal else None),
-            Figure.of(f"{each}, by the trial's metrics", unit, metrics, told, metrics.value <= goal if goal else None),
+            Figure.of(f"{each}, by CPU clocks", unit, clocks, told, outcome.met(clocks, most=goal) if goal else None),
+            Figure.of(f"{each}, by the trial's metrics", unit, metrics, told, outcome.met(metrics, most=goal) if goal else None),
             Figure.of(f"{each}, pgherd's process alone", unit, own, note="by its CPU clock"),
             Figure.of(
                 f"{each}, beside the measured time", "CPU s per trial", mean_interval([row["CPU s before and after"] for row in rows])

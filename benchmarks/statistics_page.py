@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,15 @@ PAGE = Path(__file__).parent.parent / "docs" / "statistics.md"
 
 def with_results(text: str, document: dict[str, Any]) -> str:
     """docs/statistics.md with its tables made anew from the result; raises ValueError where it has no place for one."""
-    for name, lines in tables(document).items():
+    return filled(text, tables(document), "docs/statistics.md")
+
+
+def filled(text: str, places: Mapping[str, Sequence[str]], page: str) -> str:
+    """A page with these lines at their places, by name; raises ValueError where it has no place for some."""
+    for name, lines in places.items():
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         if not marks.search(text):
-            raise ValueError(f"docs/statistics.md has no '<!-- {name} -->' … '<!-- end of {name} -->'")
+            raise ValueError(f"{page} has no '<!-- {name} -->' … '<!-- end of {name} -->'")
         block = "\n".join(lines)
         text = marks.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
     return text

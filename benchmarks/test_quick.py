@@ -21,6 +21,12 @@ def test_throughput(quick):
     assert all(pair[side]["transactions"] > 0 for pair in document["raw"] for side in ("plain", "pgherd"))
 
 
+def test_log_cost(quick):
+    document = quick("log_cost")
+    assert len(document["raw"]) == 2
+    assert all(side["transactions"] > 0 for block in document["raw"] for side in block.values())
+
+
 def test_sampling(quick):
     document = quick("sampling", "--databases", "2", "3")
     assert {row["databases"] for row in document["raw"]} == {2, 3}
@@ -47,6 +53,10 @@ def test_orders(quick):
 
 def test_startup(quick):
     assert len(quick("startup")["raw"]) == 10
+
+
+def test_first_use(quick):
+    assert all(seconds > 0 for row in quick("first_use")["raw"] for seconds in row.values())
 
 
 @pytest.mark.parametrize("study", ["density", "scaling", "compare", "compare, one at a time", "hugepages"])
@@ -88,6 +98,12 @@ def test_false_positives(quick):
     assert {row["part"] for row in document["raw"]} >= {"equal", "covers", "power", "equivalence", "others", "places", "hosts"}
     assert all(row["false"] <= row["studies"] for row in document["raw"] if row["part"] == "equal")
     # A few hundred studies prove nothing about a bound, but they show a rule that is badly wrong.
+    assert not any(figure["met"] is False for figure in document["figures"])
+
+
+def test_gate_alarms(quick):
+    document = quick("gate_alarms")
+    assert all(row["alarms"] <= row["studies"] == 100 for row in document["raw"]) and len(document["raw"]) == 12
     assert not any(figure["met"] is False for figure in document["figures"])
 
 

@@ -29,13 +29,15 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import PgbenchDriver
 from pgherd.model.load import Load
+from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.runner.play import phases
 from pgherd.runner.watcher import Watcher
 
 GOAL, WIDTH = 0.99, 0.005
-TELLING = {"-P": 1, "--progress-timestamp": 0, "-l": 0, "--log-prefix": 0, "--sampling-rate": 0}
+PROGRESS = {"-P": 1, "--progress-timestamp": 0}
+LOG = {"-l": 0, "--log-prefix": 0, "--sampling-rate": 0}
 """pgbench's options for more than a final report, with the number of arguments that follow each."""
 
 
@@ -68,8 +70,8 @@ def main() -> None:
         if options.more:
             raw += outcome.blocks_before("throughput", options, settings)
         sides: dict[str, Callable[[], dict[str, float]]] = {
-            "plain": lambda: bare(up, node, seconds, telling=False),
-            "bare": lambda: bare(up, node, seconds, telling=True),
+            "plain": lambda: bare(up, node, seconds, {**PROGRESS, **LOG}),
+            "bare": lambda: bare(up, node, seconds),
             "pgherd": lambda: under_pgherd(up, node, seconds),
         }
         for side in sides.values():
@@ -92,16 +94,14 @@ def load_on(up: deployed.Deployed) -> Load:
     return Load(clients=options.clients, threads=options.threads, scripts=options.scripts, protocol="prepared", sampling=options.sampling)
 
 
-def bare(up: deployed.Deployed, node: deployed.CountedNode, seconds: float, *, telling: bool) -> dict[str, float]:
-    """pgbench as a plain process in the server's container; ``telling``: with progress lines and a transaction log."""
+def bare(up: deployed.Deployed, node: LocalNode, seconds: float, left_out: Mapping[str, int] | None = None) -> dict[str, float]:
+    """pgbench as a plain process in the server's container, by pgherd's command line without the options that are ``left_out``."""
     target = up.targets()[0]
     reach = up.fleet.reach(target)
     output = up.fleet.scratch / "bare"
     node.make_dir(str(output), mode=0o700, user=up.fleet.account)
     endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
-    argv = PgbenchDriver().argv(load_on(up), endpoint, round(seconds))
-    if not telling:
-        argv = without(argv, TELLING)
+    argv = without(PgbenchDriver().argv(load_on(up), endpoint, round(seconds)), left_out or {})
     command = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
     view = up.fleet.view()
     begun = deployed.containers_cpu(node, view)
@@ -200,11 +200,10 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
 
 
 def judge(found: Any) -> bool | None:
-    """Whether the goal is met; None while the interval is too wide to say."""
+    """Whether the goal is met, which wants a narrow interval, too; None while it is too wide, or holds the goal."""
     width = paired.half_width(found)
-    if width is None or width > WIDTH:
-        return False if found.high is not None and found.high < GOAL else None
-    return bool(found.value >= GOAL)
+    said = outcome.met(found, least=GOAL)
+    return None if said and (width is None or width > WIDTH) else said
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -89,6 +90,69 @@ def test_digits_follow_the_interval(modules):
     assert modules[1].value_text(modules[1].Figure("size", 0.485, "MB")) == "0.4850 MB"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "bounds", "said"),
+    [
+        (2.1, 2.9, {"least": 2}, True),
+        (1.1, 1.9, {"least": 2}, False),
+        (0.2, 4.2, {"least": 2}, None),
+        (20, 90, {"most": 60}, None),
+        (0.99, 1.03, {"most": 1.03}, True),
+        (1.04, 1.09, {"most": 1.03}, False),
+        (0.995, 1.004, {"least": 0.99, "most": 1.01}, True),
+        (1.02, 1.03, {"least": 0.99, "most": 1.01}, False),
+        (0.9, 1.1, {"least": 0.99, "most": 1.01}, None),
+        (None, None, {"most": 60}, None),
+    ],
+)
+def test_a_goal_that_the_interval_holds_is_neither_met_nor_missed(modules, low, high, bounds, said):
+    assert modules[1].met(SimpleNamespace(low=low, high=high), **bounds) is said
+
+
+def test_a_goal_that_wants_a_narrow_interval_is_not_met_by_a_wide_one(modules):
+    judge = importlib.import_module("throughput").judge
+    said = [judge(SimpleNamespace(low=low, high=high)) for low, high in ((0.996, 1.005), (1.0, 1.02), (0.97, 0.98), (0.988, 0.996))]
+    assert said == [True, None, False, None]
+
+
+def test_a_failed_trial_is_no_first_number(modules, tmp_path):
+    first_use = importlib.import_module("first_use")
+    for name, error in (("0001", "no server"), (".0002", None), ("0002", None)):
+        assert not first_use._succeeded(tmp_path)
+        (tmp_path / "run/trials" / name).mkdir(parents=True)
+        (tmp_path / "run/trials" / name / "trial.json").write_text(json.dumps({"error": error}))
+    assert first_use._succeeded(tmp_path)
+
+
+def test_a_first_use_is_ended_with_all_that_it_has_started(modules, monkeypatch):
+    first_use = importlib.import_module("first_use")
+    launcher = subprocess.Popen(["sh", "-c", "echo up; sleep 60; :"], stdout=subprocess.PIPE, start_new_session=True)
+    with launcher:
+        assert launcher.stdout is not None and launcher.stdout.readline() == b"up\n"
+        first_use._end(launcher)
+        assert launcher.stdout.read() == b"" and launcher.returncode, "its child would hold the pipe"
+    deaf = subprocess.Popen(["sleep", "60"], start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    monkeypatch.setattr(first_use, "PATIENCE", 0.1)
+    with pytest.raises(TrialError, match="was killed"):
+        first_use._end(deaf)
+    assert deaf.returncode == -signal.SIGKILL
+
+
+def test_the_cost_of_a_sampled_log_follows_from_that_of_logging_all(modules):
+    log_cost = importlib.import_module("log_cost")
+
+    def block(logging: float):
+        return {"no log": {log_cost.CPU: 50.0}, "sampled": {log_cost.CPU: 50.0}, "all": {log_cost.CPU: logging}}
+
+    reading, writing, everything, _ = log_cost.figures([block(50 * times) for times in (1.2, 1.1, 1.3)])
+    assert everything.value == pytest.approx(1 / 1.1972, rel=1e-4)  # the geometric mean
+    assert reading.value == pytest.approx(1 / (1 + 0.05 * 0.1972), rel=1e-4) and reading.low < reading.value < reading.high
+    assert "5 %" in reading.name and reading.met is None, "the interval holds the goal"
+    assert writing.value < reading.value and not writing.goal
+    assert log_cost.figures([block(51 + i / 10) for i in range(3)])[0].met is True
+    assert log_cost.figures([block(100.0 + i) for i in range(3)])[0].met is False
+
+
 def test_readme_shows_the_committed_results(modules):
     readme = (BENCHMARKS / "README.md").read_text()
     assert modules[1].with_results(readme, BENCHMARKS / "results") == readme
@@ -105,6 +169,28 @@ def test_statistics_page_shows_the_committed_result(modules):
     page = importlib.import_module("statistics_page")
     text = page.PAGE.read_text()
     assert page.with_results(text, json.loads((BENCHMARKS / "results" / "false_positives.json").read_text())) == text
+
+
+def test_gate_page_shows_the_committed_result(modules):
+    gate_alarms = importlib.import_module("gate_alarms")
+    text = gate_alarms.PAGE.read_text()
+    assert gate_alarms.with_results(text, json.loads((BENCHMARKS / "results" / "gate_alarms.json").read_text())) == text
+    with pytest.raises(ValueError, match="docs/gate.md has no '<!-- false alarms -->'"):
+        gate_alarms.with_results("", {"raw": [{"noise": "x", "points": 1, "studies": 2, "alarms": 1}]})
+
+
+def test_alarms_of_simulated_gates_are_counted_once_a_study(modules):
+    gate_alarms, numpy = importlib.import_module("gate_alarms"), importlib.import_module("numpy")
+    rng = numpy.random.default_rng(5)
+    levels = iter([100.0, 90.0, 100.0, 100.0])
+
+    def noise(rng, shape):
+        return next(levels) + rng.normal(0, 0.1, shape)
+
+    assert gate_alarms.alarms(noise, rng, 12, 3) == 12, "a loss of 10 % is seen at every point, and over all"
+    assert gate_alarms.alarms(noise, rng, 12, 3) < 6
+    row = gate_alarms.worst("x", [{"studies": 100, "alarms": 1, "points": 1}, {"studies": 100, "alarms": 40, "points": 8}])
+    assert (row.value, row.met) == (40.0, False) and row.low < 40 < row.high and "8" in row.note
 
 
 def test_simulated_studies_end_as_the_package_ends_them(modules, seed):

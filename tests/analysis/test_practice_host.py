@@ -42,6 +42,8 @@ def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
         ("io-scheduler", {"disks": (Part(name="sda", driver="vmw_pvscsi", schedulers=("cfq", "noop")),)}, "change", "echo noop >"),
         ("io-scheduler", {"disks": (Part(name="vda", driver="virtio_blk"),)}, "unknown", ""),
         ("io-scheduler", {"disks": ()}, "unknown", ""),
+        ("paravirtual-driver", {"disks": (Part(name="sda", driver="storvsc_host"),), "cards": ()}, "ok", ""),
+        ("paravirtual-driver", {"disks": (Part(name="sda", driver="ata_piix"),), "cards": ()}, "change", "virtio"),
         ("thick-disks", {"virtualisation": None}, "ok", ""),
         ("balloon", {"balloon": ""}, "consider", "balloon device"),
         ("balloon", {"balloon": None}, "unknown", ""),

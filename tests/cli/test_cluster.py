@@ -34,6 +34,8 @@ def test_without_a_cluster(own_directories, capsys):
         (("--hosts", "a", "--name", "A B"), "is no name for a cluster"),
         (("--hosts", "a", "--ssh-config", "/nonexistent"), "does not exist"),
         (("--hosts", "a", "--port", "70000"), "70000"),
+        (("--hosts", "root@a,b", "--label", "root@a:disk=nvme"), "root@a is not one of a, b"),
+        (("--hosts", "a", "--label", "disk=nvme"), "write HOST:KEY=VALUE"),
     ],
 )
 def test_bad_input_is_one_message(own_directories, capsys, words, why):
@@ -86,3 +88,17 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
     assert code == 1 and "--ssh-config '/my config' --private-environment\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
     assert code == 1 and "Cluster at tls://x:1: 0 of 1 hosts are there." in out and "Start what" not in out
+
+
+def test_labels_are_shown_where_there_are_any(own_directories, capsys, monkeypatch):
+    from pgherd.cluster import state
+
+    hosts = [state.HostState(name, "10.0.0.1", None, None, None, 1, 1.0, {}) for name in ("a", "b")]
+    monkeypatch.setattr(state, "look", lambda cluster: state.ClusterState(cluster, "tls://x:1", tuple(hosts), ()))
+    code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
+    assert code == 0 and "labels" not in out
+    hosts[0].labels.update(disk="nvme", rack="2")
+    code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
+    assert code == 0 and "labels" in out and "disk=nvme,rack=2" in out
+    code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1", "--json")
+    assert [host["labels"] for host in json.loads(out)["hosts"]] == [{"disk": "nvme", "rack": "2"}, {}]

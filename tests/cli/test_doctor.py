@@ -12,6 +12,7 @@ from pgherd.cli.main import run
 from pgherd.model.facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
+from pgherd.studies.registry import STUDIES
 
 FACTS = HostFacts(
     hostname="metal",
@@ -135,6 +136,7 @@ def test_json_is_one_document_and_nothing_is_left(capsys: pytest.CaptureFixture[
     assert document["schema"] == "pgherd/doctor/1"
     HostFacts.model_validate(document["host"])
     assert set(document) == {"schema", "host", "postgres", "tools", "limits", "account", "disk_free", "studies", "warnings"}
+    assert set(STUDIES) <= {one["study"] for one in document["studies"]}
     assert [path for path in cgroups() if path.endswith(f"-{os.getpid()}")] == []
 
 

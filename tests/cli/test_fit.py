@@ -53,6 +53,13 @@ def test_e1_on_the_terminal() -> None:
     assert "hinge *" in said
     assert "sigma is at its bound" in said
     assert "lies beyond the largest load measured (40) and is not claimed" in said
+    assert "…" not in said, "nothing is cut in 80 columns"
+    assert said.count("peak at") == said.count("the model's peak at N="), "what is not claimed is not in the table"
+
+
+def test_one_load_is_too_few(tmp_path: Path) -> None:
+    said = " ".join(run(str(write(tmp_path, "1,64\n1,65\n"))).stdout.split())
+    assert "2 observations at 1 distinct load are too few to choose a model" in said
 
 
 def test_repeats_separators_and_no_header(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from pgherd.cli import launch as module
-from pgherd.cli.launch import launch, resume
+from pgherd.cli.launch import launch, resume, resumed_on
 from pgherd.cli.output import yes_option
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.run import Surroundings
+from pgherd.report.notices import notices
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -63,6 +64,24 @@ def test_a_run_that_is_alive_is_not_resumed(runs, name, monkeypatch):
     directory.save(directory.record().model_copy(update={"surroundings": surroundings, "state": "running", "options": options}))
     with directory.locked(), pytest.raises(PgherdError, match="being executed by another"):
         resume(RunDirectory(directory.path), report=False, as_json=False)
+
+
+def test_a_run_that_goes_on_where_the_host_has_changed_says_so(runs, name):
+    record = RunDirectory(runs / name).record()
+    (facts,) = record.hosts.values()
+    again = facts.model_copy(update={"memory_available": 1, "core_note": "steal, 3 % since boot"})
+    assert resumed_on(record, again, 5) == record, "what changes from minute to minute is no other host"
+    other = facts.model_copy(update={"kernel": "6.9.9", "cores": facts.cores + 2})
+    (said,) = notices(resumed_on(record, other, 5))
+    assert notices(resumed_on(record, other, 1)) == [said.replace("5 trials", "1 trial")]
+    assert said.startswith("After 5 trials the run was resumed on a host that is not what it was (cores was ")
+    assert f"kernel was {facts.kernel}, now 6.9.9" in said
+    assert "cores was" in said and said.endswith("): its numbers mix the two")
+    mixed = resumed_on(record, other, 5)
+    assert resumed_on(mixed, other, 9) == mixed, "on the same other host once more"
+    assert notices(resumed_on(mixed, facts.model_copy(update={"kernel": "7.0"}), 9))[1].startswith("After 9 trials")
+    begun_anew = resumed_on(record, other, 0)
+    assert notices(begun_anew) == [] and list(begun_anew.hosts.values()) == [other], "no number is of the host as it was"
 
 
 class Paused:

@@ -32,6 +32,13 @@ def test_the_plan_says_which_container_lies_where():
     assert [host.name for host in plan_hosts.deployment(prepared(CLUSTER), trials()).hosts] == ["a", "b"]
 
 
+def test_disk_space_is_that_of_the_fullest_host_where_databases_lie_on_several():
+    with_servers = SimpleNamespace(**vars(prepared(CLUSTER)), installation="any")
+    assert plan_hosts.where_disk(with_servers) == " on the host that needs most"
+    assert plan_hosts.where_disk(SimpleNamespace(**vars(prepared(CLUSTER)), installation=None)) == "", "volumes of all hosts"
+    assert plan_hosts.where_disk(SimpleNamespace(**vars(prepared(None)), installation="any")) == ""
+
+
 def test_on_this_host_there_is_nothing_to_say():
     assert plan_hosts.lines(prepared(None), trials()) == []
     assert plan_hosts.deployment(prepared(None), trials()).hosts[0].name == "local"

@@ -16,6 +16,17 @@ def test_every_scenario_of_ours_is_valid_and_named_after_its_experiment_or_its_s
     assert path.name.startswith(f"e{int(scenario.experiment[1:]):02d}-" if scenario.experiment else f"{scenario.study}-")
 
 
+def test_comparisons_of_ours_have_blocks_enough_to_decide():
+    """Pairs all of one sign must be rarer than a variant's part of 5 %."""
+    least = {}
+    for path in SCENARIOS.glob("*.yaml"):
+        options = read_scenario(path).options
+        arms = options.get("variant") or options.get("pages") or str(options.get("compare", "")).split(",")
+        if len(arms) > 1 and isinstance(options.get("blocks"), int):
+            least[path.name] = 2 * 0.5 ** options["blocks"] * (len(arms) - 1)
+    assert len(least) >= 2 and max(least.values()) <= 0.05, least
+
+
 def test_what_is_written_is_read_back(tmp_path):
     options = {"vcpus": 0.5, "points": (1, 2, 4), "set": ("work_mem=8MB",), "seconds": "3s"}
     write_scenario(tmp_path / "s.yaml", "density", options)

@@ -15,6 +15,16 @@ def test_a_run_is_shown_again(runs, name, capsys):
     assert json.loads(capsys.readouterr().out)["schema"] == "pgherd/density/1"
 
 
+def test_a_run_that_was_killed_is_not_said_to_run(runs, name, capsys):
+    directory = RunDirectory(runs / name)
+    directory.save(directory.record().model_copy(update={"state": "running", "analysis": None}))
+    assert run(["show", name, "--runs", str(runs)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("No answer: this run is interrupted: its process was killed.") and f"'pgherd resume {name}' goes on" in said
+    assert run(["show", name, "--runs", str(runs), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "interrupted"
+
+
 @pytest.mark.parametrize("trial", ["3", "0003"])
 def test_a_trial_is_shown(runs, name, capsys, trial):
     assert run(["show", "last", trial, "--runs", str(runs)]) == 0

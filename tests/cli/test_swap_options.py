@@ -1,7 +1,7 @@
 import click
 from click.testing import CliRunner
 
-from pgherd.cli.swap_options import SWAP_OPTIONS
+from pgherd.cli.swap_options import swap_options
 from pgherd.studies.swap import SwapRequest
 
 
@@ -11,7 +11,7 @@ def _verb():
     def command(**options):
         given.update(options)
 
-    for option in SWAP_OPTIONS:
+    for option in swap_options(kind="none", size="1GB"):
         command = option(command)
     return click.command("verb")(command), given
 

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pgherd.cli.trial import point_words, readings, show_trial
+from pgherd.cli.trial import MOST_PHASES, point_words, readings, show_trial
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.sizes import STUDY, SizesOptions
 
@@ -27,6 +27,15 @@ def test_targets_verdicts_and_files_are_shown(result):
         assert verdict.check in text
     assert "Raw files: /runs/r/trials/0001" in text
     assert f"pgherd show r {int(result.id)} --commands > repeat.sh; sh repeat.sh" in text
+
+
+def test_each_of_a_soaks_windows_is_one_line(result):
+    (phase,) = result.phases
+    windows = [phase.model_copy(update={"phase": f"w{number:04d}"}) for number in range(MOST_PHASES + 1)]
+    text = shown(result.model_copy(update={"phases": windows}))
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("w0")] == [window.phase for window in windows]
+    assert f"{phase.throughput:,.0f}" in text and phase.targets[0].target not in text
+    assert phase.targets[0].target in shown(result.model_copy(update={"phases": windows[:MOST_PHASES]}))
 
 
 def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):

@@ -34,6 +34,13 @@ def test_these_do_not(own_directories, text, why):
         address.find(text)
 
 
+def test_workers_beyond_this_machine_have_tls_whatever_the_scheduler_s_address():
+    """A scheduler's port may be forwarded here; workers are talked to directly all the same."""
+    address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tls://10.0.0.1:4", "tcp://[::1]:4"])
+    with pytest.raises(UsageError, match=r"its worker tcp://10\.0\.0\.1:4 and 1 more listens beyond it, without encryption"):
+        address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tcp://10.0.0.1:4", "tcp://10.0.0.2:4"])
+
+
 def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_directories):
     agent = AgentRecord(name="root@a", pid=1, start=2, directory="/x", python="python3")
     record.make_directory("two")

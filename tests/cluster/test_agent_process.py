@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from pgherd.cluster import agent_process, certificates, engine, record, start
+from pgherd.cluster import agent_process, certificates, engine, record, start, state
 from pgherd.cluster.agent_process import Orders
 from pgherd.cluster.ssh import Ssh
 
@@ -21,7 +21,7 @@ pytest.importorskip("distributed")
 
 def test_orders_are_read(tmp_path):
     (tmp_path / "agent.json").write_text(json.dumps({"scheduler": "tls://10.0.0.1:4", "host": "a"}))
-    assert Orders.read(tmp_path) == Orders("tls://10.0.0.1:4", "a", None)
+    assert Orders.read(tmp_path) == Orders("tls://10.0.0.1:4", "a", None, {})
 
 
 def test_either_drops_the_rest_but_keeps_what_was_given():
@@ -39,7 +39,7 @@ def test_an_agent_joins_is_asked_to_end_and_leaves_no_scratch(own_directories, t
     try:
         for name in (certificates.AUTHORITY, certificates.MEMBER):
             certificates.write_private(tmp_path / name, (record.directory("default") / name).read_text())
-        (tmp_path / "agent.json").write_text(json.dumps({"scheduler": known.address, "host": "a"}))
+        (tmp_path / "agent.json").write_text(json.dumps({"scheduler": known.address, "host": "a", "labels": {"disk": "nvme"}}))
         agent = record.AgentRecord(name="a", pid=1, start=1, directory=str(tmp_path / "nothing"), python="/bin/true")
         record.save(known.model_copy(update={"hosts": (agent,)}))
         monkeypatch.setattr(Ssh, "run", lambda self, host, orders, payload=b"", timeout=0.0: {"how": "gone already"})
@@ -50,6 +50,7 @@ def test_an_agent_joins_is_asked_to_end_and_leaves_no_scratch(own_directories, t
             while not seen.joined() and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert seen.joined() == {"a": "127.0.0.1"}
+        assert state.look("default").hosts[0].labels == {"disk": "nvme"}
         os.kill(process.pid, signal.SIGTERM)
         _, said = process.communicate(timeout=30)
         assert process.returncode == 0 and "joined tls://127.0.0.1" in said and not (tmp_path / "scratch").exists()

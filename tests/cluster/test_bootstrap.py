@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import os
 import signal
 import subprocess
@@ -91,7 +92,10 @@ def test_an_agent_that_runs_is_not_started_twice(directory, monkeypatch):
     orders = {"action": "start", "same": sys.executable, "version": __version__, "cluster": "id", "host": "a"}
     pytest.importorskip("distributed")
     answer = act(orders)
-    assert answer["was"] and answer["pid"] == process.pid and answer["directory"] == str(where)
+    assert answer["was"] and answer["pid"] == process.pid and answer["directory"] == str(where) and answer["labels"] == {}
+    (where / "agent.json").write_text(json.dumps({"scheduler": "tls://192.0.2.1:4", "host": "a", "labels": {"disk": "nvme"}}))
+    wanted = {"agent.json": json.dumps({"labels": {"disk": "hdd"}})}
+    assert act({**orders, "files": wanted})["labels"] == {"disk": "nvme"}, "those with which it runs"
 
 
 FAKE = """#!/bin/sh

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from pgherd.cluster import engine, versions
+from pgherd.cluster import address, engine, versions
 from pgherd.cluster.remote import HostLost
 from pgherd.model.errors import UsageError
 
@@ -72,9 +72,11 @@ def test_clocks_of_one_machine_agree(joined):
     for offset in joined.offsets().values():
         assert abs(offset.seconds) <= offset.uncertainty + 1e-4 and offset.n in engine.TRIPS
     deadline = time.monotonic() + 30
-    while not joined.beaten("left") and time.monotonic() < deadline:
+    while not joined.beats(0.0)["left"] and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert joined.beaten("left")[0].n == 1
+    first = joined.beats(0.0)["left"][0]
+    assert first.n == 1 and abs(first.seconds) <= first.uncertainty + 1e-4
+    assert first in joined.beats(first.at)["left"] and first not in joined.beats(first.at + 1e-3)["left"]
 
 
 def test_a_second_driver_is_refused_and_a_later_one_is_not(loopback, monkeypatch):
@@ -119,6 +121,19 @@ def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monk
     monkeypatch.undo()
     with engine.connect(loopback) as made:
         assert made.hosts() == ("left", "right")
+
+
+def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(loopback, monkeypatch):
+    monkeypatch.setattr(address, "is_loopback", lambda host: host != "127.0.0.3")
+    with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ listens beyond it, without encryption"):
+        engine.connect(loopback)
+    monkeypatch.undo()
+    with engine.connect(loopback) as made:
+        monkeypatch.setattr(address, "is_loopback", lambda host: host != "127.0.0.3")
+        lost = made._members["right"]
+        made._lose(lost, "for the test")
+        made.wait_for(made._find_again(lost))
+        assert made.hosts() == ("left",)
 
 
 def test_where_nobody_answers(monkeypatch):

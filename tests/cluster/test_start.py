@@ -70,6 +70,60 @@ def test_the_scheduler_runs_until_stop_and_keeps_its_keys_to_itself(own_director
     assert not start.scheduler_lives(known) and record.names() == []
 
 
+def test_labels_go_to_the_agents_and_stay_with_the_hosts(own_directories, monkeypatch):
+    given, running = labelled_agents(monkeypatch)
+    disk = Wanted("default", ("me@a",), labels={"a": {"disk": "nvme"}})
+    try:
+        assert start.start(disk, lambda sentence: None).hosts[0].labels == {"disk": "nvme"}
+        start.start(Wanted("default", ("me@a",)), lambda sentence: None)
+        assert given == [{"disk": "nvme"}, {"disk": "nvme"}], "what was gone is started again with the same"
+        running["labels"] = {"disk": "nvme"}
+        start.start(disk, lambda sentence: None)
+        with pytest.raises(UsageError, match=r"host me@a runs with the labels disk=nvme, not with the labels disk=hdd; stop it first"):
+            start.start(Wanted("default", ("me@a",), labels={"a": {"disk": "hdd"}}), lambda sentence: None)
+        known = record.load("default")
+        assert known is not None and known.hosts[0].labels == {"disk": "nvme"}
+        running.clear()
+        more = start.start(Wanted("default", ("me@a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
+        assert given[-1] == more.hosts[0].labels == {"disk": "nvme", "rack": "2"}, "a further label takes no other away"
+    finally:
+        start.stop("default", lambda sentence: None)
+
+
+def test_the_labels_of_an_agent_that_nobody_wrote_down_are_its_own(own_directories, monkeypatch):
+    """The driver was killed between the answer over SSH and its record."""
+    _, running = labelled_agents(monkeypatch)
+    running["labels"] = {"disk": "nvme"}
+    try:
+        start._begin(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+        with pytest.raises(UsageError, match=r"runs with the labels disk=nvme, not with the labels disk=nvme,rack=2"):
+            start.start(Wanted("default", ("a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
+        known = record.load("default")
+        assert known is not None and [agent.name for agent in known.hosts] == ["a"], "what is to be stopped first is found by stop"
+        assert start.start(Wanted("default", ("a",)), lambda sentence: None).hosts[0].labels == {"disk": "nvme"}
+    finally:
+        start.stop("default", lambda sentence: None)
+
+
+def labelled_agents(monkeypatch):
+    """Neither SSH nor a scheduler: the labels that agents are started with are noted; they run already while the second has ``labels``."""
+    given, running = [], {}
+
+    def run(self, host, orders, payload=b"", timeout=60.0):
+        if orders["action"] == "start":
+            given.append(json.loads(orders["files"]["agent.json"])["labels"])
+        answer = {"pid": 1, "start": 2, "directory": "/x", "python": "python3", "how": "ended"}
+        return answer | ({"was": True, **running} if running else {})
+
+    monkeypatch.setattr(Ssh, "run", run)
+    monkeypatch.setattr(Ssh, "address", lambda self, host: "127.0.0.1")
+    monkeypatch.setattr(start, "_start_scheduler", lambda directory, listen, port: (1, 2, "tls://127.0.0.1:4"))
+    monkeypatch.setattr(start, "_end_scheduler", lambda known: None)
+    monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
+    monkeypatch.setattr(start, "_wait_until_joined", lambda known: None)
+    return given, running
+
+
 def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake):
     agents = tuple(AgentRecord(name=name, pid=1, start=2, directory="/x", python="python3") for name in ("a", "b"))
     own = processes.start_time(LocalNode(), os.getpid())

@@ -39,6 +39,7 @@ class TestArgv:
             "--bs=8192",
             "--iodepth=32",
             "--numjobs=1",
+            "--thread=1",
             "--direct=1",
             "--ioengine=libaio",
             "--runtime=67",

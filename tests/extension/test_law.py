@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 STAY, GIVE, TAKE, CLEAN = range(4)
 CALM, EMPTY, FLOOR, PINNED, IDLE, SWAPPED, EXHAUSTED, NEED, NO_MEMORY, HELD, TIDY, BOTTOM = range(12)
+CEILING = 15
 BLOCK = 8192
 MB = 1024 * 1024
 RESERVES = (0.02, 0.06)
@@ -216,8 +218,34 @@ def test_too_many_pins_bring_buffers_back(law):
 def test_below_the_floor_it_takes_up_to_it_before_anything_else(law):
     """A setting or new sessions have raised it."""
     pool = view().pool
-    verdict = repeated(law, view(ballooned=pool * 15 // 16 + 1000, available=MB, swapping=1e9), ticks=1)
+    verdict = repeated(law, view(ballooned=pool * 15 // 16 + 1000, ceiling=pool, available=MB, swapping=1e9), ticks=1)
     assert (verdict.act, verdict.why, verdict.buffers) == (TAKE, FLOOR, 1000)
+
+
+def test_above_a_ceiling_that_was_lowered_it_takes_down_to_it(law):
+    pool = view().pool
+    verdict = repeated(law, view(ballooned=pool // 2 + 1000, ceiling=pool // 2, available=MB, swapping=1e9), ticks=1)
+    assert (verdict.act, verdict.why, verdict.buffers) == (TAKE, CEILING, 1000)
+
+
+@RELAXED
+@given(pins=st.integers(0, 4000), ballooned=st.integers(0, 130_000))
+def test_pins_and_pressure_do_not_make_it_give_and_take_in_turns(law, pins, ballooned):
+    """Memory is short and stays so, and a part of the pool is pinned: it comes to rest, with no more than half of what is left pinned."""
+    pool, mind = view().pool, Mind()
+    acts = []
+    for _ in range(200):
+        live = pool - ballooned
+        pins = min(pins, live)
+        share = pins / live
+        one = view(ballooned=ballooned, floor=1024, ceiling=pool, available=20 * MB, reachable=20 * MB, pinned=share, hot=share)
+        verdict = law(tuning_for(2048 * MB), one, mind)
+        ballooned += {GIVE: verdict.buffers, TAKE: -verdict.buffers}.get(verdict.act, 0)
+        acts.append(verdict.act)
+    moved = [act for act in acts if act in (GIVE, TAKE)]
+    turns = sum(one != other for one, other in pairwise(moved))
+    assert turns <= 1, acts
+    assert pins <= 0.5 * (pool - ballooned)
 
 
 def test_nothing_is_given_beyond_floor_and_ceiling(law):

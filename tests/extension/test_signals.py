@@ -130,6 +130,17 @@ def test_a_version_2_group_inside_another_one(c, tree):
     assert reading.stalled == 1000 + 283
 
 
+def test_the_pressure_of_a_group_with_a_long_path_is_its_own(c, tree):
+    """As Kubernetes makes them: the place that is shown is cut off, what is read is not."""
+    group = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{'1' * 36}.slice/cri-containerd-{'a' * 120}.scope"
+    tree.write("proc/self/cgroup", f"0::{group}\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.v2_group(f"/sys/fs/cgroup{group}", str(512 * MB), 300 * MB)
+    reader, reading = read(c, tree)
+    assert len(f"/sys/fs/cgroup{group}") > PLACE and f"/sys/fs/cgroup{group}".endswith(reader.places()[0])
+    assert (reading.tight, reading.limit, reading.stalled) == (0, 512 * MB, 1000 + 283)
+
+
 def test_memory_high_is_a_limit_too(c, tree):
     tree.write("proc/self/cgroup", "0::/pg\n")
     tree.write("proc/self/mountinfo", V2_MOUNT)

@@ -1,9 +1,15 @@
+import fcntl
+import os
+import resource
+import signal
+from typing import ClassVar
+
 import pytest
 
 from pgherd.host import block_trace
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Completed
+from pgherd.node.protocol import Completed, Process
 
 
 class Node(LocalNode):
@@ -44,6 +50,64 @@ def test_a_missing_perf_is_said_too():
 
 def test_the_filter_is_the_kernels_device_number():
     assert block_trace._filter(["7:0", "254:16"]) == f"dev == {7 << 20} || dev == {(254 << 20) | 16}"
+
+
+def test_whatever_goes_wrong_while_perf_begins_it_does_not_stay(tmp_path, monkeypatch):
+    class Running(Process):
+        signals: ClassVar[list[int]] = []
+        pid, cpu_seconds = 1, None
+
+        def poll(self):
+            return 0 if self.signals else None
+
+        def signal(self, number):
+            self.signals.append(number)
+
+        def wait(self, timeout=None):
+            return 0
+
+    monkeypatch.setattr(LocalNode, "spawn", lambda *_: Running())
+    monkeypatch.setattr(block_trace.BlockTrace, "_enable", lambda self: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        block_trace.BlockTrace(LocalNode(), ["7:0"], tmp_path)
+    assert Running.signals == [signal.SIGINT] and list(tmp_path.iterdir()) == []
+
+
+def test_perf_is_heard_on_any_number_of_descriptor(tmp_path, monkeypatch):
+    """select(2) takes none from 1024 on."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < 1100:
+        pytest.skip(f"no more than {limits[1]} files may be open here")
+
+    class Answering(Process):
+        pid, cpu_seconds = 1, None
+
+        def poll(self):
+            return None
+
+        def signal(self, number):
+            """It runs on."""
+
+        def wait(self, timeout=None):
+            return 0
+
+    real = os.open
+
+    def high(path, flags, *mode):
+        low = real(path, flags, *mode)
+        number = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1024)
+        os.close(low)
+        if str(path).endswith("answer"):
+            os.write(number, b"ack\n\0")
+        return number
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 1100), limits[1]))
+    monkeypatch.setattr(LocalNode, "spawn", lambda *_: Answering())
+    monkeypatch.setattr(block_trace.os, "open", high)
+    try:
+        block_trace.BlockTrace(LocalNode(), ["7:0"], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_perf_that_ends_at_once_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):

@@ -86,13 +86,15 @@ def test_steal_is_a_share_of_all_time() -> None:
 
 
 def test_notes_say_what_a_core_is() -> None:
-    note = cpus.core_note(virtualisation="KVM", smt=False, threads=1, boost=None, steal=0.02, cores=1.5, logical=4)
+    note = cpus.core_note(virtualisation="KVM", smt=False, threads=1, numa_nodes=1, boost=None, steal=0.02, cores=1.5, logical=4)
     assert "virtual CPU under KVM" in note
     assert "2 % since boot" in note
     assert "1.5 of 4" in note
     assert "physical core:" not in note
+    assert "NUMA" not in note
 
-    metal = cpus.core_note(virtualisation=None, smt=True, threads=2, boost=True, steal=None, cores=8, logical=8)
+    metal = cpus.core_note(virtualisation=None, smt=True, threads=2, numa_nodes=2, boost=True, steal=None, cores=8, logical=8)
     assert "2 hardware threads" in metal
+    assert "2 NUMA nodes" in metal
     assert "boosts" in metal
     assert "virtual" not in metal

@@ -27,6 +27,7 @@ METAL = {
     "/sys/block/nvme0n1/size": "1000215216\n",
     "/sys/block/nvme0n1/queue/scheduler": "[none] mq-deadline\n",
     "/sys/block/nvme0n1/queue/rotational": "0\n",
+    "/sys/block/nvme0n1/queue/read_ahead_kb": "8192\n",
     "/sys/block/sda/dev": "8:0\n",
     "/sys/block/sda/size": "2048\n",
     "/sys/block/sda/queue/scheduler": "none [mq-deadline] kyber bfq\n",
@@ -63,9 +64,9 @@ def test_bare_metal(tmp_path: Path, fake) -> None:
     assert (found.memory, found.memory_available, found.swap) == (16 << 30, 12 << 30, 2 << 30)
     assert found.huge_pages == {"2 MB": 512, "1 GB": 0, "64 kB": 1}
     assert found.transparent_huge_pages == "always"
-    assert [(x.name, x.number, x.size, x.scheduler, x.rotational) for x in found.devices] == [
-        ("nvme0n1", "259:0", 1000215216 * 512, "none", False),
-        ("sda", "8:0", 1 << 20, "mq-deadline", True),
+    assert [(x.name, x.number, x.size, x.scheduler, x.rotational, x.read_ahead) for x in found.devices] == [
+        ("nvme0n1", "259:0", 1000215216 * 512, "none", False, 8 << 20),
+        ("sda", "8:0", 1 << 20, "mq-deadline", True, None),
     ]
     assert (found.hostname, found.os, found.root) == ("metal", "Debian GNU/Linux 12 (bookworm)", False)
     assert found.cgroup == "v2"

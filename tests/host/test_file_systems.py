@@ -81,6 +81,21 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
         loops.detach(device)
 
 
+def test_a_device_named_by_a_link_and_a_place_behind_one_go_too(tmp_path, journal, home):
+    device, link, elsewhere = loops.attach(tmp_path / "disk.img"), Path(f"/dev/pgherd-test-{os.getpid()}"), tmp_path / "elsewhere"
+    link.symlink_to(device)
+    elsewhere.symlink_to(tmp_path)
+    try:
+        place = str(elsewhere / home.name)
+        file_systems.still_there(NODE, file_systems.make_on_device(NODE, journal, place, "d", str(link)))
+        file_systems.still_there(NODE, file_systems.make_loop(NODE, journal, place, "l", 80 * 2**20))
+        assert f"emptied {link}" in journal.play() and not home.exists()
+        assert insist_empty(NODE, device) == 96 * 2**20 and loops.associated(home / "l.img") == []
+    finally:
+        link.unlink()
+        loops.detach(device)
+
+
 def test_a_device_that_somebody_has_formatted_since_is_not_emptied(tmp_path, journal, home):
     import subprocess
 

@@ -18,6 +18,7 @@ class GroupNode(LocalNode):
         self.files = dict(files)
         self.written: list[tuple[str, str]] = []
         self.busy = 0
+        self.reclaims = True
 
     def exists(self, path: str) -> bool:
         return path.removeprefix("/g/") in self.files
@@ -25,7 +26,8 @@ class GroupNode(LocalNode):
     def read(self, path: str) -> bytes:
         if not self.exists(path):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return f"{self.files[path.removeprefix('/g/')]}\n".encode()
+        number = self.files[path.removeprefix("/g/")]
+        return b"max\n" if number == UNLIMITED and path.endswith(".high") else f"{number}\n".encode()
 
     def write(self, path: str, data: bytes) -> None:
         name = path.removeprefix("/g/")
@@ -35,10 +37,14 @@ class GroupNode(LocalNode):
         if self.busy:
             self.busy -= 1
             raise OSError(errno.EBUSY, "Device or resource busy", path)
-        after = {**self.files, name: int(data)}
+        after = {**self.files, name: UNLIMITED if data == b"max" else int(data)}
         both = "memory.memsw.limit_in_bytes"
         if both in after and after[both] < after["memory.limit_in_bytes"]:
             raise OSError(errno.EINVAL, "Invalid argument", path)
+        if name == "memory.max":
+            assert self.files.get("memory.current", 0) <= after[name], "the kernel ends processes"
+        if name == "memory.high" and self.reclaims:
+            after["memory.current"] = max(after["memory.current"] // 2, min(after[name], after["memory.current"]))
         if name == "memory.reclaim":
             self.files["memory.current"] //= 2
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable", path)
@@ -93,6 +99,26 @@ def test_v2_limits_each_for_itself() -> None:
     without = GroupNode({"memory.max": 0})
     memory_limits.limit_v2(without, "/g", 50 * MB, 20 * MB)
     assert without.files == {"memory.max": 50 * MB}
+
+
+def test_v2_memory_in_use_is_reclaimed_before_the_limit_falls_below_it() -> None:
+    """memory.high never ends a process; one write may not do."""
+    node = GroupNode({"memory.max": 800 * MB, "memory.high": UNLIMITED, "memory.current": 700 * MB})
+    memory_limits.limit_v2(node, "/g", 100 * MB, None)
+    held = ("memory.high", str(100 * MB))
+    assert node.written == [held, held, held, ("memory.max", str(100 * MB)), ("memory.high", "max")]
+    node.written.clear()
+    memory_limits.limit_v2(node, "/g", 100 * MB, None)
+    assert node.written == [("memory.max", str(100 * MB))], "what fits is not touched"
+
+
+def test_v2_memory_that_cannot_be_reclaimed_is_said_and_nothing_is_ended(monkeypatch) -> None:
+    monkeypatch.setattr(memory_limits, "_PATIENCE", 0.0)
+    node = GroupNode({"memory.max": 800 * MB, "memory.high": 600 * MB, "memory.current": 700 * MB})
+    node.reclaims = False
+    with pytest.raises(CapabilityError, match=f"/g/memory.max can't be lowered to {100 * MB} bytes .* since {700 * MB} bytes are in use"):
+        memory_limits.limit_v2(node, "/g", 100 * MB, None)
+    assert node.files["memory.max"] == 800 * MB and node.files["memory.high"] == 600 * MB
 
 
 def test_a_refusal_says_the_value_and_the_file() -> None:

@@ -2,6 +2,7 @@
 
 from pgherd.host import mounts
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Completed
 
 TEXT = """\
 22 28 0:21 / /proc rw,nosuid shared:11 - proc proc rw
@@ -38,3 +39,15 @@ def test_what_is_mounted_in_a_directory():
 
 def test_this_machine_has_a_root():
     assert mounts.at(LocalNode(), "/").target == "/"
+
+
+def test_a_device_is_known_by_its_number_whatever_stat_writes(tmp_path, monkeypatch):
+    """stat(1) before coreutils 9 writes device numbers in hex only."""
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    assert mounts.number_of(LocalNode(), str(link)) == "1:3", "Documentation/admin-guide/devices.txt"
+    assert mounts.number_of(LocalNode(), str(tmp_path / "none")) == ""
+    node = Node()
+    for out, number in (("fd:10\n", "253:16"), ("?r:?r\n", "")):
+        monkeypatch.setattr(node, "run", lambda command, out=out: Completed(code=0, out=out, err="", cpu=0.0))
+        assert mounts.number_of(node, "/dev/vdb") == number

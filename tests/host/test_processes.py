@@ -37,5 +37,25 @@ def test_kill_takes_those_that_have_gone_without_complaint() -> None:
         assert process.wait() == -9
 
 
+class Processes(LocalNode):
+    """Pid → (name, parent) in place of this machine's."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def listdir(self, path):
+        return ["self", "meminfo", *map(str, self.found)]
+
+    def read(self, path):
+        _, _, pid, file = path.split("/")
+        name, parent = self.found[int(pid)]
+        return f"{name}\n".encode() if file == "comm" else f"{pid} ({name}) S {parent} 1 1".encode()
+
+
+def test_the_topmost_of_a_name_are_found() -> None:
+    found = {1: ("systemd", 0), 10: ("postgres", 1), 11: ("postgres", 10), 12: ("postgres", 10), 20: ("postgres", 1), 30: ("sh", 11)}
+    assert processes.topmost(Processes(found), ("postgres",)) == [10, 20]
+
+
 def test_wait_until_gives_up() -> None:
     assert processes.wait_until(lambda: False, 0.01) is False

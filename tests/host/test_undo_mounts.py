@@ -60,7 +60,7 @@ def test_what_somebody_else_has_mounted_there_is_left_alone(monkeypatch):
     monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("8:1", "/w/pgherd-1/l", "ext4", "/dev/sdz1", False)])
     with pytest.raises(OSError, match="/dev/sdz1 is mounted at /w/pgherd-1/l and not /dev/loop3"):
         Unmount(target="/w/pgherd-1/l", source="/dev/loop3").play(Scene(node, "id"))
-    assert node.calls == []
+    assert [call[0] for call in node.calls] == ["stat"]
 
 
 def test_what_stays_mounted_is_said_with_what_to_do(monkeypatch):
@@ -90,6 +90,23 @@ def test_a_device_that_is_still_mounted_keeps_its_file_system(monkeypatch):
     monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("8:16", "/w", "ext4", "/dev/sdb", False)])
     with pytest.raises(OSError, match="still mounted at /w"):
         WipeFileSystem(device="/dev/sdb", mark=MARK).play(Scene(Node(blkid=f"{MARK}\n"), "id"))
+
+
+def test_a_device_is_known_by_its_number_where_it_was_named_by_a_link(monkeypatch):
+    """``mount /dev/disk/by-id/x`` stands as /dev/sdb in mountinfo; stat gives the number, 8:16, in hex."""
+    mounted = [Mount("8:16", "/w/pgherd-1/l", "ext4", "/dev/sdb", False)]
+    monkeypatch.setattr(mounts, "mounts", lambda node: list(mounted))
+    node = Node(stat="8:10\n", blkid=f"{MARK}\n")
+    with pytest.raises(OSError, match="still mounted at /w/pgherd-1/l"):
+        WipeFileSystem(device="/dev/disk/by-id/x", mark=MARK).play(Scene(node, "id"))
+
+    def run(command, timeout=60.0):
+        if command.argv[0] == "umount":
+            mounted.clear()
+        return Completed(0, "8:10\n", "")
+
+    monkeypatch.setattr(node, "run", run)
+    assert Unmount(target="/w/pgherd-1/l", source="/dev/disk/by-id/x").play(Scene(node, "id")) == "unmounted /w/pgherd-1/l"
 
 
 def test_a_directory_in_which_something_is_mounted_is_left_alone(tmp_path, monkeypatch):

@@ -212,15 +212,15 @@ def test_clocks_are_measured_within_their_uncertainty(joined):
         assert 0 < offsets[name].uncertainty < 0.1 and offsets[name].n in engine.TRIPS
         between = remotes[name].call("now", timeout=10) - time.time()
         assert abs(between - SKEW.get(name, 0.0)) < 1, "the actor's own clock is the one that was measured"
-    wait_until(lambda: made.beaten("b"))
-    assert all(abs(offset.seconds - SKEW["b"]) <= offset.uncertainty + 1e-4 for offset in made.beaten("b"))
+    wait_until(lambda: made.beats(0.0)["b"])
+    assert all(abs(offset.seconds - SKEW["b"]) <= offset.uncertainty + 1e-4 for offset in made.beats(0.0)["b"])
 
 
 def test_a_killed_agent_is_noticed_and_its_children_are_gone_and_it_is_started_again(joined, chance):
     bed, made = joined
     remotes = made.actors(make, str(made.scratch))
     remotes["a"].call("start", timeout=10)
-    assert bed.pids("a", "sleep 987")
+    wait_until(lambda: bed.pids("a", "sleep 987"))  # started through programs that replace each other
     waiting = _in_thread(lambda: remotes["a"].call("nap", 60.0, timeout=60))
     time.sleep(chance.uniform(0.1, 2.2))  # at any moment between two beats
     os.kill(bed.agent("a"), signal.SIGKILL)
@@ -255,8 +255,8 @@ def test_a_hanging_and_a_cut_off_host_are_noticed_and_used_again(joined, chance)
             assert took < LOST_AFTER + 4
         assert made.hosts() == ("a",)
         # The one that is cut off has noticed, too, and has stopped its server.
-        wait_until(lambda: not bed.pids("c", "sleep 987"), 30)
-        assert (made.scratch / "lost-c").exists() and bed.pids("b", "sleep 987")
+        wait_until(lambda: not bed.pids("c", "sleep 987") and (made.scratch / "lost-c").exists(), 30)
+        assert bed.pids("b", "sleep 987")
     finally:
         os.kill(stopped, signal.SIGCONT)
         bed.mend("c")
@@ -290,7 +290,7 @@ def test_a_killed_driver_is_missed_and_the_next_one_finds_clean_hosts(started, c
         )
     try:
         assert driver.stdout is not None and driver.stdout.readline() == b"ready\n"
-        assert all(bed.pids(name, "sleep 987") for name in NAMES)
+        wait_until(lambda: all(bed.pids(name, "sleep 987") for name in NAMES))
         time.sleep(chance.uniform(0.0, 2.2))
     finally:
         driver.kill()

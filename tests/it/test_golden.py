@@ -31,7 +31,7 @@ from pgherd.postgres.instance import Instance, start_all, stop_all
 from pgherd.postgres.settings import choose_settings
 from pgherd.workloads.pgbench import size_estimate
 from pgherd.workloads.registry import fillings
-from pgherd.workloads.script import dry_run
+from pgherd.workloads.script import dry_run, pace
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -158,6 +158,12 @@ def test_dry_runs(made: Made, node, installation: Installation, account: str | N
         server.sql("SELECT 1")
         assert server.sql("SELECT count(*) FROM pgbench_accounts WHERE abalance = 1", database="bench")[0][0] >= 1
         server.disconnect(["bench"])
+        (private / "once.sql").write_text("INSERT INTO pgbench_branches VALUES (99, 0);\n")
+        once, sleep = Script(source=str(private / "once.sql")), Script(source=str(private / "sleep.sql"), weight=3)
+        (private / "sleep.sql").write_text("SELECT pg_sleep(0.1);\n")
+        settled = {"scale": 1, "protocol": "prepared", "read_only": False}
+        assert 0.1 <= pace(server, "bench", [sleep], **settled) < 5
+        assert pace(server, "bench", [sleep, once], **settled) is None, "it cannot be repeated"
         for name, (text, words) in bad.items():
             (private / name).write_text(text)
             with pytest.raises(UsageError, match=words):

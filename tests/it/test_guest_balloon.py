@@ -134,12 +134,12 @@ def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) ->
         sampling = node.sample(sources, str(spool), 0.25)
         time.sleep(2.0)
         sampling.stop()
-        manager.record(None)
+        manager.record(None)  # raises where rounds were not finished
         status = manager.status()
     finally:
         left = manager.stop(patience=PATIENCE)
     assert all(machine.running for machine in guests.values()), [machine.last_words(40) for machine in guests.values()]
-    assert not manager.fault and left == []
+    assert left == []
     assert status["idle"].actual < status["busy"].actual, "who uses its memory keeps it"
     assert all(one.actual >= 96 * MB for one in status.values())
     for machine in guests.values():

@@ -202,6 +202,9 @@ def test_bursts_have_the_height_that_they_were_made_with(loop: str, tmp_path: Pa
         )
     ]
     view, _, counts = watch(loop, tmp_path, *steady, *bursts, seconds=14)
+    planned = 16 * 14 + 2 * 2 * 320
+    if counts["write"] < 0.95 * planned:
+        pytest.skip(f"this machine is too busy for the bursts: fio made {counts['write']} of {planned} requests in its time")
     found = burstiness(view.series.write_bytes, view.series.seconds)
     assert found is not None
     expected = (1 + 20) / (counts["write"] / 16 / 14)

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +137,18 @@ def stalls(elsewhere: Any, disk: Disk, limit: int) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("once", range(5))
-def test_a_slowed_device_stalls_the_wal_in_checkpoints(elsewhere: Any, disk: Disk, once: int) -> None:
+def test_a_slowed_device_stalls_the_wal_in_checkpoints(
+    elsewhere: Any, disk: Disk, once: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("nth", once)  # benchmarks/long_check.py counts the tries by it
     found = stalls(elsewhere, disk, BYTES_PER_SECOND)
     assert any(stall["checkpoint"] for stall in found), found
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("once", range(5))
-def test_a_device_that_is_not_slowed_does_not(elsewhere: Any, disk: Disk, once: int) -> None:
+def test_a_device_that_is_not_slowed_does_not(
+    elsewhere: Any, disk: Disk, once: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("nth", once)
     assert stalls(elsewhere, disk, 0) == []

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.aggregate import aggregate
+from pgherd.metrics.aggregate import AROUND, aggregate, near
+from pgherd.metrics.registry import sources
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, ServerView, SwapView, View
 from pgherd.metrics.spool import Spool, SpoolReading
 
 
@@ -140,3 +142,31 @@ def test_a_whole_spool_of_a_herd(text) -> None:
     assert len(found) == 40 * 4
     assert found["container:c7"]["memory.usage"] == 1925120
     assert not spool.failures and not spool.torn
+
+
+@given(
+    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
+    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
+    st.floats(-200, 1500),
+    st.floats(0.1, 300),
+)
+def test_what_is_far_from_a_window_says_nothing_of_it(often: list[float], seldom: list[float], start: float, length: float) -> None:
+    counter = series("cpu.usage", *((t, i * i) for i, t in enumerate(itertools.accumulate(often))))
+    gauge = series("memory.usage", *((t, i % 7) for i, t in enumerate(itertools.accumulate(seldom))))
+    readings = sorted([*counter, *gauge], key=lambda reading: reading[0])
+    assert aggregate(near(readings, start, start + length), start, start + length) == aggregate(readings, start, start + length)
+
+
+def test_every_source_has_readings_around_a_window() -> None:
+    """What ``near`` keeps would else say other things of a window than all readings."""
+    many = [ContainerView(f"c{number}", {"v1": "/g/c", "v2": "/g/c", "memory": "/m/c"}, pids=[20 + number]) for number in range(200)]
+    servers = [ServerView(f"c{number}/pg", "host=/s", 18, 300 + number) for number in range(200)]
+    processes = [ProcessView("pgherd", 12), *(ProcessView(f"backend:{server.name}", 1000 + server.pid) for server in servers)]
+    guests = [GuestView("g", 13, 2**30, merging=True)]
+    found = sources(View(many, servers, processes, budget={"memory": "/m"}, swap=SwapView("/dev/zram1", 1), guests=guests))
+    assert max(source.every for source in found) > 30 and all(source.every <= AROUND / 2 for source in found)
+
+
+def test_a_window_of_a_long_trial_looks_at_its_own_minutes_only() -> None:
+    readings = series("cpu.usage", *((t, t) for t in range(4 * 3600)))
+    assert len(near(readings, 7200, 7260)) == 60 + 2 * AROUND + 1

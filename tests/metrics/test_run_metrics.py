@@ -42,6 +42,7 @@ def test_this_host_goes_by_its_own_name():
     assert run_metrics.target_everywhere(record(), "data")["host"] == "db7"
     two = record(a=facts("a.example"), b=facts("b.example"))
     assert run_metrics.target_everywhere(two, "b/db01/pg/bench")["host"] == "b.example"
+    assert run_metrics.target_everywhere(two, "b")["host"] == "b.example", "a command runs on a host as a whole"
     assert run_metrics.everywhere(two)["host"] == "", "of all of them"
     same = record(a=facts("vm"), b=facts("vm"))
     assert [run_metrics.host_name(same, host) for host in ("a", "b")] == ["a", "b"]

@@ -28,7 +28,7 @@ def _gone(pid: int, seconds: float = 10.0) -> bool:
 
 def test_a_command_without_wishes_is_only_given_a_death_signal():
     argv = wrap(Command(["true"]))
-    assert argv[:3] == ["setpriv", "--pdeathsig", "KILL"] and argv[-2:] == [str(os.getpid()), "true"]
+    assert argv[:3] == ["setpriv", "--pdeathsig", "KILL"] and argv[-1] == "true" and str(os.getpid()) in argv
 
 
 def test_words_are_passed_as_they_are_and_never_read_by_a_shell(tmp_path):

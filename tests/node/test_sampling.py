@@ -1,4 +1,6 @@
+import contextlib
 import json
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -31,6 +33,21 @@ def test_a_file_is_read_again_from_its_start_on_each_tick(tmp_path):
     assert len(values) >= 2 and values == sorted(values)
     times = [line["t"] for line in lines[1:]]
     assert times == sorted(times)
+
+
+def test_hundreds_of_open_files_do_not_end_it(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip(f"no process may have more than {hard} files open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            while stack.enter_context(open("/dev/null")).fileno() < 1100:  # select(2) takes no descriptor from 1,024 on
+                pass
+            lines = _sampled(tmp_path, [Source("cpu", "host", "file", "/proc/uptime")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sum("raw" in line for line in lines) > 2
 
 
 def test_every_nth_tick_and_always_the_first_and_last(tmp_path):

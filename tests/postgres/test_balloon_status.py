@@ -33,6 +33,12 @@ def test_before_the_first_tick_and_switched_off():
     assert lines["enabled"].startswith("no: set pg_balloon.enabled") and lines["server"].endswith("not running")
 
 
+def test_what_it_does_is_said_also_where_nothing_was_seen_of_the_memory():
+    now = STATUS | {"limit_bytes": None, "available_bytes": None, "working_set_bytes": None, "state": "pg_balloon.target"}
+    lines = dict(Found("host=h", "15.1", True, True, now).lines())
+    assert lines["now"] == "pg_balloon.target" and "memory" not in lines
+
+
 def test_a_server_that_cannot_have_one():
     found = Found("host=h", "15.1", True, True, STATUS | {"usable": False, "why_not": "huge pages"})
     assert dict(found.lines())["balloon"] == "cannot be used: huge pages"

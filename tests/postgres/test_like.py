@@ -36,9 +36,11 @@ include_dir 'conf.d'
 
 
 def test_fit_by_reason() -> None:
-    kept, dropped = fit({"work_mem": "1MB", "port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}, set())
+    given = {"port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}
+    given |= {"log_line_prefix": "%h ", "log_checkpoints": "off"}
+    kept, dropped = fit({"work_mem": "1MB", **given}, set())
     assert kept == {"work_mem": "1MB"}
-    assert {one.name for one in dropped} == {"port", "ssl_key_file", "recovery_target_xid", "a.b"}
+    assert {one.name for one in dropped} == set(given)
     assert all(one.why for one in dropped)
 
 

@@ -5,13 +5,14 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import practice
 
 SETTINGS = [
-    ("shared_buffers", "128MB", "16384", "8kB"),
-    ("max_wal_size", "1GB", "1024", "MB"),
-    ("fsync", "on", "on", None),
-    ("wal_segment_size", "16MB", "16777216", "B"),
-    ("shared_memory_size_in_huge_pages", "71", "71", None),
-    ("huge_pages_status", "off", "off", None),
-    ("data_directory", "/nonexistent/data", "/nonexistent/data", None),
+    ("shared_buffers", "128MB", "16384", "8kB", None),
+    ("max_wal_size", "1GB", "1024", "MB", None),
+    ("fsync", "on", "on", None, None),
+    ("wal_segment_size", "16MB", "16777216", "B", None),
+    ("shared_memory_size_in_huge_pages", "71", "71", None, None),
+    ("huge_pages_status", "off", "off", None, ["off", "on", "unknown"]),
+    ("wal_compression", "off", "off", None, ["pglz", "on", "off"]),
+    ("data_directory", "/nonexistent/data", "/nonexistent/data", None, None),
 ]
 
 
@@ -56,6 +57,7 @@ def test_settings_sizes_and_counts_are_read(look):
     assert (found.version, found.major, found.local) == ("18.3", 18, True)
     assert found.bytes_["shared_buffers"] == 128 * 2**20 and found.bytes_["max_wal_size"] == 2**30
     assert (found.timed, found.requested, found.wal_records, found.full_pages) == (90, 10, 1000, 200)
+    assert found.wal_compressions == ("pglz", "on", "off")
     assert found.huge_pages_needed == 71 and found.huge_pages_status == "off" and found.databases == {"app": 5000}
     assert found.data == () and "data_directory" not in found.settings, "a directory that is not to be seen is no device"
 
@@ -69,6 +71,14 @@ def test_what_this_user_may_not_see_stays_empty(look):
     assert found.timed is None and found.wal_records is None and found.databases == {"app": 5000}
 
 
+def test_servers_beside_it_are_counted(look, monkeypatch):
+    monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [7, 9])
+    assert look().servers_here == 2
+    monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [])
+    assert look().servers_here is None, "not even itself: it is in a container of its own"
+
+
 def test_of_a_server_elsewhere_no_disk_of_ours_is_named(look):
     found = look(local=False)
+    assert found.servers_here is None
     assert found.local is False and (found.data, found.wal, found.system) == ((), (), ())

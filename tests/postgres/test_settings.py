@@ -99,6 +99,13 @@ def test_too_few_connections_are_an_error_with_both_numbers() -> None:
     assert choose(clients=100).settings["max_connections"] == "105"
 
 
+def test_shared_buffers_of_the_users_that_are_more_than_the_container_has_are_said() -> None:
+    said = choose(like={"shared_buffers": "64GB"}, memory=1024 * MB).warnings
+    assert any("shared_buffers 64GB (as in --like) are more than the container's 1 GB" in warning for warning in said)
+    assert not choose(like={"shared_buffers": "512MB"}, memory=1024 * MB).warnings
+    assert not choose(like={"shared_buffers": "64GB"}).warnings, "without a limit nothing is known"
+
+
 @pytest.mark.parametrize("name", sorted(PRIVATE))
 def test_pgherds_own_matters_cannot_be_set(name: str) -> None:
     with pytest.raises(UsageError, match=name):

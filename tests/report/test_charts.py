@@ -75,6 +75,16 @@ def test_whole_ticks_are_whole_even_and_few(end, most):
     assert len({after - before for before, after in pairwise(ticks)}) == 1
 
 
+@pytest.mark.parametrize("reach", [1.02, 1.2, 1.6, 2, 5, 30, 300, 1e4])
+def test_labels_of_an_axis_of_ratios_stand_apart(reach):
+    domain, width = (1 / reach, reach), 200
+    ticks = charts.ratio_ticks(domain, width)
+    assert 1 in ticks and domain[0] <= ticks[0] and ticks[-1] <= domain[1]
+    places = [math.log(tick / domain[0]) / math.log(reach**2) * width for tick in ticks]
+    assert min((after - before for before, after in pairwise(places)), default=width) >= 25
+    assert len(ticks) > 1
+
+
 def test_whole_ticks_of_known_axes():
     assert charts.whole_ticks(2.04) == [0, 1, 2]
     assert charts.whole_ticks(48.96) == [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import compare_rows
-from pgherd.report.compare_rows import Change, change_text, change_with_interval
+from pgherd.report.compare_rows import Change
 from pgherd.report.figures import Inputs, NotDrawn
 
 
@@ -71,23 +71,6 @@ def test_trials_come_in_the_order_in_which_they_ran(comparison):
     label, unit, found = compare_rows.measured(inputs(comparison.comparison_run(blocks=3, tainted=frozenset({(2, "base again")}))))
     assert (label, unit) == ("throughput", "tps") and [one.order for one in found] == list(range(1, 10))
     assert [(one.block, one.arm) for one in found if one.tainted] == [(2, "base")]
-
-
-@pytest.mark.parametrize(
-    ("ratio", "spread", "text"),
-    [(1.048, 0.016, "+4.8 %"), (0.95, None, "−5.0 %"), (1.71, 0.35, "+71 %"), (0.99999, 0.001, "+0.00 %"), (1.00333, 0.004, "+0.33 %")],
-)
-def test_ratios_as_changes(ratio, spread, text):
-    assert change_text(ratio, spread) == text
-
-
-def test_an_interval_has_the_digits_of_its_value():
-    assert change_with_interval(change(1.031, 1.064, value=1.048)) == "+4.8 % (+3.1 … +6.4)"
-    assert change_with_interval(change(value=1.048)) == "+4.8 %"
-    assert change_with_interval(change(0.001, 7e16, value=0.03)) == "−97 % (unbounded)"
-    assert change_with_interval(change(116, 124, value=120)) == "+11900 % (+11500 … +12300)", "it is known well"
-    assert change_with_interval(change(1.5, 7e16, value=3)) == "+200 % (+50 … unbounded)"
-    assert change_with_interval(change(0.001, 0.9, value=0.003)) == "−100 % (−100 … −10)"
 
 
 def test_a_row_says_itself_what_its_metric_is_called(comparison):

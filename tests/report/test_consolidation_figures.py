@@ -94,6 +94,11 @@ def test_the_title_is_the_finding():
     assert schemes(inputs()).title == "With 25 % buffers M/M/M came to the most, 5,000 new orders/min"
 
 
+def test_what_schemes_of_different_vcpus_did_is_told_with_the_correction():
+    uneven = [one | {"corrected_ratio": cell(1.1, unit="ratio")} for one in ROWS]
+    assert "E4's correction" in schemes(inputs(uneven)).caption and "E4's correction" not in schemes(inputs()).caption
+
+
 def test_databases_with_different_loads_are_not_called_unfair():
     with pytest.raises(NotDrawn) as caught:
         builders("consolidation")["fairness"](inputs())
@@ -115,6 +120,14 @@ def test_the_terminals_table_has_the_baseline_only_where_memory_was_short():
     assert not any("baseline" in str(column.header) for column in plain.columns)
     over, _ = compact_table("consolidation", [*ROWS, row(1, "1/1/M", 2000.0) | {"rate": 0.5, "normalised": cell(0.5, unit="ratio")}], 200)
     assert any("baseline" in str(column.header) for column in over.columns)
+
+
+def test_the_curves_of_overcommitment_have_room_on_a_terminal_with_their_intervals():
+    kept = Finding(value=0.55, unit="ratio", low=0.51, high=0.59)
+    wide = [one | {"rate": 0.5, "what": "M/M/M + balloon", "normalised": kept, "ratio": kept, "corrected_ratio": kept} for one in ROWS]
+    table, _ = compact_table("consolidation", wide)
+    heads = [str(column.header).replace("\n", " ") for column in table.columns]
+    assert heads == ["buffers %", "over- commit", "scheme", "measured", "of own baseline", "to the first"]
 
 
 def test_the_pages_first_table_is_short():

@@ -57,6 +57,19 @@ def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     assert names["soak"].figure.title.endswith("throughput drifted by −0.4 % per hour")
     text = words(names["soak"].svg)
     assert "worst window: " in text and "checkpoint" in text and "vacuum" in text and "minutes since the start" in text
+    assert "failed check" in text
+    quiet = record.analysis.model_copy(
+        update={"tables": {"soak": [{**row, "failed_checks": None} for row in record.analysis.tables["soak"]]}}
+    )
+    assert "failed check" not in words(figures.svg(density_cost_figures.soak(Inputs(record, quiet, results)), prefix="soak"))
+
+
+def test_of_less_than_an_hour_nothing_is_said_per_hour(synthetic):
+    record, results = synthetic.soak_run()
+    for figures_of, words_of in (({"soak": {"hours": 0.5}}, "; throughput drifted by −0.2 % over that time"), ({}, " of the median")):
+        analysis = record.analysis.model_copy(update={"figures": figures_of})
+        title = density_cost_figures.soak(Inputs(record, analysis, results)).title
+        assert title.endswith(words_of) and "per hour" not in title
 
 
 def test_a_run_without_a_soak_does_not_miss_it(run8):

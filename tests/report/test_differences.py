@@ -35,6 +35,18 @@ def test_a_few_kilobytes_of_memory_are_no_other_machine(run8, synthetic):
     assert hosts(nearly) == [] and hosts(half) == ["memory"]
 
 
+def test_what_a_hypervisor_took_since_boot_is_no_other_host(run8, synthetic):
+    facts = synthetic.host_facts(2.0)
+    later = facts.model_copy(update={"core_note": f"{facts.core_note} (steal, 2.4 % since boot)"})
+    pair = [(name, changed(run8[0], hosts={"local": one})) for name, one in (("a", facts), ("b", later))]
+    assert names(differences(pair)["host facts"]) == []
+
+
+def test_a_run_that_went_on_on_another_host_is_not_of_the_host_it_began_on(run8):
+    found = differences([("a", run8[0]), ("b", changed(run8[0], resumed=["After 5 trials …"]))])["host facts"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("resumed", "–", "After 5 trials …")]
+
+
 def test_options_within_options_are_told_apart_by_name(run8):
     def arms(clients):
         both = [{"name": "base", "options": {"clients": 2}}, {"name": "big", "options": {"clients": clients}}]

@@ -235,6 +235,16 @@ def test_another_host_is_another_platform(baseline, runs, synthetic):
     assert named.warnings[0] == "The runs are of two hosts that look alike by all that was seen of them but their names"
 
 
+def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
+    record = baseline.record
+    analysis = record.analysis.model_copy(update={"grade": "B"})
+    other = runs(17_000.0, 2, resumed=["After 5 trials …"], analysis=analysis)
+    warnings = gate(baseline, Run(other.name, other.record, [one for one in other.results if not one.tainted])).warnings
+    assert warnings[0].startswith("The hosts differ (resumed): this compares two platforms")
+    of_it = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]
+    assert of_it == [f"Run {other.name}: After 5 trials …"], "nothing in it was noisy"
+
+
 def test_settings_options_and_days_apart_are_said(baseline, runs):
     record = baseline.record
     other = runs(
@@ -348,7 +358,7 @@ def test_changes_are_written_with_the_digits_that_they_deserve():
     assert change(71, 20, 131) == "+71 % (+20 … +131 %)"
     assert change(-4.0) == "−4.0 %" and change(3, -50, 1e300) == "+3.0 % (unbounded)"
     assert change(11900, 11500, 12300) == "+11900 % (+11500 … +12300 %)"
-    assert change(200, 50, 1e17) == "+200 % (+50 … unbounded)"
+    assert change(200, 50, 1e17) == "+200 % (+50 % … unbounded)"
 
 
 def test_an_analysis_that_is_missing_is_said(baseline, runs):

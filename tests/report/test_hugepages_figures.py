@@ -36,7 +36,7 @@ def test_what_was_measured_stands_beside_what_was_published():
     assert shown["2MB", "measured here"] == 6.1 and shown["2MB", "published (E9)"] == pytest.approx(7.5, abs=0.1)
     assert ("1GB", "measured here") not in shown and shown["1GB", "published (E9)"] == pytest.approx(12.1, abs=0.1)
     assert ("thp", "published (E9)") not in shown
-    assert figure.title == "2MB: +6.1 % (+4.0 … +8.2); thp: +5.0 % (no interval)"
+    assert figure.title == "2MB: +6.1 % (+4.0 … +8.2 %); thp: +5.0 % (no interval)"
 
 
 @pytest.mark.parametrize("rows", [[], [row("none"), row("1GB", None, published="+12.1 % (…)")]])

@@ -8,9 +8,9 @@ from pgherd.analysis.histogram import histogram
 from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.report import figures
+from pgherd.report import charts, figures
 from pgherd.report.figures import Inputs, NotDrawn
-from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes
+from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes, io_waiting
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,55 @@ def test_the_first_and_the_last_point_by_second(simulator):
     assert "sda (data) takes" in figure.title and "sdb (WAL) takes" in figure.title
 
 
+def test_queues_and_response_times_by_second_of_the_last_point(simulator):
+    results = [simulator.result_of(trial(n), n) for n in (1, 16)]
+    phase = results[1].phases[0]
+    deep = phase.io.devices[0].series.model_copy(update={"queue": [3.0] * 59 + [63.0]})
+    devices = [phase.io.devices[0].model_copy(update={"series": deep}), *phase.io.devices[1:]]
+    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+    figure = io_waiting(inputs([results[0], results[1].model_copy(update={"phases": [seen]})]))
+    text = str(figures.specification(figure, validate=True))
+    assert figure.title == (
+        "clients 16: sda: data: a queue of 4, 63 at most, 1 ms a write; sdb: WAL: a queue of 1, 1 at most, 1 ms a write"
+    )
+    assert "0017" in text and ", a write" in text and ", a read" not in text, "nothing was read"
+
+
+def test_what_is_not_told_of_a_queue_is_not_drawn(simulator):
+    """A hypervisor tells response times alone."""
+    result = simulator.result_of(trial(1), apart=False)
+    (phase,) = result.phases
+    (device,) = phase.io.devices
+    silent = device.series.model_copy(update={"queue": [None] * 60, "busy": [None] * 60})
+    for series, title in ((silent, "sda: data, WAL: 1 ms a write"), (silent.model_copy(update={"write_await": [None] * 60}), None)):
+        devices = [device.model_copy(update={"series": series})]
+        seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+        told = inputs([result.model_copy(update={"phases": [seen]})])
+        if title is None:
+            with pytest.raises(NotDrawn):
+                io_waiting(told)
+        else:
+            assert io_waiting(told).title == title
+
+
+def test_there_is_room_for_every_label_that_is_drawn(simulator):
+    """Reads are drawn beside writes, under labels that are longer than the devices' names."""
+    result = simulator.result_of(trial(1), apart=False)
+    (phase,) = result.phases
+    (device,) = phase.io.devices
+    reading = {"read_bytes": device.series.write_bytes, "read_await": [1.0] * 60}
+    devices = [device.model_copy(update={"name": "a-device-of-a-long-name", "series": device.series.model_copy(update=reading)})]
+    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+    told = inputs([result.model_copy(update={"phases": [seen]})])
+    for figure, longest in (
+        (io(told), "a-device-of-a-long-name: data, WAL, read"),
+        (io_waiting(told), "a-device-of-a-long-name: data, WAL, a write"),
+    ):
+        drawn = figures.specification(figure, validate=True)
+        assert longest in str(drawn)
+        assert {panel["width"] for panel in drawn["vconcat"]} == {charts.plot_width([longest])}
+
+
 def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
     plain = inputs([simulator.result_of(trial(1))])
     for builder in (io_sizes, io_latency, io_gaps):
@@ -52,6 +101,20 @@ def test_latencies_of_traced_requests(simulator):
     figure = io_latency(inputs([simulator.result_of(trial(1), traced=True)]))
     figures.specification(figure, validate=True)
     assert figure.title == "Requests done in under 1 ms: sda: data, reads: 90.0 %"
+
+
+def test_sizes_of_traced_requests(simulator):
+    """Known: most writes are of 8 kB; the three reads are too few to be drawn, and are not what the figure is about."""
+    result = simulator.result_of(trial(1), traced=True)
+    (phase,) = result.phases
+    plain = phase.io.devices[0].trace["all"]
+    sizes = {"write": {8192: 600, 16384: 400}, "read": {1024: 3}}
+    traced = {kind: plain.model_copy(update={"sizes": counts, "requests": sum(counts.values())}) for kind, counts in sizes.items()}
+    device = phase.io.devices[0].model_copy(update={"trace": traced})
+    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
+    figure = io_sizes(inputs([result.model_copy(update={"phases": [seen]})]))
+    assert figure.title == "sda: data, writes: 60 % of the requests are of 8 kB"
+    assert "reads" not in str(figures.specification(figure, validate=True))
 
 
 def test_gaps_between_traced_requests(simulator):

@@ -21,4 +21,5 @@ from pgherd.workloads.orders.workload import NOTICE
     ],
 )
 def test_orders_anywhere_in_the_options_is_said_once(options: dict[str, Any], said: list[str]) -> None:
-    assert notices(SimpleNamespace(options=options)) == said  # type: ignore[arg-type]
+    assert notices(SimpleNamespace(options=options, resumed=[])) == said  # type: ignore[arg-type]
+    assert notices(SimpleNamespace(options=options, resumed=["elsewhere"])) == [*said, "elsewhere"]  # type: ignore[arg-type]

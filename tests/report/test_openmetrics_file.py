@@ -45,9 +45,10 @@ def run(synthetic, tmp_path_factory):
             for i, target in enumerate(phase.targets):
                 name = f"drivers/00-steady/{i}/stderr"
                 (directory / name).parent.mkdir(parents=True)
-                lines = [
-                    f"progress: {phase.start + 1 + n:.3f} s, 100.0 tps, lat 2.500 ms stddev 0.1, 0 failed, lag 0.500 ms" for n in range(3)
-                ]
+                ahead = 1000.0 * i  # as on hosts with clocks of their own
+                phase.targets[i] = target = target.model_copy(update={"ahead": ahead})
+                at = [phase.start + 1 + n + ahead for n in range(3)]
+                lines = [f"progress: {t:.3f} s, 100.0 tps, lat 2.500 ms stddev 0.1, 0 failed, lag 0.500 ms" for t in at]
                 (directory / name).write_text("\n".join(lines) + "\n")
                 target.raw.append(name)
     return path, record, results
@@ -135,6 +136,14 @@ def test_what_drivers_told_adds_up_over_trials(run, parsed):
     times = sum(target in {one.target for one in phase.targets} for result in results for phase in result.phases)
     assert series(parsed, "pgherd_driver_transactions", target=target)[-1][1] == pytest.approx(300 * times)
     assert series(parsed, "pgherd_driver_lag_seconds", target=target)[-1][1] == pytest.approx(0.0005)
+
+
+def test_what_drivers_of_other_hosts_told_stands_on_the_run_s_clock(run, parsed):
+    _, _, results = run
+    phases = [phase for result in results for phase in result.phases]
+    assert any(target.ahead > 0 for phase in phases for target in phase.targets)
+    told = [float(one.timestamp) for one in parsed["pgherd_driver_transactions"].samples]
+    assert all(any(phase.start + 0.999 <= at <= phase.start + 3.001 for phase in phases) for at in told)
 
 
 @promtool

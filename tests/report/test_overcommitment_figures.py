@@ -54,9 +54,13 @@ def test_what_was_ended_for_want_of_memory_is_a_cross():
 
 
 def test_the_title_says_what_is_left():
-    assert overcommitment(inputs(ROWS)).title == "Left of the own baseline: at 55 % and 75 % buffers M/M/M 60 %"
+    assert overcommitment(inputs(ROWS)).title == (
+        "Left of the own baseline: at 55 % and 75 % buffers M/M/M 60 % (the kernel ended servers for want of memory: 1/1/M at 55 %)"
+    )
     dead = [row(1, 0.0), row(1, 0.55, killed=1)]
-    assert overcommitment(inputs(dead)).title == "Left of the own baseline: with 75 % buffers nothing finished"
+    assert overcommitment(inputs(dead)).title == (
+        "Left of the own baseline: with 75 % buffers the kernel ended servers for want of memory: 1/1/M at 55 %"
+    )
 
 
 def test_under_one_kernel_the_published_curve_is_not_judged_against():

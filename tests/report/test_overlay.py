@@ -15,7 +15,7 @@ def other(synthetic):
 def test_curves_and_numbers_stand_side_by_side(run8, synthetic, tmp_path):
     out = overlay([("first", *run8), ("second", *other(synthetic))], tmp_path / "both.html")
     text = out.read_text()
-    assert text.count("<figure ") == 2 and text.count("<svg ") == 2
+    assert text.count("<figure ") == 3 and text.count("<svg ") == 3
     assert "measured, tps: first" in text and "measured, tps: second" in text and "efficiency at saturation" in text
     assert text.index("first keeps 85.6 %") and not list(tmp_path.glob("*.tmp"))
 

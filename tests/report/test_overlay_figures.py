@@ -20,10 +20,13 @@ def test_runs_without_the_table_are_left_out(run8, synthetic):
 
 def test_titles_carry_the_numbers_and_specifications_are_valid(run8, run40):
     runs = [("small", run8[0]), ("large", run40[0])]
-    throughput, efficiency = overlay_figures.throughput(runs), overlay_figures.efficiency(runs)
+    throughput, efficiency, cpu = (
+        one(runs) for one in (overlay_figures.throughput, overlay_figures.efficiency, overlay_figures.efficiency_cpu)
+    )
     assert throughput.title == "At the largest point within the cores: small 116.4k tps, large 2.191M tps"
     assert "small keeps 85.6 % at 100 %, large keeps 85.6 % at 100 %" in efficiency.title
-    for figure in (throughput, efficiency):
+    assert cpu.title.startswith("In CPU per transaction, small keeps ") and cpu.title != efficiency.title
+    for figure in (throughput, efficiency, cpu):
         assert figures.specification(figure, validate=True)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pgherd.model.facts import BlockDevice
 from pgherd.model.finding import Finding
 from pgherd.report import page
 
@@ -47,6 +48,12 @@ def test_findings_put_the_published_figure_beside_ours(run8):
     assert cells["published"] == "E1: 85.7 % of perfect (n0derunner.com)"
     peak = next(row for row in table.rows if row[0].title == "usl_peak")
     assert peak[1].text == "–" and peak[-1].text == "the peak lies far beyond the data"
+
+
+def test_a_device_says_how_far_it_reads_ahead(run8):
+    device = BlockDevice(name="vda", number="254:0", size=2**30, read_ahead=8 << 20)
+    facts = run8[0].hosts["local"].model_copy(update={"devices": (device,)})
+    assert dict(page.host_facts(facts))["device vda"] == "1 GB, scheduler not visible, reads 8 MB ahead"
 
 
 def test_host_facts_begin_with_what_a_core_is_and_say_what_is_not_visible(run8):

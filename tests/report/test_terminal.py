@@ -74,6 +74,9 @@ def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, 
     text = printed(run8[0].model_copy(update={"analysis": None, "state": state, "error": error}), [])
     assert text.startswith(f"No answer: this run {'has failed' if state == 'failed' else 'is interrupted'}") and "pgherd resume" in text
     assert error is None or error in text
+    assert "pgherd report" not in text, "there is no trial to report on"
+    some = printed(run8[0].model_copy(update={"analysis": None, "state": state, "error": error}), run8[1][:2])
+    assert f"'pgherd report {run8[0].run}' says what its finished trials show" in " ".join(some.split())
 
 
 def test_it_names_the_report_when_there_is_one(run8, tmp_path):
@@ -115,10 +118,14 @@ def test_a_comparison_shows_changes_verdicts_and_the_noise_floor(synthetic):
         "ratio": Finding(value=1.0004, unit="", low=0.9995, high=1.0012),
         "floor": Finding(value=1.02, unit=""),
     }
-    analysis = Analysis(answer="big is faster than base.", grade="A", tables={"comparison": [row, other, fine], "blocks": [{"block": 0}]})
+    wide = Finding(value=4.0, unit="", low=1e-6, high=1e9)
+    lost = row | {"metric": "p95", "ratio": wide, "verdict": "cannot tell", "floor": wide}
+    tables = {"comparison": [row, other, fine, lost], "blocks": [{"block": 0}]}
+    analysis = Analysis(answer="big is faster than base.", grade="A", tables=tables)
     text = printed(record.model_copy(update={"study": "compare", "analysis": analysis}), results)
     lines = [line.split("  ") for line in text.splitlines()]
     shown = [[word.strip() for word in line if word.strip()] for line in lines]
-    assert ["big", "throughput", "+4.8 % (+3.1 … +6.4)", "faster", "±1.1 %", "62.19k tps"] in shown
+    assert ["big", "throughput", "+4.8 % (+3.1 … +6.4 %)", "faster", "±1.1 %", "62.19k tps"] in shown
     assert ["big", "p99", "+20.0 %", "cannot tell", "–", "0.4 ms"] in shown
-    assert ["big", "memory", "+0.04 % (-0.05 … +0.12)", "faster", "±2.0 %", "62.19k tps"] in shown
+    assert ["big", "memory", "+0.04 % (−0.05 … +0.12 %)", "faster", "±2.0 %", "62.19k tps"] in shown
+    assert ["big", "p95", "+300 % (unbounded)", "cannot tell", "unbounded", "62.19k tps"] in shown

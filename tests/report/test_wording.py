@@ -100,6 +100,8 @@ def test_names_in_words():
     assert wording.label("efficiency_cpu") == "efficiency in CPU per transaction"
     assert wording.label("usl_peak") == "USL peak"
     assert wording.label("platform.controller") == "platform: controller"
+    assert wording.label("held_better.scheme3.buffers25.rate0.55") == "held better: scheme 3: buffers 25: rate 0.55"
+    assert wording.label("working_set_by_misses.30") == "working set by misses: 30"
     assert wording.point_text({"databases": 4, "huge_pages": "off"}) == "databases 4, huge pages off"
 
 

@@ -35,6 +35,7 @@ class FakeEngine:
     def __init__(self, hosts, offsets_of=None):
         self.names = tuple(hosts)
         self.offsets_of = offsets_of or {}
+        self.beats_of = {}
         self.gone = {host: threading.Event() for host in hosts}
         self.why = {}
         self.calls = []
@@ -57,6 +58,9 @@ class FakeEngine:
     def offsets(self):
         found = {host: self.offsets_of.get(host, (0.0, 0.0005)) for host in self.hosts()}
         return {host: Offset(seconds=s, uncertainty=u, at=time.time(), round_trip=2 * u, n=16) for host, (s, u) in found.items()}
+
+    def beats(self, since):
+        return {host: [one for one in found if one.at >= since] for host, found in self.beats_of.items()}
 
     def lose(self, host, why="no sign of life for 8 s"):
         self.why[host] = why

@@ -23,25 +23,26 @@ from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 
 
-def trial(repeat):
+def trial(repeat, may_die=False):
+    phases = [{"name": "p", "seconds": 1, "loads": {}}]
     return Trial.model_validate(
-        {"point": {"databases": 1}, "repeat": repeat, "deployment": {"hosts": []}, "phases": [{"name": "p", "seconds": 1, "loads": {}}]}
+        {"point": {"databases": 1}, "repeat": repeat, "deployment": {"hosts": []}, "phases": phases, "may_die": may_die}
     )
 
 
 class Study:
-    """Wants ``count`` trials, ``batch`` at a time."""
+    """Wants ``count`` trials, ``batch`` at a time, of which those ``dying`` are about whether servers live."""
 
     name, options = "density", Model
 
-    def __init__(self, count=3, batch=2):
-        self.count, self.batch = count, batch
+    def __init__(self, count=3, batch=2, dying=()):
+        self.count, self.batch, self.dying = count, batch, dying
 
     def propose(self, options, results):
         done = len(results)
         if done >= self.count:
             return Proposal(stop="enough")
-        return Proposal(trials=tuple(trial(number) for number in range(done, min(done + self.batch, self.count))))
+        return Proposal(trials=tuple(trial(n, n in self.dying) for n in range(done, min(done + self.batch, self.count))))
 
     def analyse(self, options, results):
         return Analysis(answer=f"{len(results)} trials", grade="A")
@@ -135,6 +136,14 @@ def test_an_interrupted_run_goes_on_where_it_ended(run, tmp_path):
     assert [entry.after for entry in record.proposals] == [0, 2, 2, 3]
 
 
+def test_what_was_said_of_some_trials_is_not_said_of_a_run_that_goes_on(run, tmp_path):
+    for analysis in (None, Analysis(answer="of two trials", grade="B")):
+        run.save(run.record().model_copy(update={"analysis": analysis}))
+        with pytest.raises(KeyboardInterrupt):
+            execute(run, tmp_path, troubles={2: KeyboardInterrupt()})
+        assert len(run.results()) == 2 and run.record().analysis is None
+
+
 def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
     bench = Bench(tmp_path / "scratch", {1: TrialError("the server died\nits last words")})
     record = execute(run, tmp_path, bench=bench)
@@ -159,6 +168,16 @@ def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):
         execute(run, tmp_path, Study(9, 9), {number: TrialError(f"no {number}") for number in range(9)})
     assert run.record().state == "failed" and "no 2" in run.record().error
     assert len(run.results()) == 3
+
+
+def test_trials_that_may_die_do_not_end_a_run(run, tmp_path):
+    dying = {number: TrialError(f"no {number}") for number in range(4)}
+    assert execute(run, tmp_path, Study(5, 5, dying=range(4)), dying).state == "finished"
+
+
+def test_trials_that_may_die_do_not_hide_that_no_other_succeeds(run, tmp_path):
+    with pytest.raises(PgherdError, match="3 trials in a row could not be finished; the last said: no 4"):
+        execute(run, tmp_path, Study(9, 9, dying=(1, 3)), {number: TrialError(f"no {number}") for number in range(9)})
 
 
 def test_failures_among_successes_do_not_end_it(run, tmp_path):

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.metrics.qemu_blockstats import SAMPLER
+from pgherd.node.protocol import Source
 from pgherd.runtimes.balloon_device import QemuBalloon, statistics_of
 
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
@@ -13,11 +15,15 @@ class Machine:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, object]]] = []
+        self.actual, self.moved = 268435456, 0
+
+    def heard(self, event: str) -> object:
+        return self.moved if event == "BALLOON_CHANGE" else None
 
     def execute(self, command: str, /, **arguments: object) -> object:
         self.asked.append((command, arguments))
         if command == "query-balloon":
-            return {"actual": 268435456}
+            return {"actual": self.actual}
         if command == "qom-get":
             return json.loads((CAPTURED / "guest-stats.json").read_text())
         if command == "query-blockstats":
@@ -34,17 +40,42 @@ def test_speaks_qmp() -> None:
     found = balloon.look(drives=False)
     assert found.actual == 268435456 and statistics_of(found.statistics) is not None and found.drives == []
     balloon.set_target(134217728)
-    assert isinstance(balloon.look(drives=True).drives[0], dict)
+    drives = balloon.look(drives=True).drives
     path = "/machine/peripheral/balloon0"
     assert machine.asked == [
         ("qom-set", {"path": path, "property": "guest-stats-polling-interval", "value": 1}),
-        ("query-balloon", {}),
         ("qom-get", {"path": path, "property": "guest-stats"}),
+        ("query-balloon", {}),
         ("balloon", {"value": 134217728}),
-        ("query-balloon", {}),
         ("qom-get", {"path": path, "property": "guest-stats"}),
+        ("query-balloon", {}),
         ("query-blockstats", {}),
     ]
+    whole = (CAPTURED / "query-blockstats.json").read_text()
+    kept, source = json.dumps(drives), Source("qemu_blockstats", "guest:a", "file", "a")
+    assert len(kept) < 0.6 * len(json.dumps(json.loads(whole))), "it is written every second"
+    assert list(SAMPLER.parse(kept, source)) == list(SAMPLER.parse(whole, source)) != [], "and nothing that is read of it is missing"
+
+
+def test_a_balloon_that_rests_is_not_asked_for_its_size_every_second() -> None:
+    machine = Machine()
+    balloon = QemuBalloon(machine)
+
+    def asked(looks: int = 1) -> int:
+        before = len(machine.asked)
+        assert {balloon.look(drives=False).actual for _ in range(looks)} == {machine.actual}, "what it is said to be it is"
+        return sum(command == "query-balloon" for command, _ in machine.asked[before:])
+
+    assert asked() == 1 and asked(9) == 0
+    assert asked() == 1 and asked(4) == 0, "now and then it is asked all the same"
+    machine.actual, machine.moved = 200000000, 1
+    assert asked() == 1 and asked() == 0, "it was told to have moved"
+    balloon.set_target(150000000)
+    assert asked(3) == 3, "it is on its way"
+    machine.actual = 150000000
+    assert asked() == 1 and asked() == 0
+    machine.actual, machine.moved = 160000000, 2
+    assert asked(3) == 3, "it is not where it was sent"
 
 
 def test_reads_a_real_answer() -> None:

@@ -32,6 +32,9 @@ class Machine:
             return {"stats": {"stat-available-memory": available, "stat-free-memory": available}, "last-update": int(time.time())}
         return []
 
+    def heard(self, event):
+        return 0
+
     def execute_all(self, commands):
         return [self.execute(command, **(arguments or {})) for command, arguments in commands]
 

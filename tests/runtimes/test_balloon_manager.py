@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_device import Look
@@ -136,7 +136,7 @@ def test_a_late_guest_holds_up_nobody() -> None:
     finally:
         idle.hang.set()
         manager.stop()
-    assert not manager.fault
+    assert not manager._rounds.why
 
 
 def test_the_loop_ends_and_gives_everything_back(tmp_path) -> None:
@@ -225,12 +225,79 @@ def test_a_full_disk_is_told_at_the_end_of_the_recording() -> None:
         manager.record(None)
 
 
+def played(manager: BalloonManager, outcomes: list[bool], monkeypatch) -> None:
+    """Rounds of the loop, each finished or not."""
+    left = [*outcomes]
+
+    def once(seconds: float) -> None:
+        finished = left.pop(0)
+        if not left:
+            manager._ending.set()
+        if not finished:
+            raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(manager, "once", once)
+    monkeypatch.setattr(manager, "_period", 0.0)
+    manager._ending.clear()
+    manager._loop()
+    manager._threads = []
+
+
+ROW = balloon_manager._UNFINISHED
+
+
+@pytest.mark.parametrize("outcomes", [[False] * ROW, [True] * 200 + [False] * ROW, [True, False] * (ROW + 1)])
+def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_path, monkeypatch, outcomes) -> None:
+    """Else a run would say 'guest-balloon' of balloons that nobody has moved."""
+    manager = BalloonManager(BALLOONS, 1400 * MB)
+    played(manager, [False] * 10, monkeypatch)  # when nothing was recorded
+    manager.record(tmp_path / "spool")
+    played(manager, outcomes, monkeypatch)
+    failed = outcomes.count(False)
+    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*--guest-memory guest-balloon; repeat"
+    with pytest.raises(TrialError, match=words):
+        manager.record(None)
+    with (tmp_path / "spool").open() as lines:
+        spool = Spool(lines)
+        assert not list(spool)
+    assert [one.count for one in spool.failures.values()] == [failed]
+
+
+def test_a_round_or_two_of_many_fail_nothing(tmp_path, monkeypatch) -> None:
+    for outcomes in ([False, True], [False] * (ROW - 1) + [True] * 30, ([False] + [True] * 20) * 10):
+        manager = BalloonManager(BALLOONS, 1400 * MB)
+        manager.record(tmp_path / "spool")
+        played(manager, outcomes, monkeypatch)
+        manager.record(None)
+
+
+def test_where_no_balloon_is_moved_rounds_fail_nothing(tmp_path, monkeypatch) -> None:
+    manager = BalloonManager(GuestMemory(policy="static"), 1400 * MB)
+    manager.record(tmp_path / "spool")
+    played(manager, [False] * 50, monkeypatch)
+    manager.record(None)
+
+
+@pytest.mark.parametrize("error", [OSError("the group has gone"), ValueError("not a number")])
+def test_balloons_are_moved_although_nobody_knows_what_the_host_has_free(error) -> None:
+    def free():
+        raise error
+
+    manager = BalloonManager(BALLOONS, 1400 * MB, free)
+    _, idle = pair(manager)
+    rounds(manager, 20)
+    assert idle.size < 900 * MB
+
+
 def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
     class Machine:
         running = True
 
         def execute(self, command, /, **arguments):
             return {"actual": 7}
+
+        def heard(self, event):
+            return 0
 
         def execute_all(self, commands):
             return [self.execute(command) for command, _ in commands]

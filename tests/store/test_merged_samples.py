@@ -40,3 +40,14 @@ def test_rows_of_all_hosts_stand_on_one_clock_under_their_own_names(tmp_path):
 def test_without_samples_nothing_is_written(tmp_path):
     assert merge_samples([HostSamples(tmp_path / "a", 0.0, str)], tmp_path / "trial") == []
     assert not (tmp_path / "trial").exists()
+
+
+def test_one_name_on_two_hosts_is_two_entities(tmp_path):
+    """And what is called alike in their files is told apart by the file that it stands in."""
+    rows = [(1.0, "swap", "swap:own", {"swap.used": 1.0}), (2.0, "swap", "swap:own", {"swap.used": 2.0})]
+    parts = [host(tmp_path, name, ahead, rows) for name, ahead in (("a", 0.0), ("b", 0.5), ("c", -0.5))]
+    merge_samples(parts, tmp_path / "trial")
+    assert sorted(read_samples(tmp_path / "trial", "swap", "swap.used")) == [
+        (0.5, "swap:b/own", 1.0), (1.0, "swap:a/own", 1.0), (1.5, "swap:b/own", 2.0), (1.5, "swap:c/own", 1.0), (2.0, "swap:a/own", 2.0),
+        (2.5, "swap:c/own", 2.0),
+    ]  # fmt: skip

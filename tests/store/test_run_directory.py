@@ -2,6 +2,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 
 import pytest
 
@@ -35,6 +36,17 @@ def test_what_was_written_is_read_back(run, tmp_path):
     assert run.record() == record(run.name)
     assert run.results() == [result(1)]
     assert [found.name for found in RunDirectory.all(tmp_path)] == [run.name]
+
+
+def test_a_run_that_nobody_executes_any_more_stands_interrupted(run):
+    assert run.standing() == record(run.name).model_copy(update={"state": "interrupted", "error": "its process was killed"})
+    with run.locked():
+        assert run.standing().state == "running"
+    run.save(record(run.name).model_copy(update={"state": "finished"}))
+    assert run.standing().state == "finished"
+    (run.path / "lock").unlink()
+    run.save(record(run.name).model_copy(update={"started": time.time()}))
+    assert run.standing().state == "running", "it is about to begin"
 
 
 def test_an_unfinished_trial_does_not_count_and_is_dropped(run):

@@ -13,6 +13,9 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density import DensityOptions, propose
 
+BEGUN = 1_000_000.0
+"""When a simulated run begins, seconds since the epoch."""
+
 
 def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str = "taint") -> Verdict:
     return Verdict(check=check, kind=kind, result=result, observed="seen", wanted="wanted", severity=severity)
@@ -34,7 +37,7 @@ class Simulator:
     fail: Callable[[Trial], str | None] = lambda trial: None
     drift: float = 0.0
     seed: int = 1
-    clock: float = field(default=1_000_000.0)
+    clock: float = field(default=BEGUN)
 
     def truth(self, n: int) -> float:
         """Throughput of n databases."""
@@ -56,7 +59,7 @@ class Simulator:
         phases, at = [], started
         for phase in trial.phases:
             at += phase.ramp
-            hours = (at - started) / 3600
+            hours = (at - BEGUN) / 3600
             factor = rng.gauss(1, self.noise) * (0.7 if why else 1.0) * (1 + self.drift * hours)
             phases.append(self._phase(rng, phase.name, at, phase.seconds, list(phase.loads), factor))
             at += phase.seconds

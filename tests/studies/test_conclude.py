@@ -1,5 +1,7 @@
 """The order of what every study's conclusion goes through; each part has tests of its own."""
 
+import pytest
+
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.finding import Analysis
@@ -12,8 +14,10 @@ from pgherd.studies.conclude import conclude
 class Study:
     """Says what it is given to say."""
 
+    grade = "A"
+
     def analyse(self, options, results):
-        return Analysis(answer="measured", grade="A", tables={"own": [{"x": 1}]})
+        return Analysis(answer="measured", grade=self.grade, tables={"own": [{"x": 1}]})
 
 
 def result(**metrics):
@@ -30,3 +34,11 @@ def test_a_plain_run_is_concluded_by_its_study_alone():
 def test_an_emulated_one_is_functional_only():
     found = conclude(Study(), Model(), [result(**{"guest:a": {"emulated": 1.0}})])
     assert found.answer.startswith("Functional only") and "own" not in found.tables
+
+
+@pytest.mark.parametrize(("given", "grade"), [("A", "B"), ("B", "B"), ("C", "C")])
+def test_numbers_that_mix_two_hosts_are_not_of_grade_a(given, grade):
+    study = Study()
+    study.grade = given
+    assert conclude(study, Model(), [result()], ["After 5 trials …"]).grade == grade
+    assert conclude(study, Model(), [result()]).grade == given

@@ -3,6 +3,7 @@ import pytest
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.finding import Analysis
 from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -61,6 +62,23 @@ def test_a_drive_is_a_row_too_in_both_views() -> None:
     values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
     assert values["write_await"] == pytest.approx(2) and values["flush_await"] == pytest.approx(10) and values["write_rate"] == 8
     assert values["read_await"] is None and values["reads"] == 0
+
+
+def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
+    result = trial()
+    more = {f"guest-{name}": {"reads": 1.0} for name in ("drive:a/wal", "disk:a/vdc", "drive:a/root", "disk:a/vda")}
+    inside = (("vdb", "data"), ("vdc", "wal"))
+    devices = [DeviceView(number=f"guest-disk:a/{name}", name=name, below=[f"guest-drive:a/{drive}"]) for name, drive in inside]
+    devices += [DeviceView(number=f"guest-drive:a/{drive}", name=drive, below=["253:0"]) for _, drive in inside]
+    (phase,) = result.phases
+    phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": IoView(devices=devices)})
+    rows = with_guest_memory(EMPTY, [result.model_copy(update={"phases": [phase]})]).tables["guest_drives"]
+    assert [(row["drive"], row["same_as"]) for row in rows] == [
+        *(("a/vdb", "a/data"), ("a/data", "a/vdb")),
+        ("a/root", ""),
+        ("a/vda", ""),
+        *(("a/vdc", "a/wal"), ("a/wal", "a/vdc")),
+    ]
 
 
 def test_memory_that_is_not_accounted_for_is_said() -> None:

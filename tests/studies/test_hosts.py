@@ -106,3 +106,17 @@ def test_hosts_are_compared_without_that_of_the_clients():
         and rows["c"]["relative"].value is None
         and "no trial loaded databases here" in rows["c"]["relative"].note
     )
+
+
+def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found():
+    steal = Verdict(check="steal", kind="noise", result="fail", observed="9%", wanted="2%", why="x")
+    found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
+    row = found.tables["hosts"][1]
+    assert row["per_database"].value == pytest.approx(50) and row["relative"].value == pytest.approx(50 / 75)
+    assert all(row[name].note.endswith("; only tainted trials: an indication") for name in ("per_database", "relative", "cpu_used"))
+    assert found.findings["host_slowest"].value is None and found.findings["host_slowest"].note == "no clean trial loaded every host"
+    mixed = analysed(result(0, {"a": [100], "b": [50]}, steal), result(1, {"a": [100], "b": [99]})).tables["hosts"][1]
+    assert mixed["per_database"].value == pytest.approx(99) and "tainted" not in mixed["per_database"].note
+    one = analysed(alone(0, "a", 100).model_copy(update={"verdicts": [steal]})).tables["hosts"]
+    assert one[0]["per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["per_database"].note
+    assert one[1]["cpu_used"].value is None and one[1]["cpu_used"].note == "no clean trial loaded a database here"

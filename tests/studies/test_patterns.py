@@ -46,6 +46,10 @@ def test_every_named_pattern_stays_between_low_and_high(pattern, databases, peri
     assert listed == found, "what is described can be listed again"
 
 
+def test_who_is_busy_and_who_is_quiet_is_read_off_a_list():
+    assert patterns.ends(plan("5,0,1/0,7,2")) == (7, 1)
+
+
 def test_listed_clients_may_be_idle():
     assert plan("5, 0,1/0,7,1", periods=3) == ((5, 0, 1), (0, 7, 1))
 

@@ -47,7 +47,21 @@ def test_a_changed_run_is_read_again_and_a_removed_one_is_gone(runs_index, runs)
     assert only.answer == "Something else."
 
 
-@pytest.mark.parametrize("kept", ["", "[]", '{"schema": "pgherd/ui-index/1", "runs": [{"stamp": [], "summary": {}}]}', "\x00"])
+def test_all_hosts_of_a_run_are_known(runs_index, runs):
+    file = runs / FIRST / "run.json"
+    document = json.loads(file.read_text())
+    document["hosts"] = {f"host-{n}": document["hosts"]["local"] | {"hostname": f"host-{n}.example"} for n in range(100)}
+    file.write_text(json.dumps(document))
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.hosts == [f"host-{n}.example" for n in range(100)]
+    assert found.hosts_shown == "host-0.example, host-1.example, host-2.example, host-3.example and 96 more"
+    document["hosts"]["host-7"]["hostname"] = "host-8.example"
+    file.write_text(json.dumps(document, indent=1))
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.hosts == [f"host-{n}" for n in range(100)], "by their own names they cannot be told apart"
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"schema": "pgherd/ui-index/2", "runs": [{"stamp": [], "summary": {}}]}', "\x00"])
 def test_a_damaged_index_is_made_anew(runs, tmp_path, kept):
     (tmp_path / "kept.json").write_text(kept)
     assert len(RunIndex(runs, tmp_path / "kept.json").runs()) == 2

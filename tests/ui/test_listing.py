@@ -104,6 +104,17 @@ def test_choices_are_those_that_there_are():
     assert choices(RUNS) == {"study": ["density", "scaling"], "host": ["a", "b"]}
 
 
+def test_a_run_on_several_hosts_is_found_by_each_of_them():
+    many = run(29, host=", ".join(f"h{n}" for n in range(40)))
+    two = run(28, host="a, c")
+    assert [run.host for _, inside in listed([*RUNS, many, two], wanted({"host": "c"})).groups for run in inside] == ["a, c"]
+    assert listed([*RUNS, many, two], wanted({"host": "a"})).found == 3 and listed([many], wanted({"host": "h39"})).found == 1
+    assert listed([many], wanted({"host": "h3, h4"})).found == 0
+    assert choices([*RUNS, two])["host"] == ["a", "b", "c"]
+    assert [heading for heading, _ in listed([many, two], Wanted(group="host")).groups] == ["a, c", "h0, h1, h2, h3 and 36 more"]
+    assert run(1, host="a, b, c, d, e").hosts_shown == "a, b, c, d, e" and run(1).hosts == [] and run(1).hosts_shown == ""
+
+
 @pytest.mark.parametrize("text, value", [("", 7), ("3", 3), ("10", 10)])
 def test_whole_numbers(text, value):
     assert whole("page", text, 7, 1, 10) == value

@@ -103,6 +103,7 @@ def test_several_hosts_are_shown_each_and_together(client, running, runs):
     text = client.get(f"/runs/{FIRST}/live").text
     assert "CPU in use on all hosts" in text and "1.50 cores" in text and "1 GB of 2 GB" in text
     assert "2 hosts at present" in text and ">db2<" in text and "0.50 of 2 cores" in text and "512 MB of 1 GB" in text
+    assert "on db1, db2." in client.get(f"/runs/{FIRST}").text, "hosts with one name go by those that they have in the cluster"
 
 
 def test_when_it_has_ended_the_page_is_loaded_anew(client, running, runs):

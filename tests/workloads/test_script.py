@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +11,9 @@ from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Completed
 from pgherd.workloads.pgbench import PgbenchFilling
-from pgherd.workloads.script import ScriptFilling, ScriptWorkload, carry, parse_script, pgbench_error, psql_error, stage
+from pgherd.workloads.script import ScriptFilling, ScriptWorkload, carry, pace, parse_script, pgbench_error, psql_error, stage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/workloads"
 
@@ -158,3 +160,25 @@ def test_scripts_are_carried_to_another_node_where_every_account_can_read_them(t
     assert all(Path(one.source).stat().st_mode & 0o777 == 0o644 for one in (first, second))
     assert (tmp_path / "there").stat().st_mode & 0o777 == 0o711
     assert carry(LocalNode(), LocalNode(), [builtin], str(tmp_path / "nothing")) == (builtin,) and not (tmp_path / "nothing").exists()
+
+
+def test_the_pace_of_a_mix_is_weighted_and_a_script_without_end_counts_as_long_as_it_was_waited_for():
+    answers: list[Completed] = []
+
+    def run(command, timeout):
+        found = answers.pop(0)
+        if found.code < 0:
+            raise TimeoutError
+        return found
+
+    node = SimpleNamespace(run=run)
+    target = SimpleNamespace(node=node, bin="/pg", account=None, socket_dir="/s", port=5432, user="postgres")
+    mix = (Script(source="builtin:select-only", weight=3), Script(source="builtin:tpcb-like"))
+
+    def took(*codes):
+        answers[:] = [Completed(code, "latency average = 2.000 ms\n", "") for code in codes]
+        return pace(target, "bench", mix, scale=1, protocol="simple", read_only=False, timeout=10.0)
+
+    assert took(0, 0) == pytest.approx(0.002)
+    assert took(0, -9) == pytest.approx((3 * 0.002 + 10.0) / 4)
+    assert took(0, 2) is None, "one that cannot be repeated"

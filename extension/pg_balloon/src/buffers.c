@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
+#include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
 #include "utils/wait_event.h"
 
@@ -36,6 +37,9 @@
 
 /* Buffers are taken, punched and given back in chunks of 2 MB, and no lock is held longer than for one. */
 #define CHUNK (2 * 1024 * 1024 / BLCKSZ)
+
+/* Chunks looked at in one go for memory that came back: 512 MB, which takes some 5 ms, and 0.2 s if all of it did. */
+#define RETURN_STEP 256
 
 /* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
 typedef struct ChunkRank
@@ -172,18 +176,27 @@ give_back(int id)
 	END_CRIT_SECTION();
 }
 
+/* Before any punch(), without a lock: PostgreSQL keeps the name under a lock of its own. */
+static void
+name_wait(void)
+{
+	if (wait_punch == 0)
+		wait_punch = balloon_wait_event("PgBalloonPunch");
+}
+
 /*
  * Return the memory of all ballooned buffers of [first, end) to the operating
- * system. The caller holds balloon->lock, so that none of them can come back
- * into use meanwhile. Only whole pages that lie within neighbouring ballooned buffers
- * go: the pool need not begin at a page's edge (before 16 it does not), and a
- * page can be larger than a buffer. A neighbour on each side is looked at for the pages across
- * the chunk's edges.
+ * system; if "again", only of neighbours some of whose memory has come back. The
+ * caller holds balloon->lock, so that none of them can come back into use
+ * meanwhile. Only whole pages that lie within neighbouring ballooned buffers go:
+ * the pool need not begin at a page's edge (before 16 it does not), and a page can
+ * be larger than a buffer. A neighbour on each side is looked at for the pages
+ * across the chunk's edges.
  *
  * Returns false, with errno set, if the operating system refused.
  */
 static bool
-punch(int first, int end)
+punch(int first, int end, bool again)
 {
 	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
 	int			reach = Max(1, (int) (page / BLCKSZ));
@@ -203,7 +216,7 @@ punch(int first, int end)
 		{
 			from = TYPEALIGN(page, (uintptr_t) BufferBlocks + (uintptr_t) i * BLCKSZ);
 			to = TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks + (uintptr_t) run * BLCKSZ);
-			if (to > from)
+			if (to > from && (!again || balloon_in_memory(from, to)))
 			{
 				bool		returned;
 
@@ -309,9 +322,25 @@ rank_chunks(ChunkRank *ranks)
 	return n;
 }
 
-/* Take up to want buffers of one chunk whose usage count is at most that. */
+/* Have so many seconds passed since then? 0: there is no limit. */
+static bool
+over(instr_time since, double seconds)
+{
+	instr_time	now;
+
+	if (seconds <= 0)
+		return false;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, since);
+	return INSTR_TIME_GET_DOUBLE(now) >= seconds;
+}
+
+/*
+ * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write". Returns how many;
+ * *moved is raised by those taken and those written.
+ */
 static int
-inflate_chunk(int chunk, int64 want, int usage, bool write)
+inflate_chunk(int chunk, int64 want, int usage, bool write, int64 *moved)
 {
 	static BalloonGhost ghosts[CHUNK];
 	int			nghosts = 0;
@@ -339,6 +368,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write)
 		}
 		if (written > 0)
 			count_written(written);
+		*moved += written;
 	}
 
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
@@ -366,15 +396,20 @@ inflate_chunk(int chunk, int64 want, int usage, bool write)
 		else
 			unused++;
 	}
-	punched = taken == 0 || punch(first, end);
+	punched = taken == 0 || punch(first, end, false);
 	saved_errno = errno;
 	if (!punched)
 	{
-		/* Nothing is gained by keeping them. What was in the balloon before stays. */
+		/* Nothing is gained by keeping them. Those that were in the balloon before have been counted when they came. */
 		for (int id = first; id < end; id++)
 			if (balloon_has(id))
+			{
 				give_back(id);
-		balloon->broken = true;
+				balloon->counters.given_back++;
+			}
+		balloon->counters.given_back -= taken;
+		if (balloon->following)
+			balloon->broken = true; /* for the worker; else it finds out by itself when it is switched on */
 		taken = 0;
 	}
 	else
@@ -395,47 +430,62 @@ inflate_chunk(int chunk, int64 want, int usage, bool write)
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("could not return memory of the buffer pool to the operating system: %m")));
 	}
+	*moved += taken;
 	return taken;
 }
 
 /*
  * Move up to that many buffers into the balloon: those without a page and the
  * cold clean ones first, dirty ones last and only if "write". Never below the
- * floor, never above the ceiling. Returns how many. The caller has a resource
- * owner if "write", and holds no lock.
+ * floor, never above the ceiling. Returns how many; fewer once so many seconds
+ * have passed (0: however long it takes), and where the worker is asked to end
+ * meanwhile. The caller has a resource owner if "write", and holds no lock.
+ *
+ * Each call begins with the clean ones. Not to spend it on looking for them nearly in vain, call after call, the time ends
+ * that only once as many as a chunk has were found; for the dirty ones it counts anew, and ends nothing before one was written or taken.
  */
 int64
-balloon_inflate(int64 buffers, bool write)
+balloon_inflate(int64 buffers, bool write, double seconds)
 {
 	ChunkRank  *ranks;
 	int			n;
 	int64		done = 0;
+	int64		moved = 0;		/* taken or written since the time counts */
 	instr_time	began;
+	instr_time	counts_from;
 	instr_time	passed;
 
 	if (buffers <= 0)
 		return 0;
-	if (wait_punch == 0)
-		wait_punch = balloon_wait_event("PgBalloonPunch");
+	name_wait();
 	INSTR_TIME_SET_CURRENT(began);
 	ranks = palloc_extended(sizeof(ChunkRank) * chunks(), MCXT_ALLOC_HUGE);
 	n = rank_chunks(ranks);
+	INSTR_TIME_SET_CURRENT(counts_from);
 	for (int pass = 0; pass < (write ? 2 : 1) * (int) lengthof(usage_passes); pass++)
 	{
 		int			usage = usage_passes[pass % lengthof(usage_passes)];
+		bool		writing = pass >= (int) lengthof(usage_passes);
 
-		for (int i = 0; i < n && done < buffers; i++)
+		if (pass == (int) lengthof(usage_passes))
+		{
+			INSTR_TIME_SET_CURRENT(counts_from);
+			moved = 0;
+		}
+		for (int i = 0; i < n && done < buffers && !ShutdownRequestPending; i++)
 		{
 			int			taken;
 
 			CHECK_FOR_INTERRUPTS();
-			taken = inflate_chunk(ranks[i].chunk, buffers - done, usage, pass >= (int) lengthof(usage_passes));
+			taken = inflate_chunk(ranks[i].chunk, buffers - done, usage, writing, &moved);
 			done += taken;
 			if (taken == 0 && balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
-				goto full;
+				goto enough;
+			if (moved >= (writing ? 1 : CHUNK) && over(counts_from, seconds))
+				goto enough;
 		}
 	}
-full:
+enough:
 	pfree(ranks);
 
 	INSTR_TIME_SET_CURRENT(passed);
@@ -492,17 +542,18 @@ balloon_deflate(int64 buffers)
 }
 
 /*
- * Write up to that many dirty buffers that have not been used much, going on
- * where the last call of this process ended. Needs a resource owner; returns
- * how many.
+ * Write up to that many dirty buffers that nobody has pinned, going on where the last call of this process ended, until so many
+ * seconds have passed (0: however long it takes). Needs a resource owner; returns how many.
  */
 int64
-balloon_write(int64 buffers)
+balloon_write(int64 buffers, double seconds)
 {
 	static int	hand = 0;
 	int64		done = 0;
+	instr_time	began;
 
-	for (int looked = 0; looked < NBuffers && done < buffers; looked++)
+	INSTR_TIME_SET_CURRENT(began);
+	for (int looked = 0; looked < NBuffers && done < buffers && !ShutdownRequestPending; looked++)
 	{
 		uint32		state;
 
@@ -513,8 +564,35 @@ balloon_write(int64 buffers)
 		CHECK_FOR_INTERRUPTS();
 		if (write_one(hand))
 			done++;
+		if (over(began, seconds))
+			break;
 	}
 	if (done > 0)
 		count_written(done);
 	return done;
+}
+
+/*
+ * Return the balloon's memory once more, where it has come back. The server itself leaves it alone, but whatever reads the whole pool as
+ * memory brings it back: the views of PostgreSQL 18 on NUMA nodes, a debugger. What is refused now has been taken before, and will be
+ * tried again. Looks at RETURN_STEP chunks from that one on; returns the one to go on from, -1 when it is through.
+ */
+int
+balloon_return_again(int chunk)
+{
+	int			end_of_step = Min(chunks(), chunk + RETURN_STEP);
+
+	name_wait();
+	for (; chunk < end_of_step && balloon->nballooned > 0 && !ShutdownRequestPending; chunk++)
+	{
+		int			first;
+		int			end;
+
+		CHECK_FOR_INTERRUPTS();
+		chunk_bounds(chunk, &first, &end);
+		LWLockAcquire(balloon->lock, LW_SHARED);	/* nobody gives buffers back meanwhile */
+		(void) punch(first, end, true);
+		LWLockRelease(balloon->lock);
+	}
+	return chunk < chunks() && balloon->nballooned > 0 ? chunk : -1;
 }

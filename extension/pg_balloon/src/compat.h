@@ -66,6 +66,9 @@
 #define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ)
 #endif
 
+/* Connection limit of a database whose DROP was interrupted: it cannot be connected to. It has had a name since 15.4. */
+#define BALLOON_INVALID_DATABASE (-2)
+
 /* Wait events of our own have been possible since 17; before, all of them are "Extension". */
 #if PG_VERSION_NUM >= 170000
 #define balloon_wait_event(name) WaitEventExtensionNew(name)

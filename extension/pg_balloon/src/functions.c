@@ -62,7 +62,7 @@ pg_balloon_inflate(PG_FUNCTION_ARGS)
 	int64		buffers = buffers_of(PG_GETARG_INT64(0));
 
 	need_usable();
-	PG_RETURN_INT64(balloon_inflate(buffers, PG_GETARG_BOOL(1)) * BLCKSZ);
+	PG_RETURN_INT64(balloon_inflate(buffers, PG_GETARG_BOOL(1), 0) * BLCKSZ);
 }
 
 /* pg_balloon_deflate(bytes): returns the bytes that were given back to the pool. */
@@ -125,7 +125,7 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	nulls[n] = false;
 	values[n++] = BoolGetDatum(balloon->usable && !balloon->broken);
 	WORDS(!balloon->usable || balloon->broken,
-		  balloon->broken ? "the operating system refused to take memory back" : balloon->why_not);
+		  balloon->broken ? balloon_why_text(BALLOON_WHY_REFUSED) : balloon->why_not);
 	nulls[n] = false;
 	values[n++] = BoolGetDatum(balloon_enabled);
 	NUMBER(true, (int64) NBuffers * BLCKSZ);
@@ -135,7 +135,7 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	NUMBER(true, balloon_ceiling() * BLCKSZ);
 	NUMBER(resident >= 0, resident);
 	NUMBER(stuck >= 0, stuck);
-	NUMBER(report.seen, (int64) (report.view.hot * (NBuffers - in_balloon - report.view.unused)) * BLCKSZ);
+	NUMBER(report.seen, (int64) (report.view.hot * Max(0, NBuffers - in_balloon - report.view.unused)) * BLCKSZ);
 	WORDS(report.seen, signal_source_name(report.source));
 	WORDS(report.seen, report.place);
 	NUMBER(report.seen, report.view.limit);
@@ -145,7 +145,7 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	REAL(report.seen && report.view.stall >= 0, report.view.stall);
 	REAL(report.seen, report.view.misses);
 	REAL(report.miss_cost > 0, report.miss_cost * 1000);
-	WORDS(report.seen, balloon_why_text(report.now));
+	WORDS(report.seen || report.now != BALLOON_WHY_CALM, balloon_why_text(report.now));
 	WORDS(report.when != 0, report.last.act == BALLOON_GIVE ? "inflated" : report.last.act == BALLOON_TAKE ? "deflated" : "wrote");
 	NUMBER(report.when != 0, report.done * BLCKSZ);
 	WORDS(report.when != 0, balloon_why_text(report.last.why));

@@ -4,7 +4,8 @@
  *
  * In the order in which they are looked at:
  *
- *	1. Safety: never below the floor; when many buffers are pinned, take back.
+ *	1. Safety: never below the floor or above the ceiling; when many buffers are
+ *	   pinned, take back, and give no more until far fewer are.
  *	2. Short memory. Whoever has idle pages gives them, faster the longer the
  *	   shortage lasts, clean ones at first. A busy server gives only if its own
  *	   pool is being swapped, since reading a page again is then no worse.
@@ -53,7 +54,8 @@
 #define EXHAUSTED_PATIENCE 0.25	/* time counts so much of that while somebody else's pages come back from swap */
 #define HOLD_SWAPPED 1.0		/* seconds without growth after either of them */
 #define HOLD_IDLE 0.3			/* … and after giving idle pages */
-#define PINNED 0.5				/* share of pinned buffers from which on more are taken back */
+#define PINNED 0.5				/* share of pinned buffers from which on more are taken back, … */
+#define PINNED_LEAVES 0.25		/* … and which giving must not lead to: as many as are left come back at a time, so it is half the other */
 #define EMPTY (1.0 / 20)		/* a pool used less than this is still empty */
 #define FREE (1.0 / 50)			/* with more unused buffers than this … */
 #define FREE_TIME 0.5			/* … and than will be used in so many seconds there is no need of more */
@@ -108,12 +110,45 @@ cost_of_a_miss(const BalloonView *view)
 	return cost > MOST_MISS_COST ? MOST_MISS_COST : cost;
 }
 
+/* Buffers that may be in the balloon at most, by floor and ceiling. */
+static int64_t
+most(const BalloonView *view)
+{
+	return greater(0, smaller(view->pool - view->floor, view->ceiling));
+}
+
+/* Buffers that may be given now, by floor and ceiling, and by the pins on what is left. */
+int64_t
+balloon_room(const BalloonView *view)
+{
+	int64_t		live = view->pool - view->ballooned;
+	int64_t		by_pins = (int64_t) ((double) live * (1.0 - view->pinned / PINNED_LEAVES));
+
+	return greater(0, smaller(most(view) - view->ballooned, by_pins));
+}
+
+/* What must come back at once, whoever steers the balloon. Returns false, with a verdict to stay, if nothing must. */
+bool
+balloon_safety(const BalloonView *view, BalloonVerdict *verdict)
+{
+	int64_t		live = view->pool - view->ballooned;
+
+	verdict->write = false;
+	verdict->prefetch = false;
+	say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
+	if (view->ballooned > most(view))
+		say(verdict, BALLOON_TAKE, live < view->floor ? BALLOON_WHY_FLOOR : BALLOON_WHY_CEILING, view->ballooned - most(view));
+	else if (view->pinned > PINNED && view->ballooned > 0)
+		say(verdict, BALLOON_TAKE, BALLOON_WHY_PINNED, smaller(view->ballooned, greater(live, LEAST_STEP)));
+	return verdict->act != BALLOON_STAY;
+}
+
 void
 balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *mind, BalloonVerdict *verdict)
 {
 	int64_t		live = view->pool - view->ballooned;
 	int64_t		used = greater(0, live - view->unused);
-	int64_t		room = greater(0, smaller(view->pool - view->floor, view->ceiling) - view->ballooned);
+	int64_t		room = balloon_room(view);
 	double		untouched = 1.0 - IDLE_MARGIN * view->hot;
 	int64_t		idle = untouched > 0 ? (int64_t) ((double) used * untouched) : 0;
 	bool		starved;
@@ -121,9 +156,6 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	bool		missing;
 	bool		wanting;
 	bool		worth;
-
-	verdict->write = false;
-	verdict->prefetch = false;
 
 	mind->need += (1.0 - exp(-view->dt / SMOOTHING)) * (view->misses * cost_of_a_miss(view) - mind->need);
 	starved = (double) view->unused <= FREE * (double) live || (double) view->unused <= FREE_TIME * view->filled;
@@ -141,16 +173,8 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	mind->pressed = is_short ? mind->pressed + view->dt : 0;
 
 	/* 1. Safety. */
-	if (live < view->floor && view->ballooned > 0)
-	{
-		say(verdict, BALLOON_TAKE, BALLOON_WHY_FLOOR, smaller(view->ballooned, view->floor - live));
+	if (balloon_safety(view, verdict))
 		return;
-	}
-	if (view->pinned > PINNED && view->ballooned > 0)
-	{
-		say(verdict, BALLOON_TAKE, BALLOON_WHY_PINNED, smaller(view->ballooned, greater(live, LEAST_STEP)));
-		return;
-	}
 
 	/* A pool that is still filling holds little, and what it will want is not known. */
 	if ((double) used < EMPTY * (double) view->pool && view->ballooned == 0)
@@ -308,11 +332,15 @@ balloon_why_text(int why)
 		case BALLOON_WHY_TIDY:
 			return "idle: dirty pages are written ahead of time";
 		case BALLOON_WHY_BOTTOM:
-			return "memory is short but floor or ceiling is reached";
+			return "memory is short but floor, ceiling or pins allow no more";
 		case BALLOON_WHY_TARGET:
 			return "pg_balloon.target";
 		case BALLOON_WHY_SWITCHED_OFF:
 			return "pg_balloon.enabled was switched off";
+		case BALLOON_WHY_REFUSED:
+			return "the operating system refused to take memory back";
+		case BALLOON_WHY_CEILING:
+			return "the balloon was above its ceiling";
 	}
 	return "unknown";
 }

@@ -89,7 +89,9 @@ typedef enum BalloonWhy
 	BALLOON_WHY_TIDY,			/* idle: write dirty buffers ahead of time */
 	BALLOON_WHY_BOTTOM,			/* memory is short, but nothing may be given */
 	BALLOON_WHY_TARGET,			/* the law is not asked: an outside manager has set a target */
-	BALLOON_WHY_SWITCHED_OFF	/* … or the balloon has been switched off */
+	BALLOON_WHY_SWITCHED_OFF,	/* … or the balloon has been switched off, … */
+	BALLOON_WHY_REFUSED,		/* … or the operating system did not take memory */
+	BALLOON_WHY_CEILING			/* above the ceiling */
 } BalloonWhy;
 
 typedef struct BalloonVerdict
@@ -102,6 +104,8 @@ typedef struct BalloonVerdict
 } BalloonVerdict;
 
 extern void balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *mind, BalloonVerdict *verdict);
+extern bool balloon_safety(const BalloonView *view, BalloonVerdict *verdict);
+extern int64_t balloon_room(const BalloonView *view);
 extern const char *balloon_why_text(int why);
 
 #endif							/* PG_BALLOON_LAW_H */

@@ -55,6 +55,27 @@ balloon_return(uintptr_t from, uintptr_t to)
 	return madvise((void *) from, to - from, MADV_REMOVE) == 0;
 }
 
+/* Is any of these whole pages in memory? By mincore(); not where that is not to be had. */
+bool
+balloon_in_memory(uintptr_t from, uintptr_t to)
+{
+	Size		page = (Size) sysconf(_SC_PAGESIZE);
+	unsigned char vector[1024];
+
+	while (from < to)
+	{
+		Size		n = Min(sizeof(vector), (to - from) / page);
+
+		if (mincore((void *) from, n * page, vector) != 0)
+			return false;
+		for (Size i = 0; i < n; i++)
+			if (vector[i] & 1)
+				return true;
+		from += n * page;
+	}
+	return false;
+}
+
 /* Bytes of shared memory that balloon_can_punch() wants to try it on. */
 Size
 balloon_probe_size(void)

@@ -4,9 +4,10 @@
  *
  * A page is read as a query would read it: its relation is found by the file's
  * number, opened under AccessShareLock (so it cannot be dropped or truncated
- * meanwhile; left out if it is locked just now) and checked for still having that file, fork and block. One
- * worker serves one database and lives for two seconds at most: DROP DATABASE waits
- * for connections to end, and must get its chance in between.
+ * meanwhile; left out if it is locked just now) and checked for still having that file, fork and block. However
+ * slow the storage is, a lock is held for a fifth of a second, and a worker, which serves one database, lives for two:
+ * who wants to change the table or drop the database gets his chance in between. (Whether somebody waits for the
+ * lock cannot be asked: LockHasWaitersRelation() does not know locks that were taken by the fast path.)
  */
 #include "postgres.h"
 
@@ -22,7 +23,6 @@
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
@@ -44,28 +44,36 @@
 #include "state.h"
 
 #define BATCH 16384				/* pages taken from the table of ghosts at a time: the more, the denser they lie in their files */
-#define SLICE 2.0				/* seconds that a worker lives */
+#define SLICE 2.0				/* seconds that a worker lives; it ends the page that it is reading */
+#define HOLD 0.2				/* seconds for which a piece is read; then the locks are let go */
 #define PAUSE 150				/* milliseconds between two workers; DROP DATABASE looks every 100 ms, for five seconds */
 #define GAP 8					/* pages that lie no further apart are asked of the operating system as one run … */
 #define RUN 256					/* … of so many at most */
 #define AHEAD 1024				/* pages asked for ahead of the run that is being read */
 #define LINGER 20				/* milliseconds between two looks for more to read … */
 #define LINGER_MOST 25			/* … so many of them before a worker ends without work */
-#define TRANSACTION 2048		/* pages read before the locks are let go for a moment, and the cost of a miss is noted */
+#define TRANSACTION 2048		/* pages in a piece at most; after each the cost of a miss is noted */
 #define PROBES 3				/* pages of each piece that are read by themselves first, as a query that misses one would … */
 #define PROBE_LEAST 64			/* … if it has so many */
 
 PGDLLEXPORT void pg_balloon_prefetch_main(Datum argument);
 
-/* Pages that were read by themselves, and the seconds that it took in all. */
-typedef struct CostOfMiss
+/* What a piece, which is read in one transaction, has come to. */
+typedef struct Piece
 {
-	double		seconds;
-	int			pages;
-} CostOfMiss;
+	instr_time	began;
+	int			read;			/* pages that were not in the pool */
+	int			alone;			/* those of them that were read with nothing asked for ahead … */
+	double		seconds;		/* … and what that took in all */
+} Piece;
 
+/* Of the main worker. */
 static BackgroundWorkerHandle *running = NULL;
 static TimestampTz ended = 0;
+
+/* Of a prefetch worker. */
+static instr_time born;
+static uint32 wait_prefetch;	/* wait event PgBalloonPrefetch; "Extension" before 17 */
 
 /* Does the database exist, and take connections? */
 static bool
@@ -78,7 +86,9 @@ can_connect(Oid database)
 	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
 	if (HeapTupleIsValid(tuple))
 	{
-		can = ((Form_pg_database) GETSTRUCT(tuple))->datallowconn;
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		can = form->datallowconn && form->datconnlimit != BALLOON_INVALID_DATABASE;
 		ReleaseSysCache(tuple);
 	}
 	CommitTransactionCommand();
@@ -158,20 +168,6 @@ same_file(const BufferTag *a, const BufferTag *b)
 		balloon_fork(a) == balloon_fork(b);
 }
 
-/* May anything be read at all now? */
-static bool
-may_read(void)
-{
-	return !ShutdownRequestPending && !balloon->prefetch_stop && balloon_prefetch;
-}
-
-/* May more be read? Not without a free buffer: nothing is to be evicted for it. */
-static bool
-go_on(void)
-{
-	return may_read() && have_free_buffer();
-}
-
 static double
 seconds_since(const instr_time *then)
 {
@@ -182,32 +178,59 @@ seconds_since(const instr_time *then)
 	return INSTR_TIME_GET_DOUBLE(passed);
 }
 
-/* Read a page, and count it if it was not there. The worker tells by that count what part of the pages that came in were ours. */
-static void
-read_page(Relation relation, ForkNumber fork, BlockNumber block)
+/* May pages be read back now? Not without a free buffer: nothing is to be evicted for it. */
+static bool
+wanted(void)
 {
-	int64		read_before = pgBufferUsage.shared_blks_read;
-
-	ReleaseBuffer(ReadBufferExtended(relation, fork, block, RBM_NORMAL, NULL));
-	pg_atomic_fetch_add_u64(&balloon->read_back, pgBufferUsage.shared_blks_read - read_before);
+	return !balloon->prefetch_stop && balloon_prefetch && have_free_buffer();
 }
 
-/* Read a few pages here and there, with nothing asked for ahead: what a miss costs. Adds their number and seconds. */
-static void
-probe(Relation relation, ForkNumber fork, const BalloonGhost *ghosts, int n, CostOfMiss *cost)
+/* May this worker read more? */
+static bool
+go_on(void)
 {
-	for (int k = 1; k <= PROBES && n >= PROBE_LEAST && go_on(); k++)
+	return wanted() && seconds_since(&born) < SLICE;
+}
+
+/* … and within this piece? */
+static bool
+within(const Piece *piece)
+{
+	return go_on() && seconds_since(&piece->began) < HOLD;
+}
+
+/*
+ * Read a page, and count it if it was not there; returns whether it was not. The main worker tells by the count in shared memory what part
+ * of the pages that came in were ours. Maps of free space and visibility may be torn after a crash: they are read as their own code does.
+ */
+static bool
+read_page(Relation relation, ForkNumber fork, BlockNumber block, Piece *piece)
+{
+	int64		read_before = pgBufferUsage.shared_blks_read;
+	bool		map = fork == FSM_FORKNUM || fork == VISIBILITYMAP_FORKNUM;
+
+	ReleaseBuffer(ReadBufferExtended(relation, fork, block, map ? RBM_ZERO_ON_ERROR : RBM_NORMAL, NULL));
+	if (pgBufferUsage.shared_blks_read == read_before)
+		return false;
+	pg_atomic_fetch_add_u64(&balloon->read_back, 1);
+	piece->read++;
+	return true;
+}
+
+/* Read a few pages here and there, with nothing asked for ahead: what a miss costs. */
+static void
+probe(Relation relation, ForkNumber fork, const BalloonGhost *ghosts, int n, Piece *piece)
+{
+	for (int k = 1; k <= PROBES && n >= PROBE_LEAST && within(piece); k++)
 	{
 		BlockNumber block = ghosts[(int64) n * k / (PROBES + 1)].tag.blockNum;
-		int64		read_before = pgBufferUsage.shared_blks_read;
 		instr_time	then;
 
 		INSTR_TIME_SET_CURRENT(then);
-		read_page(relation, fork, block);
-		if (pgBufferUsage.shared_blks_read > read_before)
+		if (read_page(relation, fork, block, piece))
 		{
-			cost->seconds += seconds_since(&then);
-			cost->pages++;
+			piece->seconds += seconds_since(&then);
+			piece->alone++;
 		}
 	}
 }
@@ -247,29 +270,30 @@ end_of_run(const BalloonGhost *ghosts, int n, int i)
 }
 
 /*
- * Read the pages of one fork of one relation. Returns how many were read or there already.
+ * Read the pages of one fork of one relation, for as long as the piece may last, at least one. Returns how many ghosts are dealt
+ * with: those read, there already, or not to be read.
  *
  * Runs are asked for together, since a large read costs little more than a small one where reads are limited, and other
  * processes' single reads stand in the same queue. What has come into the pool need not be in the page cache too: memory is
  * short, or nothing would have been evicted.
  */
 static int
-read_file(const BalloonGhost *ghosts, int n, CostOfMiss *cost)
+read_file(const BalloonGhost *ghosts, int n, Piece *piece)
 {
 	const BufferTag *tag = &ghosts[0].tag;
 	ForkNumber	fork = balloon_fork(tag);
 	Oid			id = balloon_relid(balloon_tablespace(tag), balloon_relnumber(tag));
 	Relation	relation;
-	int			done = 0;
+	int			done = n;
 
-	/* Who holds it exclusively is about to change it; to wait for that would keep DROP DATABASE waiting too. */
+	/* Who holds it exclusively is about to change it, as is who waits for that; to wait would keep DROP DATABASE waiting too. */
 	if (!OidIsValid(id) || !ConditionalLockRelationOid(id, AccessShareLock))
-		return 0;
+		return n;
 	relation = try_relation_open(id, NoLock);
 	if (relation == NULL)
 	{
 		UnlockRelationOid(id, AccessShareLock);
-		return 0;
+		return n;
 	}
 	if (RELKIND_HAS_STORAGE(relation->rd_rel->relkind) && balloon_number_of(relation) == balloon_relnumber(tag) &&
 		!RelationUsesLocalBuffers(relation) && smgrexists(RelationGetSmgr(relation), fork))
@@ -277,47 +301,77 @@ read_file(const BalloonGhost *ghosts, int n, CostOfMiss *cost)
 		BlockNumber blocks = RelationGetNumberOfBlocksInFork(relation, fork);
 		char	   *path = balloon_path(relation, fork);
 		int			asked = 0;	/* runs are cut alike, so its run begins where one that is read does */
+		int			i = 0;
 
 		while (n > 0 && ghosts[n - 1].tag.blockNum >= blocks)
 			n--;				/* truncated meanwhile */
-		probe(relation, fork, ghosts, n, cost);
-		for (int i = 0; i < n && go_on();)
+		probe(relation, fork, ghosts, n, piece);
+		while (i < n && (i == 0 || within(piece)))
 		{
-			int			end = end_of_run(ghosts, n, i);
+			int			begin = i;
+			int			end = end_of_run(ghosts, n, begin);
 
-			while (asked < n && asked <= i + AHEAD)
+			while (asked < n && asked <= i + AHEAD && within(piece))
 			{
 				int			next = end_of_run(ghosts, n, asked);
 
 				advise(path, ghosts[asked].tag.blockNum, ghosts[next - 1].tag.blockNum, POSIX_FADV_WILLNEED);
 				asked = next;
 			}
-			for (int k = i; k < end && go_on(); k++)
+			do
 			{
 				CHECK_FOR_INTERRUPTS();
-				read_page(relation, fork, ghosts[k].tag.blockNum);
-				done++;
-			}
-			advise(path, ghosts[i].tag.blockNum, ghosts[end - 1].tag.blockNum, POSIX_FADV_DONTNEED);
-			i = end;
+				(void) read_page(relation, fork, ghosts[i++].tag.blockNum, piece);
+			} while (i < end && within(piece));
+			advise(path, ghosts[begin].tag.blockNum, ghosts[i - 1].tag.blockNum, POSIX_FADV_DONTNEED);
 		}
+		if (i < n)
+			done = i;
 		pfree(path);
 	}
 	relation_close(relation, AccessShareLock);
 	return done;
 }
 
-/* Count a piece, and learn from it what a miss costs here. */
-static void
-count(int asked, int64 read, double seconds, const CostOfMiss *cost)
+/*
+ * Read a piece of the ghosts, which stand in the order of their places, in a transaction; learn from it what a miss costs here,
+ * and count it. Returns how many ghosts are dealt with, at least one.
+ */
+static int
+read_piece(const BalloonGhost *ghosts, int n)
 {
-	if (cost->pages > 0)
-		balloon_report_miss(cost->seconds / cost->pages);
+	Piece		piece = {.read = 0};
+	int			done = 0;
+
+	INSTR_TIME_SET_CURRENT(piece.began);
+	StartTransactionCommand();
+	pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
+	while (done < n && (done == 0 || within(&piece)))
+	{
+		int			end = done + 1;
+
+		while (end < n && same_file(&ghosts[end].tag, &ghosts[done].tag))
+			end++;
+		done += read_file(&ghosts[done], end - done, &piece);
+	}
+	CommitTransactionCommand();
+	pgstat_report_activity(STATE_IDLE, NULL);
+
+	if (piece.alone > 0)
+		balloon_report_miss(piece.seconds / piece.alone);
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
-	balloon->counters.prefetched += read;
-	balloon->counters.prefetch_stale += asked - read;
-	balloon->counters.prefetch_time += seconds;
+	balloon->counters.prefetched += piece.read;
+	balloon->counters.prefetch_stale += Max(0, done - piece.read);	/* what was probed may be among those left */
+	balloon->counters.prefetch_time += seconds_since(&piece.began);
 	LWLockRelease(balloon->lock);
+	return done;
+}
+
+static void
+prefetcher_leaves(int code, Datum argument)
+{
+	if (balloon->prefetcher == MyProcPid)
+		balloon->prefetcher = 0;
 }
 
 void
@@ -325,7 +379,6 @@ pg_balloon_prefetch_main(Datum argument)
 {
 	Oid			database = DatumGetObjectId(argument);
 	BalloonGhost *ghosts;
-	instr_time	began;
 	int			lingered = 0;
 
 	pqsignal(SIGTERM, die);
@@ -334,11 +387,13 @@ pg_balloon_prefetch_main(Datum argument)
 	if (balloon == NULL)
 		proc_exit(0);
 	balloon->prefetcher = MyProcPid;
+	before_shmem_exit(prefetcher_leaves, (Datum) 0);
 	ghosts = MemoryContextAlloc(TopMemoryContext, BATCH * sizeof(BalloonGhost));
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	wait_prefetch = balloon_wait_event("PgBalloonPrefetch");
 
-	INSTR_TIME_SET_CURRENT(began);
-	while (seconds_since(&began) < SLICE && may_read() && lingered < LINGER_MOST)
+	INSTR_TIME_SET_CURRENT(born);
+	while (seconds_since(&born) < SLICE && !balloon->prefetch_stop && balloon_prefetch && lingered < LINGER_MOST)
 	{
 		int			n = have_free_buffer() ? balloon_recall(database, ghosts, BATCH) : 0;
 		int			begin = 0;
@@ -346,7 +401,7 @@ pg_balloon_prefetch_main(Datum argument)
 		if (n == 0)
 		{
 			/* Growth comes in steps, and starting a process for each would take longer than reading its pages. */
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LINGER, PG_WAIT_EXTENSION);
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LINGER, wait_prefetch);
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
 			lingered++;
@@ -356,35 +411,12 @@ pg_balloon_prefetch_main(Datum argument)
 		qsort(ghosts, n, sizeof(BalloonGhost), by_place);
 
 		/* In pieces, so that locks are held for a moment only. */
-		while (begin < n && go_on() && seconds_since(&began) < SLICE)
-		{
-			int			piece = Min(n, begin + TRANSACTION);
-			int64		read_before = pgBufferUsage.shared_blks_read;
-			CostOfMiss	cost = {0, 0};
-			instr_time	then;
-
-			INSTR_TIME_SET_CURRENT(then);
-			StartTransactionCommand();
-			pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
-			for (int i = begin; i < piece;)
-			{
-				int			end = i + 1;
-
-				while (end < piece && same_file(&ghosts[end].tag, &ghosts[i].tag))
-					end++;
-				(void) read_file(&ghosts[i], end - i, &cost);
-				i = end;
-			}
-			CommitTransactionCommand();
-			pgstat_report_activity(STATE_IDLE, NULL);
-
-			count(piece - begin, pgBufferUsage.shared_blks_read - read_before, seconds_since(&then), &cost);
-			begin = piece;
-		}
+		while (begin < n && go_on())
+			begin += read_piece(&ghosts[begin], Min(n - begin, TRANSACTION));
 		if (begin < n)
 		{
 			balloon_remember(&ghosts[begin], n - begin);
-			if (may_read() && have_free_buffer())
+			if (wanted())
 				balloon_allow_prefetch(n - begin);
 		}
 	}

@@ -50,8 +50,8 @@ balloon_report_read(BalloonReport *report)
 }
 
 /*
- * A tick: what was seen and where (NULL leaves what was seen last), what was
- * decided, and how many buffers that moved or wrote.
+ * A tick: what was seen and where (NULL: nothing), what was decided, and how
+ * many buffers that moved or wrote.
  */
 void
 balloon_report_tick(const BalloonView *view, int source, const char *place, const BalloonVerdict *verdict, int64 done)
@@ -59,10 +59,10 @@ balloon_report_tick(const BalloonView *view, int source, const char *place, cons
 	BalloonReport *report = &shared->report;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	report->seen = view != NULL;
 	if (view != NULL)
 	{
 		report->view = *view;
-		report->seen = true;
 		report->source = source;
 		if (place != NULL)
 			strlcpy(report->place, place, BALLOON_PLACE);
@@ -77,12 +77,14 @@ balloon_report_tick(const BalloonView *view, int source, const char *place, cons
 	LWLockRelease(shared->lock);
 }
 
-/* The worker has come, or is leaving (0). */
+/* The worker has come, or is leaving (0); what another one saw before is old. */
 void
 balloon_report_worker(pid_t worker)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.worker = worker;
+	shared->report.seen = false;
+	shared->report.now = BALLOON_WHY_CALM;
 	LWLockRelease(shared->lock);
 }
 

@@ -15,7 +15,7 @@
 typedef struct BalloonReport
 {
 	BalloonView view;
-	bool		seen;			/* there has been a tick */
+	bool		seen;			/* by the last tick; if not, the view is nobody's, and so are source and place */
 	int			source;			/* SignalSource */
 	char		place[BALLOON_PLACE];	/* the group whose limit is the tightest */
 	BalloonVerdict last;		/* the last verdict that changed something */

@@ -234,6 +234,7 @@ open_groups(SignalReader *reader, const char *root, int source)
 	char		mount[SIGNALS_PATH];
 	char		within[SIGNALS_PATH];
 	char		directory[2 * SIGNALS_PATH];
+	char		own[2 * SIGNALS_PATH] = ""; /* of the first level; its place may be cut off */
 	const char *below = group;
 	size_t		mount_length;
 	size_t		within_length;
@@ -255,8 +256,9 @@ open_groups(SignalReader *reader, const char *root, int source)
 		char	   *slash;
 
 		if (reader->nlevels < SIGNALS_LEVELS - 1 &&
-			open_group(&reader->levels[reader->nlevels], root, directory, source))
-			reader->nlevels++;
+			open_group(&reader->levels[reader->nlevels], root, directory, source) &&
+			reader->nlevels++ == 0)
+			strcpy(own, directory);
 		slash = strrchr(directory, '/');
 		if (strlen(directory) <= mount_length || slash == NULL)
 			break;
@@ -268,8 +270,8 @@ open_groups(SignalReader *reader, const char *root, int source)
 	/* Version 2 keeps pressure for each group, also for one whose memory controller is version 1's. */
 	if (reader->nlevels > 0 && version == 2)
 	{
-		reader->fd_memory_pressure = open_in(root, reader->levels[0].place, "memory.pressure");
-		reader->fd_io_pressure = open_in(root, reader->levels[0].place, "io.pressure");
+		reader->fd_memory_pressure = open_in(root, own, "memory.pressure");
+		reader->fd_io_pressure = open_in(root, own, "io.pressure");
 	}
 	else if (reader->nlevels > 0 && signals_own_group(cgroup, 2, group, sizeof(group)) && strcmp(group, "/") != 0 &&
 			 signals_mount(mountinfo, 2, mount, within, sizeof(mount)) && strcmp(within, "/") == 0)

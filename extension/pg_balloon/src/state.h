@@ -63,11 +63,12 @@ typedef struct BalloonShared
 
 	bool		usable;			/* set by the postmaster, then constant */
 	char		why_not[BALLOON_TEXT];	/* constant */
-	bool		broken;			/* the operating system refused to take memory back */
+	bool		broken;			/* memory was refused while the worker followed; until pg_balloon.enabled is switched off, or on again */
 
 	pg_atomic_uint32 clients;	/* sessions of clients now; each counts itself (clients.c) */
 	volatile pid_t prefetcher;	/* written by the prefetch worker, which does not count among those that wait */
 	pg_atomic_uint64 read_back; /* pages that prefetch workers have read, from files or the page cache; raised by them page by page */
+	volatile bool following;	/* the worker follows memory or a target; only it writes this, and its successor if it dies */
 	volatile bool prefetch_stop;	/* written by the worker, read by the prefetch worker; a late look does no harm */
 
 	int			nballooned;		/* bits that are set */

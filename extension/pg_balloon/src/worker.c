@@ -49,12 +49,12 @@
 #define LEAST_WAIT 20			/* … in milliseconds between them at least … */
 #define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
 #define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
+#define LONGEST_ACT 0.5			/* seconds of giving or writing ahead: writing can be slow, and the server may need memory meanwhile */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
-#define RELEASE_EVERY 60.0		/* seconds: files of relations dropped meanwhile must not stay open */
-#define SLICE_CLEAN 32768		/* buffers given between two looks at signals of the postmaster */
-#define SLICE_WRITE 1024		/* … where they must be written */
+#define TIDY_EVERY 60.0			/* seconds: files of relations dropped meanwhile must not stay open, nor the balloon be in memory */
 #define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
 #define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
+#define PUBLISH_EVERY 1.0		/* seconds between two additions of what was written to pg_stat_io */
 #define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
@@ -70,7 +70,9 @@ static double hot = 1.0;
 static BalloonPoolState pool_state;
 static double since_sample = 0;
 static double since_open = 0;
-static double since_release = 0;
+static double since_tidied = 0;
+static double since_published = 0;
+static int	returning = -1;		/* chunk from which on the balloon's memory is yet to be returned again; -1: none */
 static int64 last_read_back = 0;
 static double read_back_rate = 0;	/* pages read back per second, over the last sample */
 static MissMeter meter;
@@ -170,22 +172,11 @@ see_misses(double dt, int64 read_back, BalloonView *view)
 	last_misses = view->misses;
 }
 
-/* What the law must see. Returns false while there is nothing to compare with. */
-static bool
-look(double dt, BalloonView *view, SignalReading *now)
+/* What the law must see of the pool. Returns how many pages have been read back up to now. */
+static int64
+look_at_pool(double dt, BalloonView *view)
 {
-	BalloonReport reported;
 	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
-	bool		comparable;
-
-	if (!have_signals(dt))
-		return false;
-	if (!signals_read(&reader, now))
-	{
-		signals_close(&reader);
-		reading_signals = false;
-		return false;
-	}
 
 	LWLockAcquire(balloon->lock, LW_SHARED);
 	view->ballooned = balloon->nballooned;
@@ -214,6 +205,26 @@ look(double dt, BalloonView *view, SignalReading *now)
 	view->pinned = NBuffers > view->ballooned ? (double) pool_state.pinned / (NBuffers - view->ballooned) : 0;
 	view->dirty = NBuffers > view->ballooned + view->unused
 		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
+	return read_back;
+}
+
+/* What the law must see. Returns false while there is nothing to compare with; then only the pool is known. */
+static bool
+look(double dt, BalloonView *view, SignalReading *now)
+{
+	BalloonReport reported;
+	int64		read_back = look_at_pool(dt, view);
+	bool		first = !have_last;
+	bool		comparable;
+
+	if (!have_signals(dt))
+		return false;
+	if (!signals_read(&reader, now))
+	{
+		signals_close(&reader);
+		reading_signals = have_last = false;
+		return false;
+	}
 
 	see_misses(dt, read_back, view);
 	balloon_report_read(&reported);
@@ -223,7 +234,7 @@ look(double dt, BalloonView *view, SignalReading *now)
 	view->limit = now->limit;
 	view->available = now->available;
 	view->reachable = now->reachable;
-	comparable = have_last && last.tight == now->tight;
+	comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
 	view->refaults = comparable ? Max(0, now->refaults - last.refaults) / dt : 0;
 	view->own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / dt : 0;
 	view->swapping = comparable ? Max(0, now->swapped - last.swapped) / dt : 0;
@@ -231,7 +242,7 @@ look(double dt, BalloonView *view, SignalReading *now)
 		? Min(1.0, Max(0, now->stalled - last.stalled) / (dt * 1e6)) : -1;
 	last = *now;
 	have_last = true;
-	return comparable;
+	return !first;
 }
 
 /* Log the decisions that wait for it. */
@@ -269,6 +280,17 @@ say(const BalloonVerdict *verdict, int64 done, const BalloonView *view)
 		flush_log(view);
 }
 
+/*
+ * What was written, for pg_stat_io. By force: else PostgreSQL puts it off to a later call, and judges what is late by the end of the last
+ * transaction, which does not move while the worker has nothing to do. Where there is nothing to add it costs nothing.
+ */
+static void
+publish(void)
+{
+	pgstat_report_stat(true);
+	since_published = 0;
+}
+
 /* Do what was decided. Returns how many buffers moved or were written. */
 static int64
 act(const BalloonVerdict *verdict)
@@ -285,17 +307,9 @@ act(const BalloonVerdict *verdict)
 		pool_state.unused += done;	/* until the next sample sees them */
 	}
 	else if (verdict->act == BALLOON_CLEAN)
-		done = balloon_write(verdict->buffers);
+		done = balloon_write(verdict->buffers, LONGEST_ACT);
 	else
-		while (done < verdict->buffers && !ShutdownRequestPending)
-		{
-			int64		slice = Min(verdict->buffers - done, verdict->write ? SLICE_WRITE : SLICE_CLEAN);
-			int64		taken = balloon_inflate(slice, verdict->write);
-
-			done += taken;
-			if (taken < slice)
-				break;
-		}
+		done = balloon_inflate(verdict->buffers, verdict->write, LONGEST_ACT);
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
 
@@ -308,22 +322,23 @@ act(const BalloonVerdict *verdict)
 	return done;
 }
 
-/* Towards pg_balloon.target, at no more than the rates. */
+/* Towards pg_balloon.target, at no more than the rates, and no further than the law itself would go. */
 static void
-follow_target(double dt, BalloonVerdict *verdict)
+follow_target(const BalloonView *view, BalloonVerdict *verdict)
 {
-	int64		wanted = Min((int64) balloon_target_mb * 1024 * 1024 / BLCKSZ, Min(NBuffers - balloon_floor(), balloon_ceiling()));
-	int64		missing = wanted - balloon->nballooned;
+	int64		wanted = Min((int64) balloon_target_mb * 1024 * 1024 / BLCKSZ, view->ballooned + balloon_room(view));
+	int64		missing = wanted - view->ballooned;
 	int			rate = missing > 0 ? balloon_yield_rate : balloon_growth_rate;
 
-	memset(verdict, 0, sizeof(*verdict));
+	if (balloon_safety(view, verdict))
+		return;
 	verdict->why = BALLOON_WHY_TARGET;
 	if (missing == 0)
 		return;
 	verdict->act = missing > 0 ? BALLOON_GIVE : BALLOON_TAKE;
 	verdict->write = true;
 	verdict->prefetch = missing < 0;
-	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(dt, 1.0) * 1024 * 1024 / BLCKSZ)));
+	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(view->dt, 1.0) * 1024 * 1024 / BLCKSZ)));
 }
 
 /* The group whose limit is the tightest; NULL if it is not known. */
@@ -347,9 +362,9 @@ tick(double dt)
 	memset(&view, 0, sizeof(view));
 	seen = look(dt, &view, &reading);
 	if (balloon_target_mb >= 0)
-		follow_target(dt, &verdict);
+		follow_target(&view, &verdict);
 	else if (!seen)
-		return;
+		(void) balloon_safety(&view, &verdict);
 	else
 	{
 		tuning.reserve_low = (int64) (view.limit * balloon_reserve_low / 100);
@@ -361,6 +376,9 @@ tick(double dt)
 	}
 	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
 	done = act(&verdict);
+	since_published += dt;
+	if (since_published >= PUBLISH_EVERY)
+		publish();
 	since_moved = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE) ? 0 : since_moved + dt;
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
@@ -375,21 +393,47 @@ tick(double dt)
 	balloon_prefetch_tick();
 }
 
-/* pg_balloon.enabled has been switched off: the pool gets everything back. */
+/* pg_balloon.enabled has been switched off, or memory cannot be given: the pool gets everything back. */
 static void
-switch_off(void)
+switch_off(int why)
 {
-	BalloonVerdict verdict = {BALLOON_TAKE, BALLOON_WHY_SWITCHED_OFF, NBuffers, false, false};
+	BalloonVerdict verdict = {BALLOON_TAKE, why, NBuffers, false, false};
 	int64		done = act(&verdict);
 
 	balloon_report_tick(NULL, 0, NULL, &verdict, done);
 	say(&verdict, done, NULL);
 	balloon_stop_prefetch();
+	publish();
 	if (reading_signals)
 		signals_close(&reader);
 	reading_signals = false;
 	have_last = false;
 	memset(&mind, 0, sizeof(mind));
+}
+
+/* Settings that the server takes one by one, but that do not go together. */
+static void
+check_settings(void)
+{
+	static bool said = false;
+	bool		wrong = balloon_enabled && balloon_reserve_low >= balloon_reserve_high;
+
+	if (wrong && !said)
+		ereport(WARNING,
+				(errmsg("pg_balloon.reserve_low (%g %%) is not below pg_balloon.reserve_high (%g %%)",
+						balloon_reserve_low, balloon_reserve_high),
+				 errdetail("Needy servers stop taking memory before idle ones begin to give it, so that nothing moves between them."),
+				 errhint("Set pg_balloon.reserve_high higher, or pg_balloon.reserve_low lower.")));
+	said = wrong;
+}
+
+/* Switched off, or off and on, it tries again what the operating system refused. */
+static void
+forgive(void)
+{
+	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
+	balloon->broken = false;
+	LWLockRelease(balloon->lock);
 }
 
 static void
@@ -438,10 +482,12 @@ pg_balloon_main(Datum argument)
 	}
 	PG_exception_stack = &on_error;
 	INSTR_TIME_SET_CURRENT(then);
+	check_settings();
 
 	while (!ShutdownRequestPending)
 	{
-		long		wait = balloon_enabled && !balloon->broken ? balloon_interval : -1;
+		/* Switched off it sleeps, but for what it, or the one before it, has still to give back, or to return again. */
+		long		wait = balloon_enabled && !balloon->broken ? balloon_interval : balloon->following || returning >= 0 ? 0 : -1;
 		double		dt;
 
 		/* While memory changes hands others wait for it; at peace nobody does. */
@@ -455,14 +501,19 @@ pg_balloon_main(Datum argument)
 		if (ConfigReloadPending)
 		{
 			int			source = balloon_source;
+			bool		was_on = balloon_enabled;
 
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			if (balloon_enabled && !was_on)
+				forgive();
 			if (source != balloon_source && reading_signals)
 			{
 				signals_close(&reader);
 				reading_signals = have_last = false;
 			}
+			check_settings();
+			since_tidied = TIDY_EVERY;
 		}
 		if (ShutdownRequestPending)
 			break;
@@ -470,12 +521,15 @@ pg_balloon_main(Datum argument)
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
 		dt = seconds_since(&then);
-		since_release += dt;
-		if (since_release >= RELEASE_EVERY)
+		since_tidied += dt;
+		if (since_tidied >= TIDY_EVERY)
 		{
 			smgrreleaseall();
-			since_release = 0;
+			returning = 0;
+			since_tidied = 0;
 		}
+		if (returning >= 0)
+			returning = balloon_return_again(returning);
 		if (balloon_enabled && !balloon->broken)
 		{
 			if (!was_enabled)
@@ -484,15 +538,19 @@ pg_balloon_main(Datum argument)
 				since_sample = 0;
 				memset(&meter, 0, sizeof(meter));
 				balloon_sample_start();
+				dt = 0;			/* it has slept until now */
 			}
-			was_enabled = true;
+			was_enabled = balloon->following = true;
 			if (dt > 0)
 				tick(dt);
 		}
-		else if (was_enabled)
+		else
 		{
-			was_enabled = false;
-			switch_off();
+			if (balloon->following)
+				switch_off(balloon_enabled ? BALLOON_WHY_REFUSED : BALLOON_WHY_SWITCHED_OFF);
+			was_enabled = balloon->following = false;
+			if (!balloon_enabled)
+				forgive();
 		}
 	}
 	proc_exit(1);				/* not 0, so that the postmaster starts it again after a crash of another process */

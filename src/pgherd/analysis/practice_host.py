@@ -12,7 +12,8 @@ POSTGRES = "PostgreSQL documentation, chapter 'Managing Kernel Resources'"
 KERNEL = "Linux documentation, admin-guide/sysctl/vm"
 
 PLAIN_SCHEDULERS = ("none", "noop")
-PARAVIRTUAL_DISKS = ("virtio_blk", "virtio_scsi", "vmw_pvscsi", "pvscsi", "xen-blkfront", "vbd", "hv_storvsc", "storvsc", "nvme")
+PARAVIRTUAL_DISKS = ("virtio_blk", "virtio_scsi", "vmw_pvscsi", "pvscsi", "xen-blkfront", "vbd", "hv_storvsc", "storvsc_host", "nvme")
+"""As the kernel calls them: of a disk's driver, of a SCSI disk the host adapter's proc_name."""
 PARAVIRTUAL_CARDS = ("virtio_net", "vmxnet3", "xen-netfront", "vif", "hv_netvsc", "ena", "gve", "mana")
 EMULATED_CARDS = ("e1000", "e1000e", "8139cp", "8139too", "pcnet32", "ne2k-pci", "rtl8139")
 FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "arch_sys_counter")

@@ -67,13 +67,16 @@ def _devices(server: ServerPractice) -> Advice:
         reason = "its files are not visible from here" if server.local else "it runs on another host"
         return _advice("devices-apart", "unknown", reason, wanted, why)
     shared = sorted(set(server.data) & set(server.wal))
-    rest = sorted(set(server.data) & set(server.system))
+    rest, logged = sorted(set(server.data) & set(server.system)), sorted(set(server.wal) & set(server.system))
     command = "stop the server, move pg_wal to a file system on another device, link it: mv pg_wal /wal/pg_wal && ln -s /wal/pg_wal pg_wal"
     if shared:
         return _advice("devices-apart", "consider", f"DATA and WAL are both on {', '.join(shared)}", wanted, why, command)
     if rest:
         found = f"DATA on {', '.join(server.data)}, which holds the system too; WAL on {', '.join(server.wal)}"
         return _advice("devices-apart", "consider", found, wanted, why, "move the data directory to a device of its own")
+    if logged:
+        found = f"DATA on {', '.join(server.data)}; WAL on {', '.join(server.wal)}, which holds the system too"
+        return _advice("devices-apart", "consider", found, wanted, why, command)
     return _advice("devices-apart", "ok", f"DATA on {', '.join(server.data)}, WAL on {', '.join(server.wal)}", wanted, why)
 
 
@@ -83,8 +86,15 @@ def _alone(server: ServerPractice) -> Advice:
     named = sorted(server.databases, key=lambda name: -server.databases[name])
     shown = ", ".join(f"{name} ({format_bytes(server.databases[name])})" for name in named[:5]) + (" …" if len(named) > 5 else "")
     found = f"{len(named)} database{'' if len(named) == 1 else 's'}: {shown}" if named else "no database but the system's own"
-    command = "pg_dump each of those that matter into a server of its own; 'pgherd consolidation' measures what that buys here"
-    return _advice("dedicated-server", "ok" if len(named) <= 1 else "consider", found, wanted, why, command)
+    command = "pg_dump each of those that matter into a server of its own"
+    others = max(0, (server.servers_here or 1) - 1)
+    if others:
+        found += f"; {others} other PostgreSQL server{'' if others == 1 else 's'} on this host"
+        why += "; servers of one host share its memory, CPUs and disks"
+        command = f"{command}, and " if len(named) > 1 else ""
+        command += "give each server that matters a container or machine of its own"
+    command += "; 'pgherd consolidation' measures what that buys here"
+    return _advice("dedicated-server", "consider" if len(named) > 1 or others else "ok", found, wanted, why, command)
 
 
 def _buffers(server: ServerPractice, host: HostPractice) -> Advice:
@@ -158,7 +168,7 @@ def _wal_size(server: ServerPractice) -> Advice:
 
 def _images(server: ServerPractice) -> Advice:
     used = server.settings.get("wal_compression")
-    wanted = "lz4 or zstd where full-page images are many"
+    wanted = "lz4 or zstd where full-page images are many, or on where this build has neither"
     why = "After each checkpoint the first change of a page writes all of it into the WAL; compressed, that is half or less, for some CPU"
     if used is None:
         return _advice("wal-compression", "unknown", "not visible to this user", wanted, why, source=WAL_DOC)
@@ -169,7 +179,8 @@ def _images(server: ServerPractice) -> Advice:
     share = server.full_pages / server.wal_records
     found = f"off; {server.full_pages:,} full-page images among {server.wal_records:,} records ({share:.0%})"
     outcome: Outcome = "consider" if share >= MANY_IMAGES else "ok"
-    return _advice("wal-compression", outcome, found, wanted, why, _set("wal_compression", "lz4"), WAL_DOC)
+    best = next((name for name in ("lz4", "zstd") if name in server.wal_compressions), "on")
+    return _advice("wal-compression", outcome, found, wanted, why, _set("wal_compression", best), WAL_DOC)
 
 
 def _checksums(server: ServerPractice) -> Advice:

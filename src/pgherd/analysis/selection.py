@@ -50,7 +50,7 @@ def select(fits: Sequence[Fit]) -> Selection:
         return Selection(
             tuple(fits),
             None,
-            f"{n} observations at {distinct} distinct loads are too few to choose a model; at least 4 observations are needed",
+            f"{n} observations at {distinct} distinct load{'s' * (distinct != 1)} are too few to choose a model: even a line takes 4, at 2",
             {},
         )
     least = min(judged.values())

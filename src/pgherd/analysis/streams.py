@@ -37,7 +37,7 @@ def limit(throughput: Mapping[int, float], cpu: Mapping[int, float] | None = Non
 
     Args:
         throughput: streams → bits/s, with 1 among the streams.
-        cpu: streams → share of one CPU that the busier end of the tool used.
+        cpu: streams → share of its CPU that a thread of the busier end of the tool used.
 
     Raises:
         ValueError: one stream was not measured, or nothing came through.
@@ -51,7 +51,7 @@ def limit(throughput: Mapping[int, float], cpu: Mapping[int, float] | None = Non
     alone, further = throughput[1], sorted(streams for streams in throughput if streams > 1)
     if max(cpu.get(1, 0.0), cpu.get(at, 0.0)) >= BUSY:
         bound: Bound = "cpu"
-        why = f"iperf3 used {max(cpu.get(1, 0.0), cpu.get(at, 0.0)):.0%} of a CPU: it, not the link, may be the limit"
+        why = f"a thread of iperf3 used {max(cpu.get(1, 0.0), cpu.get(at, 0.0)):.0%} of a CPU: it, not the link, may be the limit"
     elif not further:
         bound, why = "undecided", "only one stream was measured"
     elif alone >= NEARLY * best:

@@ -21,7 +21,7 @@ def command(golden: bool, runs: Path, as_json: bool) -> int:
     from pgherd.node.local import LocalNode
     from pgherd.postgres import golden as copies
     from pgherd.store.live import remove_live
-    from pgherd.store.run_directory import RunDirectory
+    from pgherd.store.run_directory import KILLED, RunDirectory
 
     node = LocalNode()
     state, cache = paths.state_dir(), paths.cache_dir()
@@ -49,7 +49,7 @@ def command(golden: bool, runs: Path, as_json: bool) -> int:
             said.append(f"left alone: {error}")
             continue
         if record.state == "running":
-            directory.save(record.model_copy(update={"state": "interrupted", "error": "its process was killed"}))
+            directory.save(record.model_copy(update={"state": "interrupted", "error": KILLED}))
             said.append(f"run {directory.name} was killed; 'pgherd resume {directory.name}' goes on with it")
     failed = any(line.startswith("not undone") for line in said)
     if as_json:

@@ -30,18 +30,31 @@ def command() -> None:
 )
 @click.option("--listen", metavar="ADDRESS", help="This machine's address for the hosts.  [default: the one on the way to them]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port of the scheduler.  [default: any free one]")
+@click.option("--label", "label", multiple=True, metavar="HOST:KEY=VALUE", help="A host's label, for --placement label:KEY=VALUE.")
 @click.option("--private-environment", is_flag=True, help="Install pgherd anew on every host, although this environment is there, too.")
 @json_option
-def start(hosts: str, name: str, ssh_config: str | None, listen: str | None, port: int, private_environment: bool, as_json: bool) -> int:
+def start(
+    hosts: str,
+    name: str,
+    ssh_config: str | None,
+    listen: str | None,
+    port: int,
+    label: tuple[str, ...],
+    private_environment: bool,
+    as_json: bool,
+) -> int:
     """Start an agent on each host over SSH (no password is asked for), and a scheduler here that joins them, over TLS.
 
     pgherd is installed into a private environment on a host that has not got it at the same place in the same version. Agents that
     have ended are started again by the same command. Nothing on a host is changed before a study runs there.
     """
+    from pgherd.cluster import labels
     from pgherd.cluster import start as starting
-    from pgherd.cluster.ssh import Ssh, check_hosts
+    from pgherd.cluster.ssh import Ssh, check_hosts, joined_name
 
-    wanted = starting.Wanted(name, check_hosts(hosts), Ssh(ssh_config), listen, port, private_environment)
+    names = check_hosts(hosts)
+    given = labels.given(label, [joined_name(one) for one in names])
+    wanted = starting.Wanted(name, names, Ssh(ssh_config), listen, port, private_environment, given)
     progress = progress_console()
     known = starting.start(wanted, lambda sentence: progress.print(sentence, markup=False, style="dim"))
     return _show(known.name, as_json)
@@ -121,16 +134,19 @@ def _print(seen: Any) -> None:
     from rich.table import Table
 
     from pgherd.cluster import record
+    from pgherd.cluster.labels import text as label_text
 
     console = answer_console()
     there = len(seen.hosts) - len(seen.gone)
     called = "Cluster" if "://" in seen.name else f"Cluster '{seen.name}'"
     console.print(f"{called} at {seen.address}: {there} of {len(seen.hosts)} hosts are there.", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("host", "address", "state", "clock", "agent", "PostgreSQL"):
+    labelled = ("labels",) if any(host.labels for host in seen.hosts) else ()
+    for heading in ("host", "address", "state", "clock", "agent", "PostgreSQL", *labelled):
         table.add_column(heading, overflow="fold")
     for host in seen.hosts:
-        table.add_row(host.name, host.address, host.state, host.clock, host.took, host.postgres)
+        row = (host.name, host.address, host.state, host.clock, host.took, host.postgres)
+        table.add_row(*row, *([label_text(host.labels)] if labelled else []))
     console.print(table)
     for difference in seen.differences:
         label = "Not equal, and no study will run" if difference.refused else "Different"

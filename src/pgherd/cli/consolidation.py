@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
 from pgherd.cli.study_options import run_study
-from pgherd.cli.swap_options import SWAP_OPTIONS
+from pgherd.cli.swap_options import swap_options
 
 
 def _rates(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -25,7 +26,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, value: str | None
     return None if value is None else tuple(word.strip() for word in value.split(","))
 
 
-_OWN = (
+_OWN: tuple[Callable[[Any], Any], ...] = (
     click.option("--databases", type=int, help="Databases that share the host.  [default: 2]"),
     click.option(
         "--schemes", callback=whole_numbers, metavar="N,…", help="1: 1/1/M, 2: 1/M/M, 3: M/M/M, 4: 3 and pg_balloon.  [default: all]"
@@ -45,7 +46,7 @@ _OWN = (
     click.option("--periods", type=int, help="Periods of a trial.  [default: 4]"),
     click.option("--period", metavar="TIME", help="Measured length of each period.  [default: 8s]"),
     click.option("--blocks", type=int, help="How often everything is measured, in mixed order; 3 for an interval.  [default: 1]"),
-    *SWAP_OPTIONS,
+    *swap_options(kind="zram where overcommitted", size="the configured memory"),
     click.option(
         "--staging", type=click.Choice(["limit", "locked"]), help="Memory withheld by a limit, or by locked memory.  [default: limit]"
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pgherd.cli.cluster_options import cluster_options
-from pgherd.cli.study_options import RUN, SEED, THRESHOLD, F, options
+from pgherd.cli.study_options import RUN, SEED, THRESHOLD, TRACE, F, options
 
 GUEST_MEMORY_POLICIES = ("static", "guest-balloon", "free-page-reporting")
 WORKLOADS = ("select-only", "tpcb-like", "simple-update", "orders", "random-block")
@@ -66,7 +66,7 @@ _LOADED = (
     click.option("--client-place", type=click.Choice(["inside", "outside"]), help="pgbench in the container or not.  [default: {place}]"),
 )
 _MEASURED = (
-    click.option("--trace", is_flag=True, default=None, help="Trace the devices' block requests one by one (needs perf and its rights)."),
+    TRACE,
     click.option("--repeats", type=int, help="{repeats}"),
     click.option("--seconds", metavar="TIME", help="Measured period of a trial.  [default: {seconds}]"),
     click.option("--ramp", metavar="TIME", help="Ramp-up before it.  [default: {ramp}]"),

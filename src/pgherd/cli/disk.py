@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pgherd.cli.cluster_options import cluster_options
-from pgherd.cli.study_options import MEASURED, RUN, listed, options, run_study
+from pgherd.cli.study_options import MEASURED, RUN, TRACE, listed, options, run_study
 
 _OWN = (
     click.option(
@@ -30,6 +30,7 @@ _OWN = (
     click.option("--buffered", is_flag=True, default=None, help="Through the page cache, even where direct I/O is possible."),
     click.option("--together/--no-together", default=None, help="All volumes at once too.  [default: yes]"),
     click.option("--check-depth/--no-check-depth", default=None, help="Twice the depth too: is the depth the limit?  [default: yes]"),
+    TRACE,
 )
 
 

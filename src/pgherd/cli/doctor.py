@@ -74,6 +74,7 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     free = _free()
     found = [*abilities(facts, installations, refusal), balloon_ability(node, installations), swap_ability(node), disk_ability()]
     found += [Ability(*told) for told in (*tool_abilities(node, tools["iperf3"]), guest_ability(node))]
+    found.append(Ability("exec", "yes", "any command: how long it takes, the numbers that it prints, CPU and devices"))
     if as_json:
         print_document(
             {
@@ -271,6 +272,7 @@ def host_lines(facts: HostFacts) -> list[tuple[str, str]]:
     devices = "\n".join(
         f"{x.name} ({x.number}): {_bytes(x.size)}, scheduler {x.scheduler or 'not visible'}"
         + {True: ", says it rotates", False: "", None: ""}[x.rotational]
+        + ("" if x.read_ahead is None else f", reads {_bytes(x.read_ahead)} ahead")
         for x in facts.devices
     )
     where = (

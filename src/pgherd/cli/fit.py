@@ -135,12 +135,13 @@ def _show(selection: Selection, answer: str, warnings: list[str], findings: dict
     console = answer_console()
     console.print(escape(answer))
     table = Table(box=None, pad_edge=False)
-    for name in ("model", "parameters", "AICc", "relative error", "knee", "peak"):
-        table.add_column(name, justify="left" if name in ("model", "parameters") else "right", no_wrap=name == "parameters")
+    for name in ("model", "parameters", "AICc", "error"):
+        table.add_column(name, justify="left" if name in ("model", "parameters") else "right", no_wrap=name != "model")
     for row, fit in zip(model_rows(selection, "load"), selection.fits, strict=True):
-        cells = [f"{fit.model.title}{' *' if row['chosen'] else ''}", str(row["parameters"]).replace(", ", "\n")]
-        cells += ["–" if fit.aicc is None else f"{fit.aicc:.1f}", f"{fit.relative_error:.2%}"]
-        cells += [_with_interval(cell) for name in ("knee", "peak") if isinstance(cell := row[name], Finding)]
+        told = str(row["parameters"]).split(", ")
+        told += [f"{name} at {_with_interval(cell)}" for name in ("knee", "peak") if isinstance(cell := row[name], Finding) and cell.value]
+        aicc = "–" if fit.aicc is None else f"{fit.aicc:.1f}"
+        cells = [f"{fit.model.title}{' *' if row['chosen'] else ''}", "\n".join(told), aicc, f"{fit.relative_error:.2%}"]
         table.add_row(*map(escape, cells))
     console.print(table)
     for text in warnings:

@@ -18,9 +18,11 @@ from pgherd.cli.output import answer_console, confirm_changes, print_document, p
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
 from pgherd.host import paths
+from pgherd.host.facts import gather
 from pgherd.host.journal import clean
 from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError, UsageError
+from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
@@ -167,7 +169,8 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
         PgherdError: the run is alive, cannot be read, or what it needs is not on this host any more.
     """
     record = directory.record()
-    if record.surroundings is None:
+    surroundings = record.surroundings
+    if surroundings is None:
         raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
     with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
         begun.append(directory)
@@ -179,8 +182,27 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
                 watcher.note(said)
             if record.state != "finished":
                 options = study_of(record.study).options.model_validate(record.options)
-                record = _execute(node, directory, record, options, record.surroundings, watcher)
+                if surroundings.cluster is None:
+                    record = resumed_on(record, gather(node), len(directory.results()))
+                record = _execute(node, directory, record, options, surroundings, watcher)
         return _conclude(directory, record, report=report, as_json=as_json)
+
+
+def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
+    """The record of a run on one host that goes on after ``done`` trials: it says where the host is not what it was."""
+    from pgherd.report import differences
+
+    later = record.model_copy(update={"hosts": dict.fromkeys(record.hosts, now)})
+    if not done:
+        return later  # nothing was measured on the host as it was
+    differing = differences.differences([("begun", record), ("resumed", later)])["host facts"].rows
+    if not differing:
+        return record
+    changes = "; ".join(f"{what.text} was {before.text}, now {after.text}" for what, before, after in differing)
+    ending = f" the run was resumed on a host that is not what it was ({changes}): its numbers mix the two"
+    if record.resumed and record.resumed[-1].endswith(ending):
+        return record  # on that same other host once more
+    return record.model_copy(update={"resumed": [*record.resumed, f"After {done} trial{'' if done == 1 else 's'}{ending}"]})
 
 
 def _execute(

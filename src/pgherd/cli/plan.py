@@ -54,7 +54,7 @@ def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
     console.print(_trials(trials))
     worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case != len(trials) else ""
     say(f"Time: {len(trials)} trials, {_time(trials)}{worst}.")
-    say(f"Disk: {format_bytes(prepared.disk)} while it runs. Memory: {format_bytes(prepared.memory)}.")
+    say(f"Disk: {format_bytes(prepared.disk)}{plan_hosts.where_disk(prepared)} while it runs. Memory: {format_bytes(prepared.memory)}.")
     say("Host changes, all taken back at the end: " + "; ".join(prepared.host_changes) + ".")
     if prepared.settings:
         console.print(_settings(prepared))

@@ -52,6 +52,13 @@ def tasks(prepared: Prepared, trials: Sequence[Trial]) -> dict[str, list[str]]:
     return {host: list(said) for host, said in found.items()}
 
 
+def where_disk(prepared: Prepared) -> str:
+    """Where the disk space of a plan is needed, to be said after it: databases lie on several hosts, and are counted on the fullest."""
+    cluster = prepared.surroundings.cluster
+    several = cluster is not None and len(cluster.carriers) > 1 and prepared.installation is not None
+    return " on the host that needs most" if several else ""
+
+
 def lines(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
     """A line for each host of a cluster; none for a run on this host. Raises as ``deployment``."""
     cluster, deployed = prepared.surroundings.cluster, deployment(prepared, trials)

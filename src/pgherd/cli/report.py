@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import ValidationError
@@ -13,6 +15,9 @@ from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.runner.prepare.catalogue import study_of
+
+if TYPE_CHECKING:
+    from pgherd.store.run_directory import RunDirectory
 
 
 @click.command("report")
@@ -31,13 +36,13 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
     found = [RunDirectory.find(run, runs) for run in runs_wanted]
     if len(found) > 1:
         target = out or Path("overlay.html")
-        overlay([(directory.name, directory.record(), directory.results()) for directory in found], target)
+        overlay([_told(directory) for directory in found], target)
         made = [target]
     else:
         if out is not None:
             raise UsageError("--out is for several runs; the report of one run lies in its directory")
         directory = found[0]
-        record, results = directory.record(), directory.results()
+        record, results = directory.standing(), directory.results()
         if not results:
             raise UsageError(f"run {directory.name} has no finished trial to report on; 'pgherd resume {directory.name}' goes on with it")
         if not directory.alive():
@@ -50,6 +55,15 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
         for path in made:
             answer_console().print(str(path), markup=False, soft_wrap=True)
     return 0
+
+
+def _told(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResult]]:
+    """A run to lay over others: its name, its record with an answer from what has finished (where this version can say), its results."""
+    record, results = directory.standing(), directory.results()
+    if results and not directory.alive():
+        with suppress(RunDirectoryError):
+            record = _analysed(record, results)
+    return directory.name, record, results
 
 
 def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
@@ -71,4 +85,4 @@ def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
         return record
     from pgherd.studies.conclude import conclude
 
-    return record.model_copy(update={"analysis": conclude(study, options, results)})
+    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed)})

@@ -28,7 +28,7 @@ def command(run: str, trial: str | None, commands: bool, runs: Path, as_json: bo
     from pgherd.store.run_directory import RunDirectory
 
     directory = RunDirectory.find(run, runs)
-    record, results = directory.record(), directory.results()
+    record, results = directory.standing(), directory.results()
     if trial is None:
         if commands:
             raise UsageError(f"--commands needs a trial; run {directory.name} has {_range(len(results))}")

@@ -18,6 +18,9 @@ THRESHOLD: Option = click.option(
     "--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them)."
 )
 SEED: Option = click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]")
+TRACE: Option = click.option(
+    "--trace", is_flag=True, default=None, help="Trace the devices' block requests one by one (needs perf and its rights)."
+)
 RUN: Sequence[Option] = (
     click.option("--dry-run", is_flag=True, help="Show {shown}; do nothing."),
     click.option(

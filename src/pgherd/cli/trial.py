@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from pgherd.model.counted import MIXED, counted_by
+from pgherd.model.counted import MIXED, Counted, counted_by
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
@@ -40,8 +40,11 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
         console.print(f"It could not be finished: {result.error}", markup=False)
     if result.probe:
         console.print(f"Probe '{trial.probe}': {readings(result.probe)}.", markup=False)
-    for phase in result.phases:
-        _phase(console, phase)
+    if len(result.phases) > MOST_PHASES and not emulated(result.phases):
+        _briefly(console, result.phases)
+    else:
+        for phase in result.phases:
+            _phase(console, phase)
     if result.verdicts:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("verdict", "result", "observed", "wanted"):
@@ -70,9 +73,30 @@ def readings(probe: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
+MOST_PHASES = 9
+"""Of more of them (a soak's windows) each is one line: their targets are in trial.json."""
+
+
+def _briefly(console: Console, phases: Sequence[PhaseResult]) -> None:
+    """One table of all phases."""
+    what = _counted(phases)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("phase")
+    for name in ("seconds", "overlap", f"{what.unit} in all", "failed"):
+        table.add_column(name, justify="right")
+    for phase in phases:
+        failed = sum(target.failed for target in phase.targets)
+        table.add_row(phase.phase, f"{phase.seconds:.2f}", f"{phase.overlap:.1%}", f"{phase.throughput:,.0f}", str(failed))
+    console.print(table)
+
+
+def _counted(phases: Sequence[PhaseResult]) -> Counted:
+    found = {counted_by(target.driver) for phase in phases for target in phase.targets}
+    return found.pop() if len(found) == 1 else MIXED
+
+
 def _phase(console: Console, phase: PhaseResult) -> None:
-    found = {counted_by(target.driver) for target in phase.targets}
-    what = found.pop() if len(found) == 1 else MIXED
+    what = _counted([phase])
     ran = f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period)"
     if emulated([phase]):
         console.print(f"{ran}; {WHY}.", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,13 +10,14 @@ import click
 from pgherd.cli.database_options import database_options
 from pgherd.cli.output import whole_numbers
 from pgherd.cli.study_options import run_study
+from pgherd.cli.swap_options import swap_options
 
 
 def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(part.strip() for part in value.split(","))
 
 
-_OWN = (
+_OWN: tuple[Callable[[Any], Any], ...] = (
     click.option("--clients", callback=whole_numbers, metavar="N,N,…", help="Loads: each has a working set of its own.  [default: 30,2]"),
     click.option("--sweeps", callback=_words, metavar="memory,buffers", help="What is varied.  [default: both, memory first]"),
     click.option("--buffers", metavar="SIZE", help="shared_buffers while memory is varied.  [default: half of the database]"),
@@ -27,6 +29,7 @@ _OWN = (
     click.option("--buffer-sizes", callback=_words, metavar="SIZE,…", help="These sizes of shared_buffers and no others."),
     click.option("--precision", metavar="SHARE", help="Go on until each knee is known to ± this.  [default: 5%]"),
     click.option("--configured", metavar="SIZE", help="Memory that each database would be given, for the headroom."),
+    *swap_options(kind="the host's", size="the largest container"),
     click.option("--paper", type=click.Choice(["E7"]), help="The published set-up: order entry, 30 warehouses, 4 GB; takes ten hours."),
 )
 

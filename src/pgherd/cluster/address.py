@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,11 +73,29 @@ def check(address: str) -> None:
         port = None
     if parts.scheme not in SCHEMES or not parts.hostname or port is None:
         raise UsageError(f"'{address}' is not a Dask scheduler's address; write tls://HOST:PORT (tcp:// on this machine only)")
-    if parts.scheme == "tcp" and not is_loopback(parts.hostname):
+    if not is_private(address):
         raise UsageError(
             f"{address} is neither encrypted nor on this machine: whoever reaches it may run programs on every host. Use a tls:// address, "
             "as 'pgherd cluster start' makes, or Dask's own TLS settings"
         )
+
+
+def check_workers(scheduler: str, workers: Iterable[str]) -> None:
+    """Insist on TLS to workers, too, unless they are on this machine: each is talked to directly, whatever the way to the scheduler was
+    (a port of it may be forwarded here, or it may listen on every address). Raises UsageError."""
+    open_ = [worker for worker in workers if not is_private(worker)]
+    if open_:
+        more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+        raise UsageError(
+            f"the scheduler {scheduler} is on this machine, but its worker {open_[0]}{more} listens beyond it, without encryption: whoever "
+            "reaches it may run programs there. Start scheduler and workers with Dask's own TLS settings, and give the tls:// address"
+        )
+
+
+def is_private(address: str) -> bool:
+    """Whether nobody else can listen to what is said to an address: by TLS, or since it does not leave this machine."""
+    parts = urlsplit(address)
+    return parts.scheme == "tls" or is_loopback(parts.hostname or "")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,13 @@ _log = logging.getLogger("pgherd.agent")
 
 @dataclass(frozen=True)
 class Orders:
-    """``agent.json``: the scheduler's address, this host's name in the cluster, and the address to listen on (None: that of the way
-    to the scheduler)."""
+    """``agent.json``: the scheduler's address, this host's name in the cluster, the address to listen on (None: that of the way
+    to the scheduler), and labels of this host beside those that its environment gives it."""
 
     scheduler: str
     host: str
     listen: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path) -> Orders:
@@ -44,7 +45,7 @@ class Orders:
 
 def main(directory: Path) -> None:
     """Serve until SIGTERM, or until the scheduler has been gone for too long. Does not return: threads may still be in calls."""
-    from pgherd.cluster import clocks
+    from pgherd.cluster import clocks, labels
 
     skew = clocks.skew_for_tests()  # before anything takes hold of time.time
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
@@ -53,7 +54,9 @@ def main(directory: Path) -> None:
     code = 1
     try:
         _take_back()
-        asyncio.run(_serve(directory, Orders.read(directory)))
+        orders = Orders.read(directory)
+        labels.know(orders.labels)
+        asyncio.run(_serve(directory, orders))
         code = 0
     except Exception:
         _log.exception("the agent ends")

@@ -49,7 +49,9 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
     directory = _state() / "cluster-agents" / f"{orders['cluster']}-{orders['host'].replace('/', '_')}"
     running = _running(directory)
     if running is not None:  # before anything else: its environment must not change under it
-        return {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python"), "was": True}
+        labels = json.loads(_text(directory / "agent.json") or "{}").get("labels", {})  # those that it has read, whatever is wanted now
+        told = {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python")}
+        return {**told, "was": True, "labels": labels}
     wanted = orders["python"]
     if wanted != _MINOR:
         raise Failed(f"its Python is {_MINOR} and the driver's {wanted}, between which nothing can be sent; install python{wanted} there")

@@ -114,9 +114,11 @@ class DaskEngine:
         """See Engine."""
         return self.wait_for(self._offsets())
 
-    def beaten(self, host: str) -> list[Offset]:
-        """The clock's offsets that the beats have shown so far, one round trip each: what the clock did during a measurement."""
-        return [clocks.combine([trip]) for trip in list(self._members[host].trips)]
+    def beats(self, since: float) -> dict[str, list[Offset]]:
+        """See Engine."""
+        return {
+            member.host: [clocks.combine([trip]) for trip in list(member.trips) if trip.sent >= since] for member in self._members.values()
+        }
 
     def addresses(self) -> dict[str, str]:
         """Host → its network address; empty for one that has never joined."""
@@ -300,7 +302,7 @@ class DaskEngine:
         with contextlib.suppress(Exception):
             workers = await asyncio.wait_for(members.there(self._client), CONNECT)
             found = next((one for one in workers if one.host == member.host), None)
-            if found is None:
+            if found is None or not addresses.is_private(found.worker):
                 return
             member.worker, member.address = found.worker, found.address
             post = await self._placed(member)
@@ -352,13 +354,15 @@ class DaskEngine:
 def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> DaskEngine:
     """Join a cluster: the address of a Dask scheduler, or the name of one started here. ``hold`` takes its hosts for this driver.
 
-    Raises UsageError (no such cluster, it does not answer, somebody else is using it), CapabilityError (the extra is missing).
+    Raises UsageError (no such cluster, it does not answer, somebody else is using it, a host of it has no TLS), CapabilityError (the
+    extra is missing).
     """
     extra.insist()
     place = addresses.find(cluster, tls)
     client = _client(place)
     try:
         found = asyncio.run_coroutine_threadsafe(members.there(client), client.loop.asyncio_loop).result(CONNECT)
+        addresses.check_workers(place.address, (member.worker for member in found))
         engine = DaskEngine(client, members.ordered(found, place))
         if hold:
             engine.wait_for(engine.attach())

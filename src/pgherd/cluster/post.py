@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pgherd.cluster import tuning, versions
+from pgherd.cluster import labels, tuning, versions
 from pgherd.cluster.station import Answer, Station, station_of
 
 
@@ -51,7 +51,7 @@ class Post:
         return time.time()
 
     async def look(self) -> dict[str, Any]:
-        """Who holds the host, and what its agent takes of it."""
+        """Who holds the host, what its agent takes of it, and its labels."""
         import os
         import resource
 
@@ -59,7 +59,7 @@ class Post:
         with open("/proc/self/statm", encoding="ascii") as file:
             pages = int(file.read().split()[1])
         took = {"pid": os.getpid(), "cpu": usage.ru_utime + usage.ru_stime, "memory": pages * resource.getpagesize()}
-        return {**self._station.look(), **took}
+        return {**self._station.look(), **took, "labels": labels.own()}
 
     async def versions(self) -> dict[str, Any]:
         """What the host runs on (see ``versions.here``), found in a thread: it starts programs."""

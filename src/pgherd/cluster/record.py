@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pgherd.host import paths
 from pgherd.model.base import Model
@@ -20,13 +20,15 @@ SCHEMA = "pgherd/cluster/1"
 
 
 class AgentRecord(Model):
-    """One host: its name (as SSH knows it), and its agent there: pid, start time in clock ticks since boot, directory, Python."""
+    """One host: its name (as SSH knows it), and its agent there: pid, start time in clock ticks since boot, directory, Python, and the
+    labels that it was given."""
 
     name: str
     pid: int
     start: int
     directory: str
     python: str
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class ClusterRecord(Model):

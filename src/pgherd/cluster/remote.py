@@ -115,6 +115,10 @@ class Engine(Protocol):
         """Clock offset of each host against the driver's, measured now (4 to 16 round trips each, some hosts at a time)."""
         ...
 
+    def beats(self, since: float) -> dict[str, list[Offset]]:
+        """What the signs of life since an instant (the driver's wall clock) showed of each host's clock: one round trip each."""
+        ...
+
     def close(self) -> None:
         """Let go of the objects (their ``lost()`` is called) and of the hosts; the agents go on and wait for the next driver."""
         ...

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pgherd import __version__
 from pgherd.cluster import address, certificates, extra, packing, record, scheduler_process, versions
+from pgherd.cluster.labels import text as label_text
 from pgherd.cluster.record import AgentRecord, ClusterRecord
 from pgherd.cluster.ssh import Ssh, joined_name
 from pgherd.host import processes
@@ -44,7 +45,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Wanted:
     """What ``cluster start`` was asked for. ``listen``: the scheduler's address here, None for the one on the way to the hosts; ``port``
-    0 for any. ``private`` installs pgherd anew on every host although the driver's own environment is there."""
+    0 for any. ``private`` installs pgherd anew on every host although the driver's own environment is there. ``labels``: those of hosts, by
+    the names under which they join; they add to those with which a host was started, and replace those of the same key."""
 
     name: str
     hosts: tuple[str, ...]
@@ -52,6 +54,7 @@ class Wanted:
     listen: str | None = None
     port: int = 0
     private: bool = False
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def start(wanted: Wanted, say: Say) -> ClusterRecord:
@@ -217,7 +220,10 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
 
     def one(host: str) -> AgentRecord:
         name = joined_name(host)
-        agent = json.dumps({"scheduler": known.address, "host": name})
+        before = began.get(host)
+        given = wanted.labels.get(name, {})
+        labels = {**(before.labels if before is not None else {}), **given}
+        agent = json.dumps({"scheduler": known.address, "host": name, "labels": labels})
         files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(name)}
         answer = wanted.ssh.run(host, {**orders, "host": host, "files": files})
         if answer.get("need") == "package":
@@ -228,10 +234,18 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
             answer = wanted.ssh.run(host, {**orders, **sent, "host": host, "files": files}, package(), lent, timeout=_INSTALL)
         if not answer.get("was"):
             say(f"{host}: its agent has started (pid {answer['pid']})")
-        started = AgentRecord(name=host, pid=answer["pid"], start=answer["start"], directory=answer["directory"], python=answer["python"])
+        else:  # its own labels count, not the record's: a driver that was killed may have written none
+            labels = dict(answer["labels"])
+        told = {key: answer[key] for key in ("pid", "start", "directory", "python")}
+        started = AgentRecord(name=host, labels=labels, **told)
         with noting:  # at once, not when its turn comes: 'stop' must find it whatever happens to the others
             began[host] = started
             record.save(_with_agents(known, wanted, began))
+        if (asked := {**labels, **given}) != labels:
+            raise UsageError(
+                f"the agent of host {host} runs with {_said(labels)}, not with {_said(asked)}; "
+                f"stop it first: 'pgherd cluster stop --name {known.name}'"
+            )
         return started
 
     failures: list[Exception] = []
@@ -244,6 +258,10 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
     if failures:
         raise failures[0]
     return _with_agents(known, wanted, began)
+
+
+def _said(labels: Mapping[str, str]) -> str:
+    return f"the labels {text}" if (text := label_text(labels)) else "no labels"
 
 
 def _with_agents(known: ClusterRecord, wanted: Wanted, began: Mapping[str, AgentRecord]) -> ClusterRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pgherd.cluster import engine, versions
@@ -17,7 +17,7 @@ DRIVER = "this machine"
 
 @dataclass(frozen=True)
 class HostState:
-    """One host: ``why`` it is gone (None while it is there), who uses it, its clock, what its agent has taken of it so far."""
+    """One host: ``why`` it is gone (None while it is there), who uses it, its clock, what its agent has taken of it so far, its labels."""
 
     name: str
     address: str
@@ -27,6 +27,7 @@ class HostState:
     memory: int | None
     cpu: float | None
     found: dict[str, Any]
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -91,4 +92,4 @@ def _state(host: str, address: str, seen: Any, offset: Offset | None, found: Any
     if isinstance(seen, HostLost):
         return HostState(host, address, seen.why, None, None, None, None, {})
     known = found if isinstance(found, dict) else {}
-    return HostState(host, address, None, seen["driver"], offset, seen["memory"], seen["cpu"], known)
+    return HostState(host, address, None, seen["driver"], offset, seen["memory"], seen["cpu"], known, seen.get("labels", {}))

@@ -75,6 +75,8 @@ class FioDriver:
             f"--ioengine={options.get('engine', 'psync')}",
             f"--iodepth={load.clients}",
             f"--numjobs={load.threads}",
+            # Jobs that are processes of their own would outlive a fio that is killed, until their time is over.
+            "--thread=1",
             f"--direct={options.get('direct', '1')}",
             "--group_reporting=1",
             # The file is there: it is neither made longer nor its blocks allocated anew.
@@ -141,7 +143,7 @@ class FioDriver:
 def file_argv(directory: str, size: int, *, direct: bool) -> list[str]:
     """The command line that writes a load's file whole, with data that does not compress, and onto the device."""
     argv = ["fio", "--name=fill", f"--filename={directory}/{FILE}", f"--size={size}", "--rw=write", "--bs=1m", "--refill_buffers=1"]
-    return [*argv, "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
+    return [*argv, "--thread=1", "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
 
 
 def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Span) -> CumulativeCurve:

@@ -88,6 +88,9 @@ class BlockTrace:
         except OSError as error:
             self.abandon()
             raise CapabilityError(f"perf did not begin to trace ({error}): {self._said()}") from None
+        except BaseException:  # nobody else knows of it
+            self.abandon()
+            raise
 
     def _enable(self) -> None:
         """Have the events counted from now on, on all CPUs at once; raises OSError where perf does not answer.
@@ -97,9 +100,11 @@ class BlockTrace:
         """
         deadline = time.monotonic() + _END_SECONDS
         control, answer = (os.open(pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in self._pipes)
+        answered = select.poll()  # not select(2): beside a large sample there are more descriptors than it takes
+        answered.register(answer, select.POLLIN)
         try:
             os.write(control, b"enable\n")
-            while not select.select([answer], [], [], 0.1)[0]:
+            while not answered.poll(100):
                 if self._process.poll() is not None:
                     raise OSError(f"it ended with exit code {self._process.poll()}")
                 if time.monotonic() > deadline:

@@ -87,7 +87,15 @@ def steal_share(stat: str) -> float | None:
 
 
 def core_note(
-    *, virtualisation: str | None, smt: bool | None, threads: int, boost: bool | None, steal: float | None, cores: float, logical: int
+    *,
+    virtualisation: str | None,
+    smt: bool | None,
+    threads: int,
+    numa_nodes: int | None,
+    boost: bool | None,
+    steal: float | None,
+    cores: float,
+    logical: int,
 ) -> str:
     """Sentences on what one core is here, for the reader of a scaling curve. ``threads`` is per physical core."""
     said = []
@@ -103,6 +111,11 @@ def core_note(
         )
     elif smt is False and not virtualisation:
         said.append("A core is a physical core.")
+    if numa_nodes is not None and numa_nodes > 1:
+        said.append(
+            f"The cores belong to {numa_nodes} NUMA nodes: each reaches its own node's memory faster than the others', and a database may "
+            "run on one and lie on another."
+        )
     if boost:
         said.append("The clock boosts while few cores are busy, so a database alone runs faster than its share of the full host.")
     elif boost is False:

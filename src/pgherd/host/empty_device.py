@@ -21,14 +21,13 @@ def insist_empty(node: Node, device: str) -> int:
     """
     if not node.exists(device):
         raise UsageError(f"device {device} is not there; 'lsblk' lists the block devices of this host")
-    kind = node.run(Command(("stat", "--dereference", "--format=%F %Hr:%Lr", "--", device))).out.strip()
-    if not kind.startswith("block special file"):
-        raise UsageError(
-            f"{device} is no block device but a {kind.rpartition(' ')[0] or 'thing unknown'}; name one of 'lsblk', or a directory"
-        )
-    at = f"/sys/dev/block/{kind.rpartition(' ')[2]}"
+    kind = node.run(Command(("stat", "--dereference", "--format=%F", "--", device))).out.strip()
+    if kind != "block special file":
+        raise UsageError(f"{device} is no block device but a {kind or 'thing unknown'}; name one of 'lsblk', or a directory")
+    number = mounts.number_of(node, device)
+    at = f"/sys/dev/block/{number}"
     real = node.run(Command(("readlink", "--canonicalize", "--", device))).out.strip() or device
-    used = [mount.target for mount in mounts.mounts(node) if mount.number == kind.rpartition(" ")[2] or mount.source in (device, real)]
+    used = [mount.target for mount in mounts.mounts(node) if mount.number == number or mount.source in (device, real)]
     if used:
         raise UsageError(f"device {device} is mounted at {used[0]}; name that directory instead, or a device that is not in use")
     if {device, real} & {area.path for area in swap_areas.areas(node)}:

@@ -24,6 +24,7 @@ def gather(node: Node) -> HostFacts:
     clock = cpus.clock(node, usable)
     smt = cpus.simultaneous_multithreading(node, threads)
     hypervisor = virtualisation.detect(node, processors.hypervisor)
+    nodes = _numa_nodes(node)
     cores = min(float(len(usable)), limits.cores or float("inf"))
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     total, available = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
@@ -39,7 +40,7 @@ def gather(node: Node) -> HostFacts:
         logical_cpus=len(usable),
         physical_cores=len(set(threads.values())) if len(threads) == len(usable) else None,
         smt=smt,
-        numa_nodes=_numa_nodes(node),
+        numa_nodes=nodes,
         cpu_model=processors.model,
         virtualisation=hypervisor,
         governor=clock.governor,
@@ -49,6 +50,7 @@ def gather(node: Node) -> HostFacts:
             virtualisation=hypervisor,
             smt=smt,
             threads=max((len(group) for group in threads.values()), default=1),
+            numa_nodes=nodes,
             boost=clock.boost,
             steal=cpus.steal_share(text_of(node, "/proc/stat")),
             cores=cores,
@@ -124,6 +126,7 @@ def _devices(node: Node) -> list[BlockDevice]:
         if not sectors.isdigit() or int(sectors) == 0 or not number:
             continue
         rotational = text_of(node, f"{path}/queue/rotational")
+        ahead = text_of(node, f"{path}/queue/read_ahead_kb")
         found.append(
             BlockDevice(
                 name=name,
@@ -131,6 +134,7 @@ def _devices(node: Node) -> list[BlockDevice]:
                 size=int(sectors) * _SECTOR,
                 scheduler=chosen(text_of(node, f"{path}/queue/scheduler")),
                 rotational=rotational == "1" if rotational in ("0", "1") else None,
+                read_ahead=int(ahead) * 1024 if ahead.isdigit() else None,
             )
         )
     return found

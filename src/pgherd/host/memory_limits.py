@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 
 from pgherd.host import processes
 from pgherd.host.cgroup_layout import text_of
@@ -42,11 +43,43 @@ def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> No
 
 
 def limit_v2(node: Node, group: str, memory: int | None, swap: int | None) -> None:
-    """Limit a v2 group; as ``limit_v1``."""
+    """Limit a v2 group; as ``limit_v1``.
+
+    Of a group that uses more memory the rest is reclaimed first: memory.max itself, written below what is in use, ends processes after a
+    few attempts to reclaim (mm/memcontrol.c, memory_max_write), where memory.high never does.
+    """
     if memory is not None:
-        write(node, f"{group}/memory.max", memory)
+        with _reclaimed(node, group, memory):
+            write(node, f"{group}/memory.max", memory)
     if swap is not None and node.exists(f"{group}/memory.swap.max"):
         write(node, f"{group}/memory.swap.max", swap)
+
+
+@contextlib.contextmanager
+def _reclaimed(node: Node, group: str, memory: int) -> Iterator[None]:
+    """Hold a v2 group at ``memory`` bytes by memory.high while the body sets the limit; raises CapabilityError where it stays above."""
+    current, high = f"{group}/memory.current", f"{group}/memory.high"
+
+    def fits() -> bool:
+        return int(text_of(node, current) or 0) <= memory
+
+    def held() -> bool:
+        write(node, high, memory)  # each write reclaims anew, down to it or until the kernel finds nothing more
+        return fits()
+
+    before = text_of(node, high)
+    if before == "" or fits():
+        yield
+        return
+    try:
+        if not processes.wait_until(held, _PATIENCE):
+            raise CapabilityError(
+                f"{group}/memory.max can't be lowered to {memory} bytes within {_PATIENCE:.0f} s, since {text_of(node, current)} bytes are "
+                f"in use; stop servers first"
+            )
+        yield
+    finally:
+        write(node, high, before)
 
 
 def empty(node: Node, group: str, *, v2: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
+import os
 import re
 from dataclasses import dataclass
 
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Command, Node
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,30 @@ def mount_of(node: Node, path: str) -> Mount | None:
 
 
 def at(node: Node, target: str) -> Mount | None:
-    """What is mounted at this very place, the last where several are."""
-    found = [mount for mount in mounts(node) if mount.target == posixpath.normpath(target)]
+    """What is mounted at this very place of this machine, the last where several are; links are followed, since the kernel names
+    places without them."""
+    place = os.path.realpath(target)
+    found = [mount for mount in mounts(node) if mount.target == place]
     return found[-1] if found else None
 
 
+def number_of(node: Node, device: str) -> str:
+    """The number (major:minor) of a device file, links followed; '' where there is none."""
+    told = node.run(Command(("stat", "--dereference", "--format=%t:%T", "--", device)))  # in hex; decimal ones are of coreutils 9
+    found = re.fullmatch(r"([0-9a-f]+):([0-9a-f]+)", told.out.strip()) if told.code == 0 else None
+    return "" if found is None else f"{int(found[1], 16)}:{int(found[2], 16)}"
+
+
+def of_device(node: Node, device: str) -> list[Mount]:
+    """The mounts of a block device under whichever name: a link to it (below /dev/disk, of a logical volume) is not what the kernel
+    says it was mounted from."""
+    number = number_of(node, device)
+    return [mount for mount in mounts(node) if mount.source == device or mount.number == number]
+
+
 def below(node: Node, path: str) -> list[str]:
-    """Where in a directory, or on it, something is mounted."""
-    whole = posixpath.normpath(path)
+    """Where in a directory of this machine, or on it, something is mounted; links are followed."""
+    whole = os.path.realpath(path)
     return [mount.target for mount in mounts(node) if mount.target == whole or mount.target.startswith(f"{whole}/")]
 
 

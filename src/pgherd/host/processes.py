@@ -54,6 +54,13 @@ def working_in(node: Node, directory: str, names: Sequence[str]) -> list[int]:
     return [int(pid) for pid in pids if pid.isdigit() and _name(node, pid) in names]
 
 
+def topmost(node: Node, names: Sequence[str]) -> list[int]:
+    """Pids of the processes with one of these names whose parent has another: the postmasters among PostgreSQL's."""
+    pids = [name for name in node.listdir("/proc") if name.isdigit() and _name(node, name) in names]
+    parents = {pid: fields[1] for pid in pids if (fields := stat_fields(node, pid)) is not None}
+    return sorted(int(pid) for pid, parent in parents.items() if parent not in parents)
+
+
 def _name(node: Node, pid: str) -> str:
     try:
         return node.read(f"/proc/{pid}/comm").decode(errors="replace").strip()

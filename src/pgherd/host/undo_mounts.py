@@ -40,7 +40,7 @@ class Unmount(Model):
         there = mounts.at(node, self.target) if scene.same_boot else None
         if there is None:
             return None
-        if there.source != self.source:
+        if there not in mounts.of_device(node, self.source):
             raise OSError(f"{there.source} is mounted at {self.target} and not {self.source}: it is left alone")
         failure = ""
 
@@ -93,7 +93,7 @@ class WipeFileSystem(Model):
         probe = node.run(Command(("blkid", "--probe", "--output", "value", "--match-tag", "UUID", "--", self.device)))
         if probe.out.strip() != self.mark:
             return None
-        used = [mount.target for mount in mounts.mounts(node) if mount.source == self.device]
+        used = [mount.target for mount in mounts.of_device(node, self.device)]
         if used:
             raise OSError(f"{self.device} is still mounted at {used[0]}, and keeps its file system until 'pgherd clean' can unmount it")
         for argv in (

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import SpoolReading
@@ -23,6 +24,9 @@ Part = tuple[float, float, float]
 
 Series = tuple[list[float], list[float]]
 """Instants and values of one metric, in order of time."""
+
+AROUND = 120.0
+"""Seconds on either side of a window in which every source has a reading: the rarest are read once a minute."""
 
 
 def aggregate(readings: Iterable[SpoolReading], start: float, end: float) -> dict[str, dict[str, float]]:
@@ -43,6 +47,13 @@ def aggregate(readings: Iterable[SpoolReading], start: float, end: float) -> dic
             if part is not None:
                 result.setdefault(entity, {})[name] = part[2] / (part[1] - part[0])
     return {entity: dict(sorted(metrics.items())) for entity, metrics in sorted(result.items())}
+
+
+def near(readings: Sequence[SpoolReading], start: float, end: float) -> Sequence[SpoolReading]:
+    """Those of many readings, in order of time, that can tell something of a window: of hours (a soak), each phase looks at its own
+    minutes only."""
+    first = bisect_left(readings, start - AROUND, key=itemgetter(0))
+    return readings[first : bisect_right(readings, end + AROUND, key=itemgetter(0))]
 
 
 def window_sum(times: Sequence[float], levels: Sequence[float], start: float, end: float, *, integral: bool) -> Part | None:

@@ -1,7 +1,7 @@
 """What a guest's hypervisor takes of its host: memory (/proc/PID/status and, seldom, /proc/PID/smaps) and CPU (/proc/PID/stat); proc(5).
 
 ``status`` is cheap and read each second, but says what the whole process has. ``smaps`` tells the guest's memory, one large mapping, from
-what the hypervisor needs for itself; the kernel walks the page tables for it, so it is read every half minute only, and at both ends
+what the hypervisor needs for itself; the kernel walks the page tables for it, so it is read once a minute only, and at both ends
 of a trial. Both are of this host's page tables: what a guest has never touched, has in its balloon, or has reported as free is in neither.
 
 ``stat`` tells the CPU that went into running vCPUs (``guest_time``) from the hypervisor's own. Only KVM enters it there: of emulated vCPUs
@@ -29,8 +29,8 @@ _HUGE = ("Shared_Hugetlb:", "Private_Hugetlb:")
 _HEAD = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{3})\S ")
 _NO_FILES = ("/memfd:", "/dev/zero", "/anon_hugepage", "/dev/shm/")
 """Names that memory has although no file is behind it."""
-_SELDOM = 30
-"""Ticks between two readings of smaps."""
+_SELDOM = 60
+"""Ticks between two readings of smaps, each of which takes some 6 ms."""
 _CPU = "cpu"
 _UTIME, _STIME, _GUEST_TIME = 11, 12, 40
 """Fields of stat after the command's name, the first of which is number 0."""
@@ -45,8 +45,8 @@ class QemuProcessSampler:
         Metric("qemu.shared", "bytes", "gauge", "shared memory of it: the guest's own, where that is a memory file"),
         Metric("qemu.file", "bytes", "gauge", "its program and libraries in memory"),
         Metric("qemu.swapped", "bytes", "gauge", "of its private memory, swapped out by the host"),
-        Metric("qemu.overhead", "bytes", "gauge", "private and shared memory of it that is not the guest's; read every half minute"),
-        Metric("guest.resident", "bytes", "gauge", "of the guest's memory, in the host's memory; read every half minute"),
+        Metric("qemu.overhead", "bytes", "gauge", "private and shared memory of it that is not the guest's; read once a minute"),
+        Metric("guest.resident", "bytes", "gauge", "of the guest's memory, in the host's memory; read once a minute"),
         Metric("qemu.cpu", "s", "counter", "CPU time that the guest's hypervisor used, its vCPUs included"),
         Metric("qemu.cpu_guest", "s", "counter", "of its hypervisor's CPU time, what went into running vCPUs; of emulated ones nothing"),
     )

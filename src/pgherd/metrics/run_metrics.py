@@ -221,9 +221,9 @@ class Totals:
 
 
 def target_everywhere(record: RunRecord, target: str) -> dict[str, str]:
-    """Run and host of a target: a database's name begins with its host's, other targets are this host's."""
-    host = target.split("/")[0] if "/" in target else "local"
-    return everywhere(record, host)
+    """Run and host of a target: a name of several parts begins with its host's, and a host may be a target; others are this host's."""
+    host, slash, _ = target.partition("/")
+    return everywhere(record, host if slash or host in record.hosts else "local")
 
 
 def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> Iterator[Sample]:
@@ -292,11 +292,6 @@ class Progress:
         self._skipped += skipped
         self._before = self._at = at
         self._latency, self._lag = latency / 1000, None if lag is None else lag / 1000
-
-    @property
-    def at(self) -> float:
-        """The instant of the last line, seconds since the epoch."""
-        return self._at
 
     def samples(self) -> Iterator[Sample]:
         """As of the last line; nothing before the first."""

@@ -114,6 +114,8 @@ class View:
     trace: bool = False
     """Block requests are to be traced."""
     guests: Sequence[GuestView] = ()
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Volumes that are loaded themselves: target → the directory in which its driver works."""
 
 
 Reading = tuple[str, dict[str, float]]

@@ -8,13 +8,14 @@ from pgherd.model.base import Model
 
 
 class BlockDevice(Model):
-    """One block device: its key ``major:minor``, size in bytes, scheduler and whether it rotates."""
+    """One block device: its key ``major:minor``, size in bytes, scheduler, whether it rotates, and how far it reads ahead (bytes)."""
 
     name: str
     number: str
     size: int
     scheduler: str | None = None
     rotational: bool | None = None
+    read_ahead: int | None = None
 
 
 class HostFacts(Model):

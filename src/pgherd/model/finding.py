@@ -37,7 +37,8 @@ class Verdict(Model):
 
     ``kind`` 'intent' is declared by the study and must pass; 'noise' applies to every trial. ``observed`` and
     ``wanted`` are sentences with units, such as '3.1 % steal' and 'at most 2 %'. ``severity`` 'taint' means that a
-    failed check makes the trial unfit to stand alone; 'warn' widens nothing but is said.
+    failed check makes the trial unfit to stand alone; 'warn' widens nothing but is said. Of a trial of several phases ``failed_in``
+    names those that failed; empty where the check is of the trial as a whole.
     """
 
     check: str
@@ -47,6 +48,7 @@ class Verdict(Model):
     wanted: str
     why: str = ""
     severity: Literal["taint", "warn"] = "taint"
+    failed_in: tuple[str, ...] = ()
 
 
 class Proposal(Model):

@@ -9,7 +9,8 @@ from pydantic import Field
 from pgherd.model.base import Model
 
 Direction = Literal["read", "write", "flush", "discard"]
-DeviceRole = Literal["data", "wal", "tablespace"]
+DeviceRole = Literal["data", "wal", "tablespace", "volume"]
+"""What lies on a device: parts of servers, or the files of a volume that is loaded itself."""
 
 
 class BlockRequest(NamedTuple):
@@ -65,7 +66,7 @@ class Pattern(Model):
 
 
 class DeviceView(Model):
-    """One device during one phase. ``roles`` maps a role to the servers (``container/server``) whose files lie there;
+    """One device during one phase. ``roles`` maps a role to the servers (``container/server``), or the volumes, whose files lie there;
     ``below`` are devices that this one passes its requests on to. ``trace`` is None where nothing was traced."""
 
     number: str = Field(description="major:minor; of a guest's device its entity, guest-disk:GUEST/DEVICE or guest-drive:GUEST/DRIVE")

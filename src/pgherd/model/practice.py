@@ -54,10 +54,12 @@ class ServerPractice(Model):
     wal: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     databases: dict[str, int] = Field(default_factory=dict, description="user databases → bytes")
+    servers_here: int | None = Field(None, description="PostgreSQL servers seen on its host, itself among them")
     timed: int | None = None
     requested: int | None = None
     wal_records: int | None = None
     full_pages: int | None = None
+    wal_compressions: tuple[str, ...] = Field((), description="values that this build takes for wal_compression; empty: on and off alone")
     huge_pages_status: str | None = Field(None, description="on, off or unknown, as PostgreSQL 17 and later say")
     huge_pages_needed: int | None = None
 

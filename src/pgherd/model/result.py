@@ -56,6 +56,7 @@ class TargetResult(Model):
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
+    ahead: float = Field(0.0, description="by how much the clock in these files is ahead of the run's (s): it is another host's")
     values: dict[str, float] = Field(default_factory=dict, description="what else the driver measured; the name ends in the unit")
     series: dict[str, list[float]] = Field(
         default_factory=dict, description="more series by whole seconds from the start of the window; the name ends in the unit"

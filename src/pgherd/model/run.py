@@ -73,6 +73,7 @@ class RunRecord(Model):
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
     inputs: dict[str, str] = Field(default_factory=dict, description="file of the user's, below the run's inputs → hash of its contents")
     choices: list[str] = Field(default_factory=list)
+    resumed: list[str] = Field(default_factory=list, description="sentences: how the host differed when the run was resumed on it")
     settings: dict[str, str] = Field(
         default_factory=dict, description="every setting that differs from the default; of variants, what all of them have in common"
     )

@@ -39,6 +39,7 @@ class Trial(Model):
     asked: dict[str, str] = Field(default_factory=dict, description="what the probe is asked, as its module documents")
     counters: tuple[Counters, ...] = Field((), description="processor counters to read of each server, where there are any")
     looks: tuple[Look, ...] = Field((), description="what to read once of each server at the end")
+    goes_on: bool = Field(False, description="goes on from the trial before it: what is up and well stays as it is, without a checkpoint")
     may_die: bool = Field(False, description="the study asks whether the servers live so: that they do not is no failure of the run")
 
     @model_validator(mode="after")

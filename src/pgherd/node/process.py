@@ -21,8 +21,12 @@ from pgherd.node.protocol import Command, Completed
 _ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift; exec "$@"'
 
 # We may die before setpriv has asked for the death signal; then nobody would send it. $PPID is read after that: whoever
-# finds another parent there goes by itself.
-_ORPHANED = '[ "$PPID" = "$1" ] || exit 96; shift; exec "$@"'
+# finds another parent there goes by itself. The soft limit of open files goes back to what we had: what is measured is to run
+# under the limit that it has on this host without us.
+_ORPHANED = '[ "$PPID" = "$1" ] || exit 96; ulimit -S -n "$2" || exit 95; shift 2; exec "$@"'
+
+_OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""The soft limit of open files that we were started with, before pgherd.host.open_files raises it."""
 
 _LOOK_SECONDS = 0.01
 
@@ -37,18 +41,22 @@ def wrap(command: Command) -> list[str]:
     """The argv that enters the groups, takes the affinity and the account, and then execs the command's own argv.
 
     One pid from start to end: sh, taskset, setpriv and sh each exec the next. setpriv comes after the others because a
-    change of account clears the parent-death signal.
+    change of account clears the parent-death signal. The soft limit of open files is the one that this process was started with.
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
     if command.user is not None:
         argv += ["--reuid", command.user, "--regid", _group_of(command.user)]
         argv += ["--groups", ",".join(command.groups)] if command.groups else ["--clear-groups"]
-    argv += ["/bin/sh", "-c", _ORPHANED, "sh", str(os.getpid()), *command.argv]
+    argv += ["/bin/sh", "-c", _ORPHANED, "sh", str(os.getpid()), _limit(_OPEN_FILES), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
     if command.join:
         argv = ["/bin/sh", "-c", _ENTER, "sh", *command.join, "--", *argv]
     return argv
+
+
+def _limit(number: int) -> str:
+    return "unlimited" if number == resource.RLIM_INFINITY else str(number)
 
 
 def _group_of(user: str) -> str:

@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from psycopg import pq
 
@@ -61,7 +61,7 @@ class Probe:
         failure = ""
         while True:
             while self.connection.is_busy():
-                if not select.select([self.connection.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                if not _readable([self.connection.socket], deadline - time.monotonic()):
                     raise OSError(f"the server has not answered for {_PREPARE_SECONDS:.0f} s")
                 self.connection.consume_input()
             result = self.connection.get_result()
@@ -231,7 +231,7 @@ class LocalSampling:
             if left <= 0 or (last and not asked):
                 return False
             watched = [*asked] if last else [self._stop, *asked]
-            for ready in select.select(watched, [], [], left)[0]:
+            for ready in _readable(watched, left):
                 if ready != self._stop:
                     self._answer(asked[ready])
                 elif _END in os.read(ready, 4096):
@@ -261,10 +261,7 @@ class LocalSampling:
             probe.close()
 
     def _say(self, when: float, index: int, raw: str | None, error: str = "") -> None:
-        document: dict[str, object] = {"t": round(when, 6), "i": index, "raw": raw}
-        if error:
-            document["error"] = error
-        line = json.dumps(document, separators=(",", ":"))
+        line = reading_line(when, index, raw, error or None)
         with self._lock:
             self._lines.append(line)
 
@@ -279,3 +276,19 @@ class LocalSampling:
                 data = data[os.write(self._spool, data) :]
         except OSError as error:
             self.error = error
+
+
+def reading_line(when: float, index: int, raw: str | None, error: str | None = None) -> str:
+    """One reading as a line of a spool (format: ``Node.sample``), without its end. Texts alone are encoded: a hundred readings a second
+    are written while something is measured, and as a whole document a small one takes four times as long."""
+    told = "" if error is None else f',"error":{json.dumps(error)}'
+    return f'{{"t":{when:.6f},"i":{index},"raw":{json.dumps(raw)}{told}}}'
+
+
+def _readable(numbers: Iterable[int], seconds: float) -> list[int]:
+    """Those of the descriptors that can be read, or whose other end is gone, as soon as there is one. Not by select(2), which takes
+    none from 1,024 on."""
+    waiting = select.poll()
+    for number in numbers:
+        waiting.register(number, select.POLLIN)
+    return [number for number, _ in waiting.poll(max(0.0, 1000 * seconds))]

@@ -66,8 +66,9 @@ class Found:
                     f"{now['source']}: {now['refaults_per_s']:.0f} refaults/s, {format_bytes(now['swapping_bytes_per_s'])}/s to swap, "
                     f"{now['misses_per_s']:.0f} misses/s" + (f" of {now['miss_ms']:.3g} ms" if now["miss_ms"] else ""),
                 ),
-                ("now", now["state"] or "nothing yet"),
             ]
+        if now["state"]:
+            lines.append(("now", now["state"]))
         if now["decision"]:
             lines.append(
                 (

@@ -14,7 +14,7 @@ from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.disk import check_space
+from pgherd.postgres.disk import check_space, patience
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
@@ -44,7 +44,8 @@ def clone(node: Node, golden: Golden, destination: str, account: str | None) -> 
         shared_memory.release(node, destination)
         node.remove_tree(destination)
     node.make_dir(destination, mode=0o700, user=account)
-    done = node.run(Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination]), timeout=3600)
+    copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination])
+    done = node.run(copy, timeout=max(3600.0, patience(golden.bytes)))
     if done.code == 0 and account is not None and golden.owner != account:
         done = node.run(Command(["chown", "-R", f"{account}:", "--", destination]), timeout=600)
     if done.code != 0:
@@ -87,7 +88,7 @@ def drop_cache(node: Node, directories: Sequence[str]) -> None:
     drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
     for directory in directories:
         # These files only: what others are writing to the same file system may take minutes.
-        node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=600)
+        node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=3600)
         node.run(Command(["find", directory, *large, "-exec", *drop, ";"]), timeout=600)
 
 
@@ -136,17 +137,25 @@ def prewarm(instance: Instance, database: str, look: Callable[[int], None] | Non
 
 @contextlib.contextmanager
 def rehearsal(
-    node: Node, golden: Golden, installation: Installation, *, account: str | None, directory: str, socket_dir: str
+    node: Node,
+    golden: Golden,
+    installation: Installation,
+    *,
+    account: str | None,
+    directory: str,
+    socket_dir: str,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Instance]:
     """A server on a clone that is thrown away afterwards, for trying scripts that may write.
 
-    ``directory`` must be writable by us and enterable for ``account``; ``socket_dir`` as for ``Instance``.
+    ``directory`` must be writable by us and enterable for ``account``; ``socket_dir`` as for ``Instance``. ``settings``: by default none
+    but what spares the disk.
     """
     data_dir = os.path.join(directory, "rehearsal")
     instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")
     try:
         clone(node, golden, data_dir, account)
-        instance.write_settings({"fsync": "off"})
+        instance.write_settings({**(settings or {}), "fsync": "off"})
         instance.start()
         instance.wait_ready()
         yield instance

@@ -10,6 +10,13 @@ from pgherd.node.protocol import Command, Node
 
 _SPARE = 256 * 2**20
 """Bytes that must stay free, so that logs and the rest of the machine go on."""
+_SLOWEST = 10 * 2**20
+"""Bytes per second of the slowest disk that is waited for."""
+
+
+def patience(size: int) -> float:
+    """Seconds after which a disk is taken to hang on which so many bytes are to be written."""
+    return 600.0 + size / _SLOWEST
 
 
 def free_bytes(node: Node, directory: str) -> int:

@@ -20,7 +20,7 @@ from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.filling import Filling
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.disk import check_space, insist_enterable, used_bytes
+from pgherd.postgres.disk import check_space, insist_enterable, patience, used_bytes
 from pgherd.postgres.initdb import checksums_default, initdb
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
@@ -259,7 +259,7 @@ def _build(
     )
     node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
     # fsync was off: without this a crash of the machine could leave a copy that looks whole and is not.
-    synced = node.run(Command(["sync", "-f", unfinished]), timeout=600)
+    synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(golden.bytes))
     if synced.code != 0:
         raise TrialError(f"the golden copy cannot be written to disk: {synced.err.strip()}")
     return golden

@@ -23,6 +23,7 @@ _DROPPED: Mapping[str, str] = {
     **PRIVATE,
     **dict.fromkeys(("bonjour", "bonjour_name", "db_user_namespace", "gss_accept_delegation"), _NETWORK),
     **dict.fromkeys(("event_source", "log_timezone"), _LOG),
+    **dict.fromkeys(("log_checkpoints", "log_line_prefix"), "pgherd reads the checkpoints, with their time, from the log"),
     **dict.fromkeys(("restore_command", "promote_trigger_file", "synchronous_standby_names", "synchronized_standby_slots"), _REPLICATION),
     **dict.fromkeys(("primary_conninfo", "primary_slot_name", "sync_replication_slots", "hot_standby", "summarize_wal"), _REPLICATION),
     **dict.fromkeys(("timezone", "timezone_abbreviations", "datestyle", "intervalstyle", "default_text_search_config"), _LOCALE),

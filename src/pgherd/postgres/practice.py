@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pgherd.host import processes
 from pgherd.host.practice import disks_below
 from pgherd.model.practice import ServerPractice
 from pgherd.node.protocol import Node
@@ -17,8 +18,9 @@ ASKED = (
     *("full_page_writes", "autovacuum", "synchronous_commit", "data_directory", "wal_segment_size"),
     *("shared_memory_size_in_huge_pages", "huge_pages_status"),
 )
+POSTMASTERS = ("postgres", "postmaster")
 _UNITS = {"8kB": 8192, "MB": 2**20, "kB": 1024, "B": 1}
-_SETTINGS = "SELECT name, current_setting(name), setting, unit FROM pg_settings WHERE name = ANY (%s)"
+_SETTINGS = "SELECT name, current_setting(name), setting, unit, enumvals FROM pg_settings WHERE name = ANY (%s)"
 _DATABASES = """SELECT datname, pg_database_size(oid) FROM pg_database
 WHERE NOT datistemplate AND datname <> 'postgres' AND has_database_privilege(oid, 'CONNECT')"""
 _CHECKPOINTS = {
@@ -44,8 +46,8 @@ def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
     server = External(node, dsn, name="advise", passfile=passfile)
     try:
         rows = server.sql(_SETTINGS, (list(ASKED),))
-        settings = {name: text for name, text, _, _ in rows}
-        sizes = {name: int(value) * _UNITS[unit] for name, _, value, unit in rows if unit in _UNITS and value.lstrip("-").isdigit()}
+        settings = {name: text for name, text, *_ in rows}
+        sizes = {name: int(value) * _UNITS[unit] for name, _, value, unit, _ in rows if unit in _UNITS and value.lstrip("-").isdigit()}
         version = str(server.sql("SHOW server_version")[0][0]).split()[0]
         local = bool(server.sql(_LOCAL)[0][0])
         data = settings.pop("data_directory", "")
@@ -63,10 +65,12 @@ def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
             wal=disks_below(node, posixpath.join(data, "pg_wal")) if local and data else (),
             system=disks_below(node, "/") if local else (),
             databases={str(name): int(size) for name, size in server.sql(_DATABASES)},
+            servers_here=(len(processes.topmost(node, POSTMASTERS)) or None) if local else None,
             timed=timed,
             requested=requested,
             wal_records=records,
             full_pages=images,
+            wal_compressions=next((tuple(values) for name, *_, values in rows if name == "wal_compression" and values), ()),
             huge_pages_status=settings.get("huge_pages_status"),
             huge_pages_needed=int(pages) if pages.isdigit() else None,
         )

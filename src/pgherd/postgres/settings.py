@@ -113,6 +113,12 @@ def choose_settings(
             f"shared_buffers {rows['shared_buffers'].value} ({rows['shared_buffers'].why}) do not hold databases of "
             f"{format_bytes(database_bytes)}; leave it out to have them cached"
         )
+    if overridden and memory is not None and _bytes_of(rows["shared_buffers"].value) > memory:
+        warnings.append(
+            f"shared_buffers {rows['shared_buffers'].value} ({rows['shared_buffers'].why}) are more than the container's "
+            f"{format_bytes(memory)}: the server may not start, or be ended by the kernel once it uses them; give more --memory, "
+            "or another value by --set"
+        )
     differ = {name: row for name, row in sorted(rows.items()) if row.value != row.default}
     return Choice(
         settings={name: row.value for name, row in differ.items()},

@@ -119,6 +119,27 @@ def whole_ticks(end: float, *, least: int = 0, most: int = 12) -> list[int]:
         power *= 10
 
 
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_FAR = (1.0, 0.5, 2.0, 0.1, 10.0, 0.01, 100.0)
+"""Between ticks of an axis of ratios; its ticks where it reaches far, those that matter more first."""
+_ROOM = 36
+"""Least distance of two of them in px, so that their labels stand apart."""
+
+
+def ratio_ticks(domain: tuple[float, float], width: float) -> list[float]:
+    """Ticks of a logarithmic axis of ratios around 1, so many px wide: even steps from 1, or where it reaches far a few round ratios."""
+    reach = domain[1] - 1
+    step = next((step for step in _STEPS if 2 * reach / step <= width / _ROOM), None)
+    if step is not None:
+        around = math.floor(reach / step)
+        ticks = [1 + step * place for place in range(-around, around + 1)]
+    else:
+        ticks, apart = [], _ROOM / width * math.log(domain[1] / domain[0])
+        for tick in _FAR:
+            ticks += [tick] if all(abs(math.log(tick / other)) >= apart for other in ticks) else []
+    return sorted(tick for tick in ticks if domain[0] <= tick <= domain[1])
+
+
 def on(channel: alt.Y, field: str) -> alt.Y:
     """The same axis for another field: layers that share a scale must also share its title."""
     copied: alt.Y = channel.copy(deep=False)

@@ -31,7 +31,7 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, initdb
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
-from pgherd.report import exec_commands, external_commands, fio_commands, iperf3_commands, volume_commands
+from pgherd.report import budget_commands, exec_commands, external_commands, fio_commands, iperf3_commands, volume_commands
 from pgherd.report.host_part import of_one_host
 from pgherd.report.wording import clean
 from pgherd.runtimes.placement import Placement
@@ -99,7 +99,8 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [volume_commands.relations(servers), _start(host, rooms, loaded), _checkpoints(result), *_phases(result, rooms, files)]
+        parts += [volume_commands.relations(servers), _start(host, rooms, loaded), budget_commands.taken_away(host, record)]
+        parts += [_checkpoints(result), *_phases(result, rooms, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
         raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
@@ -234,7 +235,7 @@ def _groups(host: Host, record: RunRecord) -> Iterator[str]:
     budget = host.cores if host.cores is not None and (facts is None or host.cores < facts.cores) else None
     yield "find_groups || :"
     yield "told"
-    yield _group("", None if budget is None else quota_us(budget), host.memory, None)
+    yield _group("", None if budget is None else quota_us(budget), budget_commands.at_first(host, record), None)
     for container in host.containers:
         cores = container.vcpus if container.cpu_mode == "quota" else None
         quota = None if cores is None else quota_us(min(cores, budget or cores))

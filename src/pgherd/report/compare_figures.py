@@ -12,10 +12,11 @@ import altair as alt
 
 from pgherd.report import charts, compare_rows
 from pgherd.report.charts import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
-from pgherd.report.compare_rows import Blocks, Change, Class, Measured, change_text, change_with_interval
+from pgherd.report.compare_rows import Blocks, Change, Class, Measured
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.trial_figures import drift
 from pgherd.studies.compare.options import AGAIN
+from pgherd.studies.compare.words import as_change, percent
 
 Row = dict[str, object]
 
@@ -50,9 +51,6 @@ _STEP = 27
 """Height of a row of the forest plot, in px."""
 MOST = 24
 """Metrics of a variant that are drawn; the table has all."""
-_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
-_FAR = (0.1, 0.5, 1, 2, 10)
-"""Between ticks of the change axis; its ticks where it reaches far."""
 
 
 # ---- changes with their intervals
@@ -83,7 +81,7 @@ def _sentence(of: Mapping[str, Sequence[Change]], margin: float) -> str:
     """What is certain of each variant, the deciding metric first, also where it could not tell."""
     parts = []
     for name, own in of.items():
-        sure = [f"{change.label} {change_text(change.value)}" for change in own if change.certain]
+        sure = [f"{change.label} {percent(change.value)}" for change in own if change.certain]
         said = [", ".join(sure[:4]) + (f" and {len(sure) - 4} more" if len(sure) > 4 else "")] if sure else []
         if not sure and (equal := [change.label for change in own if change.meaning(margin) == "equal"]):
             said.append(f"no difference beyond {margin * 100:g} % in {', '.join(equal[:3])}")
@@ -116,7 +114,7 @@ def _panel(
 ) -> alt.LayerChart | alt.FacetChart:
     """One variant: a row for each metric."""
     names = [f"{change.label}{' (decides)' if change.primary else ''}" for change in own]
-    words = [change_with_interval(change) for change in own]
+    words = [as_change(change.value, change.low, change.high) for change in own]
     left, right = 26 + round(6.0 * max(map(len, names))), 24 + round(6.1 * max(map(len, words))) + 104
     width = max(180, charts.WIDTH - left - right)
     x = _change_axis(first, domain, width)
@@ -163,16 +161,10 @@ def _forest_row(change: Change, name: str, words: str, margin: float, domain: tu
 
 def _change_axis(first: str, domain: tuple[float, float], width: float) -> alt.X:
     """Ratios on a logarithmic scale, labelled as changes in per cent."""
-    reach = domain[1] - 1
-    step = next((step for step in _STEPS if 2 * reach / step <= width / 36), None)
-    ticks: Sequence[float] = _FAR
-    if step is not None:
-        around = math.floor(reach / step)
-        ticks = [1 + step * place for place in range(-around, around + 1)]
     axis = alt.Axis(
         title=f"change against {first}, %",
-        values=[tick for tick in ticks if not _cut(tick, domain)],
-        labelExpr="datum.value == 1 ? '0' : format((datum.value - 1) * 100, '+.3~g')",
+        values=charts.ratio_ticks(domain, width),
+        labelExpr="datum.value == 1 ? '0' : format((datum.value - 1) * 100, '+.4~g')",
     )
     return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=axis)
 

@@ -175,30 +175,3 @@ def _measured(row: Row, metric: str) -> Measured | None:
         return None
     point = clean(row.get("point") or "")
     return Measured(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted")))
-
-
-UNBOUNDED = 100.0
-"""A ratio beyond which an interval's end is not shown, to no difference or (of a certain change) to the change itself: few blocks that
-scatter much give such ends, which say nothing."""
-
-
-def change_text(ratio: float, spread: float | None = None) -> str:
-    """``+4.8 %``: a ratio as a change, with as many decimals as ``spread`` (half its interval, a ratio too) deserves."""
-    off = (ratio - 1) * 100
-    width = abs(off) if spread is None else spread * 100
-    decimals = 2 if width < 0.5 else 1 if width < 20 else 0
-    return f"{round(off, decimals) + 0.0:+.{decimals}f} %".replace("-", "−")
-
-
-def change_with_interval(change: Change) -> str:
-    """``+4.8 % (+3.1 … +6.4)``; without an interval only the change, and of one that excludes next to nothing only that. Of a certain
-    change an end far beyond it is left out: ``+200 % (+50 … unbounded)``."""
-    if change.low is None or change.high is None:
-        return change_text(change.value)
-    if not change.certain and change.high > UNBOUNDED:
-        return f"{change_text(change.value)} (unbounded)"
-    if change.high > UNBOUNDED * max(change.value, 1):
-        return f"{change_text(change.value)} ({change_text(change.low).removesuffix(' %')} … unbounded)"
-    spread = (change.high - change.low) / 2
-    ends = [change_text(end, spread).removesuffix(" %") for end in (change.low, change.high)]
-    return f"{change_text(change.value, spread)} ({ends[0]} … {ends[1]})"

@@ -70,7 +70,10 @@ def schemes(inputs: Inputs) -> Figure:
     sentence = _sentence(inputs, rows)
     busy = "; ".join(f"{name} {_clients(rows, name)}" for name in names[:4])
     subtitle = f"Undercommitted; means over blocks. Clients of each database in periods 1, 2, …: {busy}{' …' if len(names) > 4 else ''}."
-    return Figure(sentence, stacked(made, sentence, subtitle), (TRIALS,), "Ramp-ups before each period are not counted.")
+    caption = "Ramp-ups before each period are not counted."
+    if any("corrected_ratio" in row for row in inputs.analysis.tables.get(STUDY, [])):
+        caption += " With a container each the databases have more vCPUs in all; E4's correction for that stands beside the sums."
+    return Figure(sentence, stacked(made, sentence, subtitle), (TRIALS,), caption)
 
 
 def _panel(rows: Sequence[Row], percent: float, names: Sequence[str], top: float) -> Any:

@@ -12,7 +12,7 @@ from pgherd.report.wording import MISSING, clean
 
 _HOST = (
     *("hostname", "cores", "logical_cpus", "physical_cores", "smt", "numa_nodes", "cpu_model", "virtualisation", "governor", "boost"),
-    *("clock_source", "core_note", "memory", "swap", "huge_pages", "transparent_huge_pages", "cgroup", "kernel", "os"),
+    *("clock_source", "memory", "swap", "huge_pages", "transparent_huge_pages", "cgroup", "kernel", "os"),
 )
 _BYTES = {"memory", "swap", "container_memory"}
 """Compared as they are written: a few kilobytes more after another boot are no other machine."""
@@ -63,6 +63,8 @@ def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:
             value = getattr(facts, field)
             text = format_bytes(value) if field in _BYTES else wording.number(value) if isinstance(value, float) else value
             yield before + field, MISSING if value is None else clean(text)
+    if record.resumed:  # the facts are those of the host on which it began
+        yield "resumed", clean("; ".join(record.resumed))
 
 
 def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from pgherd.report import differences, gate_metrics
 from pgherd.report.gate_metrics import Compared, Run, Wanted
 from pgherd.report.page import Table
 from pgherd.report.wording import clean
+from pgherd.studies.compare import words
 from pgherd.studies.compare.metrics import Metric
 from pgherd.studies.emulated import FUNCTIONAL, WHY
 from pgherd.studies.findings import as_finding
@@ -244,7 +245,9 @@ def _warnings(baseline: Run, run: Run) -> list[str]:
     apart = abs(run.record.started - baseline.record.started)
     said = [f"The runs began {format_seconds(apart)} apart"] if apart >= 3600 else []
     for side in (baseline, run):
-        if side.record.analysis is not None and side.record.analysis.grade == "B":
+        said += [f"Run {side.name}: {sentence}" for sentence in side.record.resumed]
+        noisy = any(result.tainted for result in side.results)
+        if side.record.analysis is not None and side.record.analysis.grade == "B" and (noisy or not side.record.resumed):
             said.append(f"Run {side.name} has grade B: some of its trials were noisy")
     return said
 
@@ -254,21 +257,9 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 
 
 def change_text(change: Finding) -> str:
-    """``−6.1 % (−11.0 … −0.9 %)``; an end far beyond the change (of one that is not certain: beyond no change) is left out."""
-    value, low, high = change.value or 0.0, change.low, change.high
-    if low is None or high is None or low == high:
-        return _signed(value, abs(value)) + " %"
-    width = (high - low) / 2
-    if low <= 0 and high > 1e4:
-        return f"{_signed(value, abs(value))} % (unbounded)"
-    if low > 0 and high > 100 * (100 + value):
-        return f"{_signed(value, abs(value))} % ({_signed(low, low)} … unbounded)"
-    return f"{_signed(value, width)} % ({_signed(low, width)} … {_signed(high, width)} %)"
-
-
-def _signed(value: float, width: float) -> str:
-    decimals = 2 if width < 0.5 else 1 if width < 20 else 0
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}".replace("-", "−")
+    """``−6.1 % (−11.0 … −0.9 %)``: a change in per cent, as every comparison writes it."""
+    value, low, high = (None if part is None else 1 + part / 100 for part in (change.value, change.low, change.high))
+    return words.as_change(1.0 if value is None else value, low, high)
 
 
 def verdict_text(one: Comparison) -> str:

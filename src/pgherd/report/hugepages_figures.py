@@ -11,6 +11,7 @@ from pgherd.report import charts, compare_figures
 from pgherd.report.charts import BLUE, INK, ORANGE, data
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.wording import clean, finite
+from pgherd.studies.compare.words import as_change
 from pgherd.studies.hugepages import published
 
 STUDY = "hugepages"
@@ -75,6 +76,6 @@ def gain(inputs: Inputs) -> Figure:
 
 
 def _told(point: Mapping[str, object]) -> str:
-    """``+6.1 % (+4.0 … +8.2)``."""
-    value, low, high = (finite(point[name]) for name in ("x", "low", "high"))
-    return f"{value:+.1f} %" + (" (no interval)" if low is None or high is None else f" ({low:+.1f} … {high:+.1f})")
+    """``+6.1 % (+4.0 … +8.2 %)``."""
+    value, low, high = (None if (part := finite(point[name])) is None else 1 + part / 100 for name in ("x", "low", "high"))
+    return as_change(value or 1.0, low, high) + (" (no interval)" if low is None or high is None else "")

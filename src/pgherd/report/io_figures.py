@@ -21,10 +21,16 @@ POINTS_SHOWN = 2
 PANELS_SHOWN = 8
 """Devices of one trial that are drawn, at most: many guests have many."""
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
+WAITING_SHOWN = 4
+"""Devices whose queue and response times are drawn, at most."""
 _HEIGHT = 110
+_LOW = 75
+"""Height of a panel of queues or response times, px."""
 _KB = 1024
 LEAST = 100
-"""Traced requests below which no curve is drawn."""
+"""Traced requests below which nothing is drawn of them."""
+_Labelled = tuple[str, list[tuple[float, float]], list[int]]
+"""A line's label, its points and its dashes."""
 _SOURCES = (TRIALS, "trials/*/block-trace.txt.gz")
 
 
@@ -35,9 +41,11 @@ def io(inputs: Inputs) -> Figure:
     if not shown:
         raise NotDrawn("")
     names = _names([view for _, phase in shown for view in _drawn(phase)])
+    labels = [_label(names[view.number], kind) for _, phase in shown for view in _drawn(phase) for kind, _, _ in _kinds(view)]
+    width = charts.plot_width(labels or [""])
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     for result, phase in shown:
-        panels += _panels(result, phase, names)
+        panels += _panels(result, phase, names, width)
     sentence = _sentence(shown)
     qemu = ", in a guest the guest's own, and below that QEMU's own count," if any("(QEMU)" in name for name in names.values()) else ""
     which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, a clean one where there is one."
@@ -81,19 +89,33 @@ def _names(views: Sequence[DeviceView]) -> dict[str, str]:
     return {number: f"{clean(view.name)}: {role_words(view, by_number)}" for number, view in by_number.items()}
 
 
-def _panels(result: TrialResult, phase: PhaseResult, names: dict[str, str]) -> list[alt.Chart | alt.LayerChart | alt.FacetChart]:
+def _kinds(view: DeviceView) -> list[tuple[str, list[float], list[int]]]:
+    """What is drawn of a device, its bytes per second and its dashes: what was written, and what was read where that is not next to
+    nothing beside it."""
+    written, read = view.series.write_bytes, view.series.read_bytes
+    if not written:
+        return []
+    few = max(read) * 20 < max(written)
+    return [("written", written, DASHES[0]), *([] if few else [("read", read, DASHES[1])])]
+
+
+def _label(name: str, kind: str) -> str:
+    """What stands at the end of a line of bytes."""
+    return f"{name}, read" if kind == "read" else name
+
+
+def _panels(
+    result: TrialResult, phase: PhaseResult, names: dict[str, str], width: int
+) -> list[alt.Chart | alt.LayerChart | alt.FacetChart]:
     """Transactions above, bytes of each device below."""
-    width = charts.plot_width([max(names.values(), key=len)])
     x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
-    bands = [
-        {"x": max(0.0, one.start), "x2": min(phase.seconds, phase.seconds if one.end is None else one.end)}
-        for one in (phase.io.checkpoints if phase.io is not None else [])
-    ]
+    bands = _checkpoint_bands(phase)
     made: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     rows = [{"x": i + 0.5, "y": sum(t.per_second[i] for t in phase.targets)} for i in range(_length(phase))]
     head = alt.TitleParams(clean(f"{point_name(result)}, trial {result.id}"), fontSize=12, fontWeight="normal", anchor="start", offset=4)
     if rows:
-        y = alt.Y("y:Q", title="tps", scale=alt.Scale(domainMin=0))
+        title = "I/Os per second" if any(target.driver == "fio" for target in phase.targets) else "tps"
+        y = alt.Y("y:Q", title=title, scale=alt.Scale(domainMin=0))
         line = alt.Chart(data(rows)).mark_line(color=charts.INK, strokeWidth=1.5).encode(x=x, y=y)
         made.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
     drawn = _drawn(phase)
@@ -103,14 +125,11 @@ def _panels(result: TrialResult, phase: PhaseResult, names: dict[str, str]) -> l
         marks: list[charts.Line] = []
         labels: list[tuple[float, float, str, str]] = []
         top = 0.0
-        for kind, values, dash in (("written", view.series.write_bytes, DASHES[0]), ("read", view.series.read_bytes, DASHES[1])):
+        for kind, values, dash in _kinds(view):
             points = [(at - length / 2, value / MB) for at, length, value in zip(view.series.at, view.series.seconds, values, strict=True)]
-            highest = max((value for _, value in points), default=0.0)
-            if not points or (kind == "read" and highest * MB * 20 < max(view.series.write_bytes)):
-                continue
             marks.append((points, colour, 1.8, dash))
-            top = max(top, highest)
-            labels.append((phase.seconds, points[-1][1], f"{names[view.number]}{', read' if kind == 'read' else ''}", colour))
+            top = max(top, *(value for _, value in points))
+            labels.append((phase.seconds, points[-1][1], _label(names[view.number], kind), colour))
         if not marks:
             continue
         top = charts.nice_ceiling(top)
@@ -119,6 +138,14 @@ def _panels(result: TrialResult, phase: PhaseResult, names: dict[str, str]) -> l
         height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
         made.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if made else {"title": head})))
     return made
+
+
+def _checkpoint_bands(phase: PhaseResult) -> list[dict[str, float]]:
+    """From where to where each checkpoint lies in the window."""
+    return [
+        {"x": max(0.0, one.start), "x2": min(phase.seconds, phase.seconds if one.end is None else one.end)}
+        for one in (phase.io.checkpoints if phase.io is not None else [])
+    ]
 
 
 def _bands(bands: Sequence[dict[str, float]], x: alt.X) -> list[alt.Chart]:
@@ -143,9 +170,12 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
     parts = []
     for view in _devices(phase):
         found = series_numbers(view.series)
-        rate, peak = found.get("write_rate"), found.get("peak_to_mean")
-        if rate is not None:
-            text = f"{clean(view.name)} ({role_words(view, {})}) takes {charts_number(rate)} MB/s of writes"
+        rate, read, peak = found.get("write_rate"), found.get("read_rate"), found.get("peak_to_mean")
+        who = f"{clean(view.name)} ({role_words(view, {})})"
+        if rate is not None and read is not None and read > rate:
+            parts.append(f"{who} gives {charts_number(read)} MB/s of reads")
+        elif rate is not None:
+            text = f"{who} takes {charts_number(rate)} MB/s of writes"
             parts.append(text + (f", {peak:.1f} × that at its peak" if peak is not None else ""))
     if not parts:
         return "What the devices did by second"
@@ -155,6 +185,70 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
 def charts_number(value: float) -> str:
     """Three significant digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+@register("io_waiting")
+def io_waiting(inputs: Inputs) -> Figure:
+    """How deep each device's queue was and how long requests took, by second of one trial of the last point, with its checkpoints."""
+    shown = _shown(inputs)
+    if not shown:
+        raise NotDrawn("")
+    result, phase = shown[-1]
+    drawn = _drawn(phase)[:WAITING_SHOWN]
+    names = _names(drawn)
+    kept = [(place, title, lines) for place, view in enumerate(drawn) for title, lines in _waiting(view, names[view.number])]
+    width = charts.plot_width([label for *_, lines in kept for label, _, _ in lines] or [""])
+    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
+    for place, title, lines in kept:
+        colour = _COLOURS[place % len(_COLOURS)]
+        top = charts.nice_ceiling(max(value for _, points, _ in lines for _, value in points))
+        y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
+        ends = [(phase.seconds, points[-1][1], label, colour) for label, points, _ in lines]
+        layers = [
+            *charts.lines([(points, colour, 1.8, dash) for _, points, dash in lines], x, y),
+            *charts.end_labels(ends, x, y, (0, top), height=_LOW),
+        ]
+        panels.append(alt.layer(*_bands(_checkpoint_bands(phase), x), *layers, width=width, height=_LOW))
+    said = [sentence for view in drawn for sentence in _waits(view, names[view.number])]
+    if not panels:
+        raise NotDrawn("")
+    sentence = (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + ("; ".join(said) or "how long the devices' queues were")
+    subtitle = (
+        "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion (flushes "
+        f"are not among the writes). Each panel has a scale of its own. Grey bands are checkpoints. Trial {result.id}."
+    )
+    return Figure(sentence, alt.vconcat(*panels, spacing=10).properties(title=charts.title(sentence, subtitle)), (TRIALS,))
+
+
+def _waiting(view: DeviceView, name: str) -> list[tuple[str, list[_Labelled]]]:
+    """The panels of a device, each with what its axis is called: its queue, and how long requests took."""
+    series = view.series
+    panels = (
+        ("in flight", [(name, series.queue, DASHES[0])]),
+        ("ms", [(f"{name}, a write", series.write_await, DASHES[0]), (f"{name}, a read", series.read_await, DASHES[1])]),
+    )
+    found = [
+        (title, [(label, points, dash) for label, values, dash in lines if len(points := _points(view, values)) > 1])
+        for title, lines in panels
+    ]
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _points(view: DeviceView, values: Sequence[float | None]) -> list[tuple[float, float]]:
+    """A series as points in the middle of its intervals; those in which nothing was told are left out."""
+    rows = zip(view.series.at, view.series.seconds, values, strict=True)
+    return [(at - length / 2, value) for at, length, value in rows if value is not None]
+
+
+def _waits(view: DeviceView, name: str) -> list[str]:
+    """What a device's queue and its writes' response time come to, in words."""
+    found = series_numbers(view.series)
+    queue, wait = found.get("queue"), found.get("write_await")
+    deepest = max((value for value in view.series.queue if value is not None), default=None)
+    parts = [] if queue is None or deepest is None else [f"a queue of {charts_number(queue)}, {charts_number(deepest)} at most"]
+    parts += [] if wait is None else [f"{charts_number(wait)} ms a write"]
+    return [f"{name}: {', '.join(parts)}"] if parts else []
 
 
 @register("io_sizes")
@@ -168,13 +262,14 @@ def io_sizes(inputs: Inputs) -> Figure:
             for size, count in (view.trace or {})[kind].sizes.items():  # type: ignore[index]
                 counts[size] = counts.get(size, 0) + count
         total = sum(counts.values())
-        for size, count in sorted(counts.items()):
+        for size, count in sorted(counts.items()) if total >= LEAST else ():
             if count / total >= 0.005 and size:
-                rows.append({"size": f"{size / _KB:g}", "order": size, "share": 100 * count / total, "panel": f"{name}, {kind}s"})
+                row = {"size": f"{size / _KB:g}", "order": size, "share": 100 * count / total, "panel": f"{name}, {kind}s", "count": count}
+                rows.append(row)
     if not rows:
         raise NotDrawn("")
     order = [f"{size / _KB:g}" for size in sorted({int(str(row["order"])) for row in rows})]
-    most = max(rows, key=lambda row: float(str(row["share"])))
+    most = max(rows, key=lambda row: int(str(row["count"])))
     sentence = f"{most['panel']}: {float(str(most['share'])):.0f} % of the requests are of {most['size']} kB"
     x = alt.X("size:O", scale=alt.Scale(domain=order), title="size of a request, kB", axis=alt.Axis(labelAngle=0))
     y = alt.Y("share:Q", title="% of requests", scale=alt.Scale(domain=[0, 100]))
@@ -188,7 +283,8 @@ def io_sizes(inputs: Inputs) -> Figure:
         for place, panel in enumerate(dict.fromkeys(str(row["panel"]) for row in rows))
     ]
     subtitle = (
-        "Requests as the device got them, after merging, by block tracepoints. Sizes of less than 0.5 % of the requests are left out."
+        "Requests as the device got them, after merging, by block tracepoints. Sizes of less than 0.5 % of the requests are left out, and "
+        f"so is what had fewer than {LEAST} of them."
     )
     return Figure(
         sentence,

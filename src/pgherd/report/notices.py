@@ -1,4 +1,4 @@
-"""What every report on a workload must say, whatever else it says."""
+"""What every report on a workload, or on such a run, must say, whatever else it says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pgherd.workloads.shipped import NOTICES
 
 
 def notices(record: RunRecord) -> list[str]:
-    """The notices of all workloads that the run's options name, of its arms too; each once."""
+    """The notices of all workloads that the run's options name, of its arms too, each once; and on which other host it was resumed."""
     found = dict.fromkeys(_workloads(record.options))
-    return [NOTICES[name] for name in found if name in NOTICES]
+    return [*(NOTICES[name] for name in found if name in NOTICES), *record.resumed]
 
 
 def _workloads(options: object) -> list[str]:

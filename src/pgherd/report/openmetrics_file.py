@@ -150,22 +150,23 @@ def _present(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
 def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[tuple[str, bool], Progress]) -> Iterator[Sample]:
     """What the trial's drivers told once a second."""
     for phase in result.phases:
-        for target, text in _outputs(run, result, phase):
+        for target, ahead, text in _outputs(run, result, phase):
             labels = {**run_metrics.target_everywhere(record, target), **target_labels(target)}
             emulated = run_metrics.emulated(phase, target)
             one = progress.setdefault((target, emulated), Progress(labels, emulated))
             one.begin()
             for line in read_progress(text):
-                one.tell(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)
+                one.tell(line.at - ahead, line.tps, line.latency, line.failed, line.lag, line.skipped)
                 yield from one.samples()
 
 
-def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tuple[str, str]]:
+def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tuple[str, float, str]]:
+    """Target, by how much the clock of what its driver told is ahead of the run's (s), and what that was."""
     for target in phase.targets:
         kept = next((name for name in target.raw if name.endswith("/stderr")), None)
         if target.driver == "pgbench" and kept is not None:
             file = run / "trials" / result.id / kept
-            yield target.target, file.read_text(errors="replace") if file.is_file() else ""
+            yield target.target, target.ahead, file.read_text(errors="replace") if file.is_file() else ""
 
 
 def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:

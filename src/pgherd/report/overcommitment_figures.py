@@ -13,6 +13,7 @@ from pgherd.report.density_rows import bounds
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.tables import Row
 from pgherd.report.wording import clean, finite
+from pgherd.studies.consolidation.words import ended_words
 
 _HEIGHT = 260
 
@@ -82,13 +83,14 @@ def _sentence(rows: Sequence[Row]) -> str:
     """What is left at the highest rate, for each size of buffers."""
     parts = []
     for percent in panels(rows):
-        own = [row for row in rows if finite(row["buffers"]) == percent and finite(row.get("normalised")) is not None]
+        every = [row for row in rows if finite(row["buffers"]) == percent]
+        own, ended = [row for row in every if finite(row.get("normalised")) is not None], ended_words(every)
         if not own:
-            parts.append(f"with {percent:g} % buffers nothing finished")
+            parts.append(f"with {percent:g} % buffers " + (ended or "nothing finished"))
             continue
         rate = max(finite(row["rate"]) or 0.0 for row in own)
         kept = [(finite(row["normalised"]) or 0.0, clean(row["what"])) for row in own if finite(row["rate"]) == rate]
         told = ", ".join(f"{what} {100 * value:.0f} %" for value, what in sorted(kept, reverse=True))
-        parts.append(f"at {100 * rate:g} % and {percent:g} % buffers {told}")
+        parts.append(f"at {100 * rate:g} % and {percent:g} % buffers {told}" + (f" ({ended})" if ended else ""))
     text = "; ".join(parts)
     return f"Left of the own baseline: {text}"

@@ -52,6 +52,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     drawn, left_out = [], {}
     builders = (
         ("density", "efficiency", overlay_figures.efficiency),
+        ("density", "efficiency_cpu", overlay_figures.efficiency_cpu),
         ("density", "throughput", overlay_figures.throughput),
         ("scaling", "clients", overlay_scaling.throughput),
     )

@@ -85,18 +85,28 @@ def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
 
 def efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     """Efficiency in throughput of all runs against the fraction of their own cores."""
-    drawn = [curve for curve in curves(runs, "efficiency") if all(finite(row.get("fraction")) is not None for row in curve.rows)]
+    against = "Each run against its own one-database value and its own cores."
+    return _efficiency(runs, "efficiency", "throughput, % of one database × N", "Of one database × N", against)
+
+
+def efficiency_cpu(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
+    """Efficiency in CPU time per transaction of all runs: what tells them apart where quotas make throughput straight."""
+    against = "CPU time per transaction of one database ÷ that of N: each run against its own, by the fraction of its own cores."
+    return _efficiency(runs, "efficiency_cpu", "CPU/tx of one database ÷ CPU/tx of N, %", "In CPU per transaction", against)
+
+
+def _efficiency(runs: Sequence[tuple[str, RunRecord]], column: str, axis_title: str, of_what: str, against: str) -> Figure:
+    drawn = [curve for curve in curves(runs, column) if all(finite(row.get("fraction")) is not None for row in curve.rows)]
     if not drawn:
         raise NotDrawn("no run says which fraction of its cores a point is")
     parts = {
-        curve.name: [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0.0) * 100} for row in curve.rows]
-        for curve in drawn
+        curve.name: [{**share_point(row, column), "x": (finite(row["fraction"]) or 0.0) * 100} for row in curve.rows] for curve in drawn
     }
     low, high = reach([point for part in parts.values() for point in part])
     right = max(part[-1]["x"] or 0.0 for part in parts.values()) * 1.02
     axis = alt.Axis(title="fraction of the run's cores given to databases, %", grid=False)
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="throughput, % of one database × N")
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title=axis_title)
     layers = charts.level(100, "perfect", right, x, y)
     labels = []
     for curve in drawn:
@@ -106,16 +116,14 @@ def efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     layers += end_labels(labels, x, y, (low, high))
     full = [at_full(curve.rows) for curve in drawn]
     said = [
-        f"{curve.name} keeps {percent(row.get('efficiency'))} at {percent(row.get('fraction'), decimals=0)}"
+        f"{curve.name} keeps {percent(row.get(column))} at {percent(row.get('fraction'), decimals=0)}"
         for curve, row in zip(drawn, full, strict=True)
     ]
-    sentence = "Of one database × N, " + ", ".join(said) + " of its cores"
+    sentence = f"{of_what}, {', '.join(said)} of its cores"
     chart = alt.layer(
         *layers,
         width=charts.plot_width([text for *_, text, _ in labels]),
         height=HEIGHT,
-        title=charts.title(
-            sentence, f"Each run against its own one-database value and its own cores. {BAR_NOTE} The axis starts at {low:g} %."
-        ),
+        title=charts.title(sentence, f"{against} {BAR_NOTE} The axis starts at {low:g} %."),
     )
     return Figure(sentence, chart, (TRIALS,))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pgherd.model.facts import HostFacts
+from pgherd.model.facts import BlockDevice, HostFacts
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
@@ -47,7 +47,7 @@ class Table:
 MAIN_COLUMNS = {
     "comparison": comparison_table.COLUMNS,
     "consolidation": (
-        *("buffers", "rate", "scheme", "what", "throughput", "corrected", "ratio", "normalised"),
+        *("buffers", "rate", "scheme", "what", "throughput", "corrected", "ratio", "corrected_ratio", "normalised"),
         *("variation", "cpu_used", "per_core", "tainted", "killed"),
     ),
     "storage": (
@@ -57,7 +57,7 @@ MAIN_COLUMNS = {
     "hugepages": ("pages", "throughput", "gain", "verdict", "backed", "tlb_misses", "faults", "page_tables", "reserved"),
     "disk": (
         *("volume", "test", "iops", "bandwidth", "latency", "p99", "limited_by", "from_cache", "steady"),
-        *("rate_reached", "of_sum", "imbalance", "tainted"),
+        *("reads", "writes", "rate_reached", "of_sum", "imbalance", "tainted"),
     ),
     "density": (
         "databases",
@@ -205,7 +205,7 @@ def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
         ("transparent huge pages", clean(facts.transparent_huge_pages or unseen)),
         ("cgroups", clean(facts.cgroup) + (f", groups made in {clean(facts.cgroup_writable)}" if facts.cgroup_writable else "")),
         *([("cgroups missing", clean(facts.cgroup_missing))] if facts.cgroup_missing else []),
-        *((f"device {clean(device.name)}", _device(device.size, device.scheduler, device.rotational)) for device in facts.devices),
+        *((f"device {clean(device.name)}", _device(device)) for device in facts.devices),
         ("operating system", ", ".join(filter(None, (clean(facts.os), f"Linux {clean(facts.kernel)}")))),
         ("run as root", "yes" if facts.root else "no"),
     ]
@@ -215,9 +215,10 @@ def _yes(value: bool | None, unseen: str) -> str:
     return unseen if value is None else "yes" if value else "no"
 
 
-def _device(size: int, scheduler: str | None, rotational: bool | None) -> str:
-    kind = {True: ", rotational", False: ", not rotational", None: ""}[rotational]
-    return f"{format_bytes(size)}, scheduler {clean(scheduler or 'not visible')}{kind}"
+def _device(device: BlockDevice) -> str:
+    kind = {True: ", rotational", False: ", not rotational", None: ""}[device.rotational]
+    ahead = "" if device.read_ahead is None else f", reads {format_bytes(device.read_ahead)} ahead"
+    return f"{format_bytes(device.size)}, scheduler {clean(device.scheduler or 'not visible')}{kind}{ahead}"
 
 
 def settings(record: RunRecord, results: Sequence[TrialResult]) -> list[tuple[str, str, str]]:

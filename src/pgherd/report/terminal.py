@@ -20,6 +20,7 @@ from pgherd.report import wording
 from pgherd.report.notices import notices
 from pgherd.report.tables import Row, columns, leading
 from pgherd.report.wording import MISSING, Cell, clean, compact, finite, half_width, number
+from pgherd.studies.compare.words import UNBOUNDED, as_change
 
 WIDTH = 100
 """Columns that a table may take."""
@@ -81,14 +82,11 @@ def _with_unit(name: str) -> Callable[[Row], str]:
 
 
 def _change(cell: Cell) -> str:
-    """``+4.8 % (+3.1 … +6.4)``: a ratio as a change, with its interval."""
+    """``+4.8 % (+3.1 … +6.4 %)``: a ratio as a change, with its interval."""
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
-    low, high = finite(cell.low), finite(cell.high)
-    digits = 1 if low is None or high is None or high - low >= 0.01 else 2
-    between = "" if low is None or high is None else f" ({100 * (low - 1):+.{digits}f} … {100 * (high - 1):+.{digits}f})"
-    return f"{100 * (value - 1):+.{digits}f} %{between}"
+    return as_change(value, finite(cell.low), finite(cell.high))
 
 
 def _gain(cell: Cell) -> str:
@@ -96,8 +94,8 @@ def _gain(cell: Cell) -> str:
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
-    low, high = finite(cell.low), finite(cell.high)
-    return f"{value:+.1f}" + ("" if low is None or high is None else f" ({low:+.1f} … {high:+.1f})")
+    low, high = (None if (end := finite(part)) is None else 1 + end / 100 for part in (cell.low, cell.high))
+    return as_change(1 + value / 100, low, high).replace(" %", "")
 
 
 def _published(name: str) -> Callable[[Row], str]:
@@ -116,6 +114,8 @@ def _at_most(cell: Cell) -> str:
     if not isinstance(cell, Finding):
         return MISSING
     ends = [end for end in (finite(cell.low), finite(cell.high)) if end is not None] or [end for end in (finite(cell),) if end is not None]
+    if ends and max(ends) > UNBOUNDED:
+        return "unbounded"
     return f"±{100 * max(abs(end - 1) for end in ends):.1f} %" if ends else MISSING
 
 
@@ -179,9 +179,10 @@ _COMPACT: dict[str, tuple[Column, ...]] = {
         Column("over-\ncommit", _value("rate", _share)),
         Column("scheme", _value("what", _words), right=False),
         Column("measured", _value("throughput", _plus_minus)),
-        Column("corrected\n(E4)", _value("corrected", _plus_minus)),
-        Column("to the\nfirst", _value("ratio", _times)),
         Column("of own\nbaseline", _value("normalised", _times), needs="normalised"),
+        Column("to the\nfirst", _value("ratio", _times)),
+        Column("to it,\ncorrected", _value("corrected_ratio", _times), needs="corrected_ratio"),
+        Column("corrected\n(E4)", _value("corrected", _plus_minus)),
         Column("variation\n%", _value("variation", lambda cell: wording.brief(finite(cell)))),
         Column("CPU\n%", _value("cpu_used", lambda cell: number(finite(cell)))),
         Column("per used\ncore", _value("per_core", lambda cell: compact(finite(cell)))),
@@ -263,7 +264,10 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
     _print_list(console, "Notice", notices(record), "yellow")
     if record.state in ("interrupted", "failed"):
         console.print()
-        _print_wrapped(console, Text(f"This run is {record.state}; 'pgherd resume {clean(record.run)}' goes on with it.", style="yellow"))
+        text = f"This run is {record.state}; 'pgherd resume {clean(record.run)}' goes on with it"
+        if analysis is None and results:
+            text += f", 'pgherd report {clean(record.run)}' says what its finished trials show"
+        _print_wrapped(console, Text(f"{text}.", style="yellow"))
     _print_list(console, "Warnings", analysis.warnings if analysis else [], "yellow")
     _print_list(console, "Where to look further", [*(analysis.look_at if analysis else []), *_places(record, directory)], "cyan")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 
 from pgherd.model.finding import Finding, Grade
@@ -13,8 +14,8 @@ Cell = Finding | str | int | float | None
 
 GRADE_MEANING: dict[Grade, str] = {
     "A": "all verdicts pass in the trials that the numbers rest on",
-    "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, or trials are too few for an "
-    "interval; intervals are wider for it",
+    "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
+    "or the host had changed when the run was resumed; intervals are wider for it",
     "C": "tainted throughout, or too few trials to tell: an indication only",
 }
 
@@ -46,6 +47,7 @@ _LABELS = {
     "min_max": "slowest ÷ fastest",
     "what": "containers/servers/databases",
     "corrected": "with E4's correction",
+    "corrected_ratio": "ratio with E4's correction",
     "normalised": "of its own baseline",
     "available": "available memory, MB",
     "variation": "variation across periods",
@@ -87,6 +89,9 @@ _LABELS = {
 _PERCENT_COLUMNS = {"fraction", "efficiency", "efficiency_linear", "efficiency_cpu", "relative_error", "published_efficiency", "relative"}
 _PERCENT_COLUMNS |= {"device_share", "rate_reached", "of_sum", "imbalance", "cpu_share"}
 _PERCENT_COLUMNS |= {"backed", "walking", "client_share", "buffers_share", "waiting", "gain_share"}
+_BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
+"""What parts a name: any dot but that of a number."""
+_COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 
@@ -96,12 +101,14 @@ def clean(text: object) -> str:
 
 
 def label(name: str) -> str:
-    """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``."""
+    """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
+    ``ratio: scheme 3: rate 0.4``."""
     if name in _LABELS:
         return _LABELS[name]
     if name.startswith("to "):  # a host's name, which is not ours to change
         return clean(name)
-    return " ".join(_INITIALS.get(word, word) for word in clean(name).replace("_", " ").replace(".", ": ").split(" "))
+    parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))
+    return " ".join(_INITIALS.get(word, word) for word in parts.replace("_", " ").split(" "))
 
 
 def finite(value: object) -> float | None:

@@ -48,7 +48,8 @@ def execute(
     begun = time.time()
     timing = dict(record.timing)
     wall_before, wall_begun = timing.get("wall", 0.0), 0.0
-    record = record.model_copy(update={"state": "running", "error": None, "ended": None})
+    # An analysis of the trials so far ('pgherd report' of an interrupted run) would pass for that of the whole.
+    record = record.model_copy(update={"state": "running", "error": None, "ended": None, "analysis": None})
     directory.save(record)
     failures = 0
     try:
@@ -81,10 +82,10 @@ def execute(
                 # Too little memory is what a trial may be about, and no fault of the run; nor is a host that is lost to the trials that
                 # need it while others do without.
                 if not result.memory_kills and not (trial is not wanted and nothing_left(trial)):
-                    failures = failures + 1 if result.error and not trial.may_die else 0
+                    failures = 0 if result.error is None else failures + (not trial.may_die)
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
-        analysis = conclude(study, options, results)
+        analysis = conclude(study, options, results, record.resumed)
         record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
         directory.drop_partial()  # first of all: on a full disk it makes room for run.json

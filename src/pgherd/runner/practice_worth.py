@@ -1,4 +1,5 @@
-"""What this host's own runs say that a change of practice was worth: comparisons whose variants differ in that one thing."""
+"""What this host's own runs say that a change of practice was worth: comparisons whose variants differ in that one thing, and
+consolidation schemes beside each other."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def worths(runs: Path, hostname: str) -> dict[str, list[Worth]]:
 
 
 def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
-    """(check, what it was worth) of one finished comparison: one that changed several things at once says nothing of each."""
+    """(check, what it was worth) of one finished run: a comparison that changed several things at once says nothing of each."""
+    if record.analysis is not None and record.study == "consolidation":
+        return [("dedicated-server", Worth(run=record.run, text=text)) for text in _apart(record)]
     arms = record.options.get("arms")
     if record.analysis is None or not isinstance(arms, list | tuple):
         return []
@@ -67,6 +70,25 @@ def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
         for check, names in CHECKS.items():
             if changed and set(changed) <= set(names):
                 told.append((check, Worth(run=record.run, text=_sentence(changed, ratio, record))))
+    return told
+
+
+def _apart(record: RunRecord) -> list[str]:
+    """What a container and a server for each database (scheme 3) were worth against one for all (scheme 1), where memory was enough;
+    nothing where the run's ratios are against another scheme."""
+    assert record.analysis is not None
+    rows = [row for row in record.analysis.tables.get("consolidation", []) if not row.get("rate") and "trials" in row]
+    if not rows or rows[0].get("scheme") != 1:
+        return []
+    more = ""
+    if getattr(rows[0].get("corrected"), "value", None) is not None:
+        more = ", and with vCPUs of its own each"
+    told = []
+    for row in rows:
+        ratio = row.get("ratio")
+        if row.get("scheme") == 3 and getattr(ratio, "value", None) is not None:
+            what = f"{rows[0].get('what')} → {row.get('what')} containers/servers/databases{more}, buffers {row.get('buffers')} %"
+            told.append(f"{what}: {_change(ratio, record)}")
     return told
 
 
@@ -87,13 +109,18 @@ def _sentence(changed: Mapping[str, tuple[Any, Any]], ratio: Any, record: RunRec
     shown = [f"{name.removeprefix('settings.')} {_said(old)} → {_said(new)}" for name, (old, new) in changed.items() if name not in _PLACES]
     if _PLACES & set(changed):
         shown.append(" → ".join(_place({name: changed[name][side] for name in _PLACES & set(changed)}) for side in (0, 1)))
+    return f"{', '.join(shown)}: {_change(ratio, record)}"
+
+
+def _change(ratio: Any, record: RunRecord) -> str:
+    """A ratio of throughputs as a change with its interval, of which workload, and how much it may be believed."""
     between = (
         "no interval" if ratio.low is None or ratio.high is None else f"{_percent(ratio.low)} to {_percent(ratio.high)}, n = {ratio.n}"
     )
-    workload = _workload(record.options.get("arms", []))
+    workload = _workload(record.options.get("arms") or [{"options": record.options}])
     grade = record.analysis.grade if record.analysis is not None else "C"
     weight = ": an indication only" if grade == "C" else ""
-    return f"{', '.join(shown)}: throughput {_percent(ratio.value)} ({between}){workload}, grade {grade}{weight}"
+    return f"throughput {_percent(ratio.value)} ({between}){workload}, grade {grade}{weight}"
 
 
 def _place(options: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.host import paths, swap
+from pgherd.host import open_files, paths, swap
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
@@ -61,6 +61,7 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         UsageError: the account cannot be used.
     """
     account = server_account(surroundings.run_as)
+    open_files.allow_many()
     facts = gather(node)
     state = paths.state_dir()
     with contextlib.ExitStack() as stack:

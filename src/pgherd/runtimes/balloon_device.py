@@ -1,7 +1,7 @@
 """One guest's balloon as the manager sees it, and QEMU's virtio-balloon behind it, over QMP.
 
-QMP commands: ``balloon``, ``query-balloon`` (qapi/machine.json), ``qom-set`` and ``qom-get`` of the device's statistics
-(docs/interop/virtio-balloon-stats.rst of QEMU), ``query-blockstats`` (qapi/block-core.json).
+QMP commands: ``balloon``, ``query-balloon``, and the event ``BALLOON_CHANGE`` (qapi/machine.json), ``qom-set`` and ``qom-get`` of the
+device's statistics (docs/interop/virtio-balloon-stats.rst of QEMU), ``query-blockstats`` (qapi/block-core.json).
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ _NAMES = {
 }
 
 
+_MOVED = "BALLOON_CHANGE"
+"""The event by which QEMU tells that a guest's balloon has another size, at most once a second."""
+_AGAIN = 10
+"""The size of a balloon that rests is asked for once in so many looks."""
+_OF_A_DRIVE = ("device", "qdev", "node-name", "stats")
+"""What is kept of ``query-blockstats``: the drive itself. Its image file is counted below that again, in as many words."""
+
+
 class Machine(Protocol):
     """A QEMU. Its calls raise an exception when there is no answer in time, or none to be had."""
 
@@ -44,12 +52,17 @@ class Machine(Protocol):
         """Run several, each with its arguments, and return their answers."""
         ...
 
+    def heard(self, event: str, /) -> object:
+        """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
+        ...
+
 
 @dataclass(frozen=True)
 class Look:
     """A guest at one instant. ``actual``: the memory that it has, what it was configured with less what is in its balloon, bytes.
     ``statistics``: what the guest's driver said last, as QEMU gives it, ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``.
-    ``drives``: what QEMU counted of its drives, as ``query-blockstats`` gives it; empty where it was not asked."""
+    ``drives``: what QEMU counted of its drives, as ``query-blockstats`` gives it but for what lies below them; empty where it was not
+    asked."""
 
     actual: int
     statistics: Mapping[str, Any]
@@ -69,15 +82,24 @@ class Balloon(Protocol):
 
 
 class QemuBalloon:
-    """Implements ``Balloon`` over QMP. Has the device poll the guest once a second, from the first look on."""
+    """Implements ``Balloon`` over QMP. Has the device poll the guest once a second, from the first look on.
+
+    Each question takes CPU of the host that is measured. So the size of a balloon that is where it was sent is asked for only when QEMU
+    has told that it moved, and now and then besides: QEMU tells of the first move at once, and of further ones within a second.
+    """
 
     def __init__(self, machine: Machine) -> None:
         """The machine needs a balloon device whose id is ``balloon_policy.DEVICE``."""
         self._machine = machine
         self._polling = False
+        self._looks = 0
+        self._target: int | None = None
+        self._actual: int | None = None
+        self._heard: object = None
 
     def set_target(self, size: int) -> None:
         """``balloon``: QEMU's value is the memory that the guest keeps."""
+        self._target = size
         self._machine.execute("balloon", value=size)
 
     def look(self, *, drives: bool) -> Look:
@@ -85,13 +107,20 @@ class QemuBalloon:
         if not self._polling:
             self._machine.execute("qom-set", path=_PATH, property="guest-stats-polling-interval", value=STATISTICS_SECONDS)
             self._polling = True
+        heard = self._machine.heard(_MOVED)
+        still = self._actual is not None and self._target in (None, self._actual) and heard == self._heard and self._looks % _AGAIN != 0
         asked: list[tuple[str, dict[str, Any] | None]] = [
-            ("query-balloon", None),
             ("qom-get", {"path": _PATH, "property": "guest-stats"}),
+            *([] if still else [("query-balloon", None)]),
             *([("query-blockstats", None)] if drives else []),
         ]
-        actual, statistics, *more = self._machine.execute_all(asked)
-        return Look(int(actual["actual"]), statistics, more[0] if more else [])
+        answers = dict(zip((command for command, _ in asked), self._machine.execute_all(asked), strict=True))
+        if "query-balloon" in answers:
+            self._actual, self._heard = int(answers["query-balloon"]["actual"]), heard
+        self._looks += 1
+        assert self._actual is not None
+        counted = [{key: one[key] for key in _OF_A_DRIVE if key in one} for one in answers.get("query-blockstats", ())]
+        return Look(self._actual, answers["qom-get"], counted)
 
 
 def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:

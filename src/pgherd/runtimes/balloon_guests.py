@@ -93,7 +93,7 @@ class GuestBalloons:
             raise
 
     def record(self, spool: Path | None) -> None:
-        """Append what is seen to this spool from now on; None: to none. Raises OSError when it cannot be written."""
+        """Append what is seen to this spool from now on; None: to none. Raises as ``BalloonManager.record``."""
         self._spool = spool
         if self._manager is not None:
             self._manager.record(spool)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.deployment import Container
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
@@ -27,6 +27,11 @@ from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
 from pgherd.runtimes.vm.monitor import MONITORS_THREAD
 
 _THREADS = 8
+_UNFINISHED = 5
+"""With so many unfinished rounds in a row the policy was not kept up. Balloons that rest for fewer seconds do not matter to a law by which
+a guest that has gone idle gives up its share over a minute."""
+_ONE_IN = 20
+"""Nor was it where more than ``_UNFINISHED`` rounds, and of all more than one in so many, were not finished here and there."""
 _RETURNED_WITHIN = 16 * 2**20
 """Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
 
@@ -84,6 +89,28 @@ class _Watched:
     lines: list[tuple[float, str, str, Any]] = field(default_factory=list)
 
 
+@dataclass
+class _Rounds:
+    """The rounds since a recording began: how many, how many of them were not finished, the most in a row, and why the last one."""
+
+    number: int = 0
+    unfinished: int = 0
+    row: int = 0
+    longest: int = 0
+    why: str = ""
+
+    def count(self, why: str = "") -> None:
+        self.number += 1
+        self.unfinished += bool(why)
+        self.row = self.row + 1 if why else 0
+        self.longest = max(self.longest, self.row)
+        self.why = why or self.why
+
+    @property
+    def too_few(self) -> bool:
+        return self.longest >= _UNFINISHED or self.unfinished > max(_UNFINISHED, self.number / _ONE_IN)
+
+
 class BalloonManager:
     """Begins with ``start`` and ends with ``stop``; guests come and go between. All methods may be called from any thread."""
 
@@ -108,8 +135,7 @@ class BalloonManager:
         self._pool: ThreadPoolExecutor | None = None
         self._threads: list[int] = []
         self._thread: threading.Thread | None = None
-        self.fault = ""
-        """Why a round was not finished, the last time that one was not."""
+        self._rounds = _Rounds()
 
     def add(self, managed: Managed) -> None:
         """Watch a guest, which has all its memory as yet.
@@ -138,15 +164,27 @@ class BalloonManager:
             self._budget = budget
 
     def record(self, spool: Path | None) -> None:
-        """Append what is seen to this spool from now on; None: to none. Raises OSError when it cannot be opened, or the one before could
-        not be written."""
+        """Append what is seen to this spool from now on; None: to none.
+
+        Raises:
+            OSError: it cannot be opened, or the one before could not be written.
+            TrialError: while the one before was written too many rounds were not finished: the policy, which moves balloons, was not
+                kept up.
+        """
         opened = BalloonSpool(spool) if spool is not None else None
         with self._lock:
             before, self._spool = self._spool, opened
+            rounds, self._rounds = self._rounds, _Rounds()
         if before is not None:
             before.close()
             if before.error is not None:
                 raise before.error
+            if rounds.too_few and moves(self._policy.policy):
+                raise TrialError(
+                    f"the balloon manager did not finish {rounds.unfinished} of its {rounds.number} rounds, {rounds.longest} of them in a "
+                    f"row (the last time: {rounds.why}), so that nobody kept up --guest-memory {self._policy.policy}; repeat the trial, "
+                    f"and if it comes again compare with --guest-memory static"
+                )
 
     def start(self) -> None:
         """Begin."""
@@ -166,7 +204,7 @@ class BalloonManager:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
         self._threads = []
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, TrialError):
             self.record(None)
         return left
 
@@ -192,10 +230,19 @@ class BalloonManager:
             try:
                 self.once(now - last)
             except Exception as error:  # the balloons stay where they are, and the next second may go better
-                self.fault = f"{type(error).__name__}: {error}"
+                self._unfinished(f"{type(error).__name__}: {error}")
+            else:
+                with self._lock:
+                    self._rounds.count()
             last = now
             due = max(due + self._period, time.monotonic())
             self._ending.wait(max(due - time.monotonic(), 0.0))
+
+    def _unfinished(self, why: str) -> None:
+        with self._lock:
+            self._rounds.count(why)
+            if self._spool is not None:
+                self._spool.write([(time.time(), MANAGER, "", f"a round was not finished: {why}")])
 
     def once(self, seconds: float) -> None:
         """One round: ask, take the answers, decide, set targets, record. ``seconds`` have passed since the last one."""
@@ -298,18 +345,11 @@ class BalloonManager:
 
     def _decide(self, seconds: float) -> None:
         seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
-        with contextlib.suppress(OSError):
+        free = None
+        with contextlib.suppress(OSError, ValueError):  # then nobody knows, for which the law has a rule
             free = self._free() if self._budget is not None else None
-            self._standing = law.step(
-                self._guests(),
-                seen,
-                self._standing,
-                self._budget,
-                seconds,
-                tax=self._policy.tax,
-                reserve=self._policy.reserve,
-                free=free,
-            )
+        tax, reserve = self._policy.tax, self._policy.reserve
+        self._standing = law.step(self._guests(), seen, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free)
 
     def _give_back(self, patience: float) -> list[str]:
         with self._lock:

@@ -94,8 +94,8 @@ class CgroupRuntime:
             raise OSError("; ".join(failed))
 
     def change_budget(self, memory: int) -> None:
-        """Change the host group's limit. Lowered below what is in use it makes the kernel reclaim, swap, and in the end kill; and
-        raised again it swaps nothing back in: stop the servers first. Raises CapabilityError."""
+        """Change the host group's limit. Lowered below what is in use it makes the kernel reclaim and swap; raised again it swaps
+        nothing back in: stop the servers before that. Raises CapabilityError, also where too little can be reclaimed."""
         if self._group is None:
             raise RuntimeError("open() comes before change_budget()")
         self._group.change(None, Limits(memory=memory))

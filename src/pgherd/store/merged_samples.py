@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,10 +26,10 @@ def merge_samples(parts: Sequence[HostSamples], directory: Path) -> list[Path]:
     all. A metric that a host does not have is null in its rows."""
     import duckdb
 
-    by_sampler: dict[str, list[tuple[HostSamples, Path]]] = {}
+    by_sampler: dict[str, dict[str, HostSamples]] = {}
     for part in parts:
         for file in sorted((part.directory / "samples").glob("*.parquet")):
-            by_sampler.setdefault(file.name, []).append((part, file))
+            by_sampler.setdefault(file.name, {})[str(file)] = part
     if not by_sampler:
         return []
     target = directory / "samples"
@@ -37,30 +37,25 @@ def merge_samples(parts: Sequence[HostSamples], directory: Path) -> list[Path]:
     written = []
     with duckdb.connect(config={"threads": 1}) as database:
         for name, files in sorted(by_sampler.items()):
-            relations = [(part, database.read_parquet(str(file))) for part, file in files]
-            metrics = sorted({column for _, relation in relations for column in relation.columns} - {"t", "entity"})
-            aligned = [_aligned(relation, part, metrics) for part, relation in relations]
-            whole = aligned[0]
-            for one in aligned[1:]:
-                whole = whole.union(one)
             temporary = target / f"{name}.tmp"
-            whole.order("t").write_parquet(str(temporary), compression="zstd")
+            _whole(database, files).order("t").write_parquet(str(temporary), compression="zstd")
             temporary.replace(target / name)
             written.append(target / name)
     return written
 
 
-def _aligned(relation: duckdb.DuckDBPyRelation, part: HostSamples, metrics: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    """The rows with our clock's time, the renamed entity, and all metrics in order."""
-    import duckdb
+def _whole(database: duckdb.DuckDBPyConnection, files: Mapping[str, HostSamples]) -> duckdb.DuckDBPyRelation:
+    """The rows of all files, with our clock's time, the renamed entities, and all metrics in order: one reading of all of them, since a
+    union of a hundred takes seven times as long."""
+    from duckdb import ColumnExpression as Column
 
-    entity = duckdb.ColumnExpression("entity")
-    names = {str(old): part.rename(str(old)) for (old,) in relation.select(entity).distinct().fetchall()}
-    renamed: duckdb.Expression = entity
-    for old, new in names.items():
-        if new != old:
-            renamed = duckdb.CaseExpression(entity == duckdb.ConstantExpression(old), duckdb.ConstantExpression(new)).otherwise(renamed)
-    own = set(relation.columns)
-    columns = [(duckdb.ColumnExpression(m) if m in own else duckdb.ConstantExpression(None)).cast("DOUBLE").alias(m) for m in metrics]
-    shifted = duckdb.ColumnExpression("t") - duckdb.ConstantExpression(part.ahead)
-    return relation.select(shifted.cast("DOUBLE").alias("t"), renamed.alias("entity"), *columns)
+    rows = database.read_parquet(list(files), union_by_name=True, filename=True)
+    metrics = sorted(set(rows.columns) - {"t", "entity", "filename"})
+    found = rows.select(Column("filename"), Column("entity")).distinct().fetchall()
+    cells: list[Any] = [(file, entity, files[file].rename(entity), files[file].ahead) for file, entity in found]
+    plain = database.values(*cells)
+    described = zip(plain.columns, ("of", "known", "named", "ahead"), ("VARCHAR", "VARCHAR", "VARCHAR", "DOUBLE"), strict=True)
+    names = plain.select(*(Column(column).cast(kind).alias(name) for column, name, kind in described))
+    return rows.join(names, "filename = of AND entity = known").select(
+        (Column("t") - Column("ahead")).alias("t"), Column("named").alias("entity"), *(Column(metric) for metric in metrics)
+    )

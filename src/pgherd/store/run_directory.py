@@ -27,6 +27,8 @@ from pgherd.model.run import SCHEMA, RunRecord
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
 _ABOUT_TO_BEGIN = 60.0
+
+KILLED = "its process was killed"
 _TRIES, _TRY_AGAIN = 5, 0.05
 
 
@@ -132,6 +134,19 @@ class RunDirectory:
         except ValidationError as error:
             where = ".".join(map(str, error.errors()[0]["loc"]))
             raise RunDirectoryError(f"{file} is not what this pgherd writes: {where}: {error.errors()[0]['msg']}") from None
+
+    def standing(self) -> RunRecord:
+        """The record as things stand: of a run that says it is running, and is executed by nobody, that it was interrupted.
+
+        Raises:
+            RunDirectoryError: as ``record``.
+        """
+        alive = self.alive()  # before run.json is read: a run that ends in between is then said to have ended
+        record = self.record()
+        beginning = not (self.path / "lock").exists() and time.time() - record.started < _ABOUT_TO_BEGIN
+        if alive or beginning or record.state != "running":
+            return record
+        return record.model_copy(update={"state": "interrupted", "error": KILLED})
 
     def begun(self) -> bool:
         """Whether the study has proposed anything yet."""

@@ -9,6 +9,7 @@ from pgherd.studies.observe import Observation, Window
 from pgherd.studies.points import Repeats, mean_of
 
 NO_CONTAINER_CPU = "the CPU of the containers was not seen; a runtime with accounting (cgroup) shows it"
+PART_NOT_SEEN = "this part was not seen"
 
 _PARTS: dict[str, tuple[Callable[[Window], float | None], str]] = {
     "databases_cpu": (lambda w: w.databases, "containers without clients and sampling backends"),
@@ -33,7 +34,7 @@ def cpu_cells(point: Repeats, named: Sequence[str]) -> dict[str, Finding]:
         cells[column] = mean_of(point, _of_window(take), "cores", _not_seen(column), note)
         if column == "platform":
             for name in named:
-                cells[f"platform.{name}"] = mean_of(point, _of_part(name), "cores", "this part was not seen")
+                cells[f"platform.{name}"] = mean_of(point, of_part(name), "cores", PART_NOT_SEEN)
     return cells
 
 
@@ -41,7 +42,8 @@ def _of_window(take: Callable[[Window], float | None]) -> Callable[[Observation]
     return lambda observation: take(observation.cpu)
 
 
-def _of_part(name: str) -> Callable[[Observation], float | None]:
+def of_part(name: str) -> Callable[[Observation], float | None]:
+    """What takes the CPU of a named part of the platform from an observation."""
     return lambda observation: observation.cpu.named.get(name)
 
 

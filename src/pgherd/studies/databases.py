@@ -76,7 +76,7 @@ class DatabaseRequest(SpreadRequest):
         None, ge=1, le=256, description="parts by hash of the large table (pgbench's accounts, random-block), for tablespaces_on to spread"
     )
     threads: int | None = Field(None, ge=1, description="pgbench threads of each database")
-    rate: float | None = Field(None, gt=0, description="open loop: transactions per second of each database")
+    rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="open loop: transactions per second of each database")
     protocol: Protocol = Field("prepared", description="how queries are sent")
     client_place: ClientPlace = Field("inside", description="whether pgbench runs inside the database's container")
     client_host: str | None = Field(None, description="the host of the cluster on which pgbench runs, and no server")

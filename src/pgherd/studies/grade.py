@@ -66,13 +66,18 @@ def worst(grades: Sequence[Grade]) -> Grade:
 
 def trial_warnings(results: Sequence[TrialResult]) -> list[str]:
     """What must be said of the trials: failures, taints, checks that could not be made."""
-    found = [f"Trial {result.trial.key()} did not finish: {result.error}" for result in results if result.error is not None]
+    found = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
         checks = Counter(v.check for result in tainted for v in result.verdicts if v.result == "fail" and v.severity == "taint")
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where a point has no clean trial")
     return found + check_warnings(results)
+
+
+def failure_warnings(results: Sequence[TrialResult]) -> list[str]:
+    """Which trials did not finish, and why."""
+    return [f"Trial {result.trial.key()} did not finish: {result.error}" for result in results if result.error is not None]
 
 
 def check_warnings(results: Sequence[TrialResult]) -> list[str]:

@@ -110,13 +110,17 @@ def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
 
 def drive_rows(results: Sequence[TrialResult]) -> list[Row]:
     """E11's two views by point and phase: what each guest's block devices did as its kernel counts it, by the names that it has for them,
-    and what the hypervisor did for the same drives, by the names that they were given there."""
+    and what the hypervisor did for the same drives, by the names that they were given there. The two views of one drive follow each
+    other, and each says what the other is called ('' where that is not known)."""
     rows: list[Row] = []
     for point, trials in _points(results).items():
         for number, phase in enumerate(trials[0].phases):
-            for entity in sorted((one for one in phase.metrics if one.startswith(tuple(_VIEWS))), key=lambda one: one.partition(":")[2]):
+            other = _other_views(phase)
+            seen = [one for one in phase.metrics if one.startswith(tuple(_VIEWS))]
+            for _, entity in sorted((min(_called(one), _called(other.get(one) or one)), one) for one in seen):
                 kind, _, name_of = entity.partition(":")
                 row: Row = {"point": point, "phase": phase.phase, "drive": name_of, "seen_by": _VIEWS[f"{kind}:"]}
+                row["same_as"] = _called(other.get(entity, ""))
                 found = [_drive(trial, number, entity) for trial in trials]
                 for name, unit in _DRIVE_UNITS.items():
                     values = [one[name] for one in found if one.get(name) is not None]
@@ -136,6 +140,17 @@ _DRIVE_UNITS = {
     "write_await": "ms",
     "flush_await": "ms",
 }
+
+
+def _other_views(phase: PhaseResult) -> dict[str, str]:
+    """The entities of the two views of each drive, either way, of those of which both are known."""
+    devices = phase.io.devices if phase.io is not None else []
+    pairs = [(one.number, below) for one in devices for below in one.below if one.number.startswith("guest-disk:")]
+    return dict(pairs) | {below: above for above, below in pairs}
+
+
+def _called(entity: str) -> str:
+    return entity.partition(":")[2]
 
 
 def _drive(trial: TrialResult, number: int, entity: str) -> dict[str, float | None]:

@@ -7,12 +7,14 @@ other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.studies.findings import as_finding, missing
 
 NONE = "no clean trial loaded every host"
+CONFIDENCE = 0.95
 
 
 def relative(rates: Mapping[str, float]) -> dict[str, float]:
@@ -31,7 +33,11 @@ def imbalance(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
 
 
 def slowest(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
-    """The host whose rate over the hosts' mean is least, named in the note. Arguments as of ``imbalance``."""
+    """The host whose rate over the hosts' mean is least, named in the note. Arguments as of ``imbalance``.
+
+    Which host that is the same trials say: of many equal hosts one is always far below the mean by chance, and an interval of that host
+    alone would show it. So the interval is one of those that hold for all hosts together (Bonferroni; two hosts' shares mirror each other).
+    """
     method = f"{what} of the slowest host ÷ the hosts' mean"
     shares: dict[str, list[float]] = {}
     for rates in trials:
@@ -40,7 +46,12 @@ def slowest(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
     if not shares:
         return missing("ratio", NONE, method=method)
     host = min(shares, key=lambda name: sum(shares[name]) / len(shares[name]))
-    estimate = mean_interval(shares[host])
+    together = len(shares) if len(shares) > 2 else 1
+    if together > 1:
+        method += f"; its interval is one of those that hold for all {together} hosts together (Bonferroni)"
+    estimate = mean_interval(shares[host], 1 - (1 - CONFIDENCE) / together)
+    if estimate.confidence is not None:
+        estimate = replace(estimate, confidence=CONFIDENCE)
     sure = estimate.high is not None and estimate.high < 1
     note = f"host {host}" + ("" if sure else "; not shown to be slower than the others")
     return as_finding(estimate, "ratio", note, method=method)

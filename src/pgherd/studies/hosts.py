@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.deployment import Host
@@ -25,25 +25,27 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     A trial says something of the hosts when it loaded all of them but ``client``, on which the clients alone run: that one has a row, and
     is compared with none. Its hosts are compared by throughput per loaded database, each relative to the mean of the hosts in the same
     trial, so that trials of all points count alike. Where every trial ran on one host (and its clients perhaps on another), each host's
-    row is of its own trials, and nothing is said of one host beside another.
+    row is of its own trials, and nothing is said of one host beside another. Where no trial is clean, rows are of the tainted ones and say
+    so; the findings need clean ones.
     """
     warnings = [*analysis.warnings, *_absent(results)]
     if not any(host.containers for result in results for host in result.trial.deployment.hosts):
         return analysis.model_copy(update={"warnings": warnings})
     if all(sum(bool(host.containers) for host in result.trial.deployment.hosts) <= 1 for result in results):
-        rows = [_row(host, _trials_of(host, results), (), results, alone=True) for host in hosts]
+        rows = [_row(host, _trials_of(host, results), {}, results, alone=True) for host in hosts]
         return analysis.model_copy(update={"warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
     names = [host.name for host in hosts if host.name != client]
-    clean = [result for result in results if not result.tainted and _loaded(result) == set(names)]
-    rates = [_throughputs(result) for result in clean]
-    shares = [host_balance.relative(found) for found in rates]
+    whole = [result for result in results if _loaded(result) == set(names)]
+    rates = [_throughputs(result) for result in whole if not result.tainted]
+    counted = _counted(whole)
+    shares = [host_balance.relative(_throughputs(result)) for result in counted]
     relative = {name: [found[name] for found in shares if found] for name in names}
     findings = {
         **analysis.findings,
         "host_imbalance": host_balance.imbalance(rates, _WHAT),
         "host_slowest": host_balance.slowest(rates, _WHAT),
     }
-    rows = [_row(host, clean, relative.get(host.name, ()), results, alone=host.name == client) for host in hosts]
+    rows = [_row(host, counted, relative, results, alone=host.name == client) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
 
 
@@ -67,31 +69,38 @@ def _throughputs(result: TrialResult) -> dict[str, float]:
 
 
 def _trials_of(host: Host, results: Sequence[TrialResult]) -> list[TrialResult]:
-    """The clean trials in which a host had a part."""
-    return [result for result in results if not result.tainted and host.name in {one.name for one in result.trial.deployment.hosts}]
+    """The trials that count of those in which a host had a part."""
+    return _counted([result for result in results if host.name in {one.name for one in result.trial.deployment.hosts}])
+
+
+def _counted(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The clean ones; where there are none, the tainted ones that have finished."""
+    return [one for one in results if not one.tainted] or [one for one in results if one.phases]
 
 
 def _row(
-    host: Host, clean: Sequence[TrialResult], relative: Sequence[float], results: Sequence[TrialResult], *, alone: bool = False
+    host: Host, counted: Sequence[TrialResult], relative: Mapping[str, Sequence[float]], results: Sequence[TrialResult], *, alone: bool
 ) -> Row:
-    """``clean`` are the trials that count; ``alone``: none of them loaded databases here and on another host."""
+    """``counted`` are the trials that count, ``relative`` each host's shares in them; ``alone``: none of them loaded databases here and on
+    another host."""
     name, none, of = host.name, host_balance.NONE, "over all points that loaded every host"
     if alone:
         none, of = "no clean trial loaded a database here", "over all points that were measured here"
-    throughput = [found[name] for result in clean if name in (found := _throughputs(result))]
-    busy = [cores for result in clean for phase in result.phases if (cores := phase.busy_cores(f"host:{name}")) is not None]
+    tainted = "; only tainted trials: an indication" if any(one.tainted for one in counted) else ""
+    throughput = [found[name] for result in counted if name in (found := _throughputs(result))]
+    busy = [cores for result in counted for phase in result.phases if (cores := phase.busy_cores(f"host:{name}")) is not None]
     return {
         "host": name,
         "cores_given": host.cores,
         "containers": max((_containers(result, name) for result in results), default=0),
-        "per_database": _mean(throughput, "tps", of, none),
+        "per_database": _mean(throughput, "tps", of + tainted, none),
         "relative": _mean(
-            relative,
+            relative.get(name, ()),
             "ratio",
-            "of the hosts' mean in the same trial",
+            f"of the hosts' mean in the same trial{tainted}",
             "no trial loaded databases here and on another host" if alone else none,
         ),
-        "cpu_used": _mean(busy, "cores", "of the whole host", "the host's CPU was not seen"),
+        "cpu_used": _mean(busy, "cores", f"of the whole host{tainted}", "the host's CPU was not seen" if counted else none),
     }
 
 

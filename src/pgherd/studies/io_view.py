@@ -1,4 +1,4 @@
-"""What a study's trials say of the devices below its servers: one row per point and device, for every study of databases. Pure.
+"""What a study's trials say of the devices below its servers and loaded volumes: one row per point and device, for every study. Pure.
 
 Each number is the mean over trials of the trial's own number, with Student's interval.
 """
@@ -14,6 +14,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.io_view import DeviceSeries, DeviceView, IoView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.studies import io_sizes
 from pgherd.studies.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
@@ -65,7 +66,7 @@ METHODS: Mapping[str, str] = {
     "bursts": f"runs of intervals with more than {io_pattern.BURST:g} × the mean of bytes written",
     "burst_write_await": "/proc/diskstats, in bursts only",
     "burst_ratio": "mean rate of the bursts of writes over the mean rate of the same servers' WAL on another device",
-    "reads_per_tx": "/proc/diskstats; reads of the device over transactions of all databases on it",
+    "reads_per_tx": "/proc/diskstats; reads of the device over transactions of all databases whose servers have files on it",
     "sequential": f"traced reads and writes; window rule: {io_pattern.RULE}",
     "adjacent": "traced reads and writes that start exactly where the one before, of either kind, ended",
     "read_p99": "traced, from issue to completion",
@@ -76,16 +77,18 @@ METHODS: Mapping[str, str] = {
 
 
 def with_io_view(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
-    """The analysis with the table ``io``, findings of each device where there is one point only, and what could not be seen.
+    """The analysis with the tables ``io`` and, of traced requests, ``io_sizes``; findings of each device where there is one point only;
+    and what could not be seen.
 
     Trials without a view (external servers, probes) add nothing; an analysis that has the table already is left as it is.
     """
     seen = [result for result in results if result.error is None and any(phase.io is not None for phase in result.phases)]
     if not seen or TABLE in analysis.tables:
         return analysis
-    rows = io_rows(seen)
+    rows, sizes = io_rows(seen)
+    warnings = [*analysis.warnings, *_warnings(seen)]
     if not rows:
-        return analysis
+        return analysis.model_copy(update={"warnings": warnings})
     points = dict.fromkeys(str(row["point"]) for row in rows)
     findings: dict[str, Finding] = {}
     if len(points) == 1:
@@ -95,16 +98,17 @@ def with_io_view(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis
             }
     return analysis.model_copy(
         update={
-            "tables": {**analysis.tables, TABLE: rows},
+            "tables": {**analysis.tables, TABLE: rows, **({io_sizes.TABLE: sizes} if sizes else {})},
             "findings": {**analysis.findings, **findings},
-            "warnings": [*analysis.warnings, *_warnings(seen)],
+            "warnings": warnings,
         }
     )
 
 
-def io_rows(results: Sequence[TrialResult]) -> list[Row]:
-    """One row per point and device: clean trials where a point has any, else all of it."""
+def io_rows(results: Sequence[TrialResult]) -> tuple[list[Row], list[Row]]:
+    """One row per point and device, and those of the sizes of traced requests: clean trials where a point has any, else all of it."""
     rows: list[Row] = []
+    sizes: list[Row] = []
     points: dict[str, list[TrialResult]] = {}
     for result in results:
         points.setdefault(point_name(result), []).append(result)
@@ -114,9 +118,11 @@ def io_rows(results: Sequence[TrialResult]) -> list[Row]:
         for trial in used:
             for view in views(trial):
                 devices.setdefault(view.number, view)
+        roles = {number: role_words(device, devices) for number, device in devices.items()}
+        sizes += io_sizes.size_rows(point, used, devices, roles)
         for number, device in devices.items():
             cells = [_trial_numbers(trial, number) for trial in used]
-            row: Row = {"point": point, "device": device.name, "number": number, "roles": role_words(device, devices)}
+            row: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
             row["label"] = _label(used, number)
             for name, unit in UNITS.items():
                 method = METHODS.get(name, _COUNTERS)
@@ -124,7 +130,7 @@ def io_rows(results: Sequence[TrialResult]) -> list[Row]:
                     method = method.replace(_COUNTERS, "QEMU's query-blockstats")
                 row[name] = _mean([cell.get(name) for cell in cells], unit, method)
             rows.append(row)
-    return [{name: cell for name, cell in row.items() if _known(name, rows)} for row in rows]
+    return [{name: cell for name, cell in row.items() if _known(name, rows)} for row in rows], sizes
 
 
 def _known(name: str, rows: Sequence[Row]) -> bool:
@@ -145,8 +151,8 @@ def views(result: TrialResult) -> list[DeviceView]:
 
 
 def role_words(device: DeviceView, devices: Mapping[str, DeviceView]) -> str:
-    """``data, WAL``; of a device that only others lie on: ``below loop0``."""
-    names = {"data": "data", "wal": "WAL", "tablespace": "tablespaces"}
+    """``data, WAL``, ``volume NAME``; of a device that only others lie on: ``below loop0``."""
+    names = {"data": "data", "wal": "WAL", "tablespace": "tablespaces", "volume": f"volume {', '.join(device.roles.get('volume', ()))}"}
     if device.roles:
         return ", ".join(names[role] for role in names if role in device.roles)
     above = [other.name for other in devices.values() if device.number in other.below]
@@ -165,26 +171,51 @@ def _trial_numbers(result: TrialResult, number: str) -> dict[str, float | None]:
     parts = [(phase, view) for phase in result.phases if phase.io for view in phase.io.devices if view.number == number]
     joined = joined_series([view.series for _, view in parts])
     found: dict[str, float | None] = dict(series_numbers(joined))
-    done = math.fsum(target.transactions for phase, _ in parts for target in phase.targets)
+    done = math.fsum(_transactions(phase, view) for phase, view in parts)
     seconds = math.fsum(phase.seconds for phase, _ in parts)
     reads = found.get("reads")
-    if done > 0 and reads is not None and any(view.roles for _, view in parts):
+    if done > 0 and reads is not None:
         found["reads_per_tx"] = reads * seconds / done
     found["burst_ratio"] = burst_ratio(joined, wal_beside(parts))
     return found | _traced_numbers([view for _, view in parts])
 
 
+def _transactions(phase: PhaseResult, view: DeviceView) -> float:
+    """Of the databases whose servers have files on a device."""
+    here = {server for role, servers in view.roles.items() for server in servers if role != "volume"}
+    return math.fsum(one.transactions for one in phase.targets if "/".join(one.target.split("/")[1:3]) in here)
+
+
 def wal_beside(parts: Sequence[tuple[PhaseResult, DeviceView]]) -> DeviceSeries | None:
-    """What the WAL of the servers on a device wrote to another one, over the same phases; None where it lies on the device itself, on
-    several others, or nowhere that is seen. ``parts``: each phase with its view of the device."""
+    """What the WAL of the servers on a device wrote to another one, over the same phases; None where it lies on the device itself, also by
+    way of another (a loop device on a file there), on one that sees more than WAL, on several others, or nowhere that is seen. ``parts``:
+    each phase with its view of the device."""
     found: dict[str, list[DeviceSeries]] = {}
     for phase, view in parts:
         servers = {server for role in ("data", "tablespace") for server in view.roles.get(role, ())}
-        for other in phase.io.devices if phase.io is not None else ():
-            if servers.intersection(other.roles.get("wal", ())):
-                found.setdefault(other.number, []).append(other.series)
-    numbers = {view.number for _, view in parts}
-    return joined_series(next(iter(found.values()))) if len(found) == 1 and not numbers & set(found) else None
+        every = phase.io.devices if phase.io is not None else []
+        for other in (one for one in every if servers.intersection(one.roles.get("wal", ()))):
+            if view.number in beneath(other.number, every) or not only_wal(other, every):
+                return None
+            found.setdefault(other.number, []).append(other.series)
+    return joined_series(next(iter(found.values()))) if len(found) == 1 else None
+
+
+def only_wal(device: DeviceView, devices: Sequence[DeviceView]) -> bool:
+    """Whether nothing but WAL is known to reach a device, be it by way of another (a loop device on a file there)."""
+    reaching = [device, *(view for view in devices if device.number in beneath(view.number, devices))]
+    return {role for view in reaching for role in view.roles} == {"wal"}
+
+
+def beneath(number: str, devices: Sequence[DeviceView]) -> set[str]:
+    """The numbers of all devices that a device passes its requests on to, however far below."""
+    below = {view.number: view.below for view in devices}
+    found: set[str] = set()
+    level = [number]
+    while level:
+        level = [one for upper in level for one in below.get(upper, ()) if one not in found]
+        found.update(level)
+    return found
 
 
 def burst_ratio(device: DeviceSeries, wal: DeviceSeries | None) -> float | None:
@@ -324,4 +355,4 @@ def _cost(results: Sequence[TrialResult]) -> list[str]:
         words += f"; {incomplete} requests were seen only to begin or only to end, and have no latency"
     if share > 0.01 or (covered is not None and covered < COVERED):
         words += ": shares and histograms rest on what was left"
-    return [words + ". What an event costs the process that causes it, about a microsecond, is in the results"]
+    return [words + ". What an event costs the process that causes it is not among that, and is in the results"]

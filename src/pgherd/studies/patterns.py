@@ -45,6 +45,11 @@ NAMES: Mapping[str, str] = {name: words for name, (_, words) in _SHAPES.items()}
 _LISTED = re.compile(r"[\d,/ ]+")
 
 
+def is_listed(pattern: str) -> bool:
+    """Whether it lists the clients itself, and is no name."""
+    return _LISTED.fullmatch(pattern) is not None
+
+
 def clients(pattern: str, *, databases: int, periods: int | None, high: int, low: int) -> Plan:
     """Clients of each database in each period.
 
@@ -58,7 +63,7 @@ def clients(pattern: str, *, databases: int, periods: int | None, high: int, low
     Raises:
         UsageError: no such pattern, or lists that do not fit the databases or the periods.
     """
-    if _LISTED.fullmatch(pattern):
+    if is_listed(pattern):
         return _listed(pattern, databases, periods)
     if pattern not in _SHAPES:
         raise UsageError(
@@ -106,6 +111,12 @@ def most_connections(plan: Plan) -> int:
     totals: list[int] = [sum(period) for period in zip(*plan, strict=True)]
     borders = [before + after for before, after in itertools.pairwise(totals)]
     return max(totals + borders)
+
+
+def ends(plan: Plan) -> tuple[int, int]:
+    """The most and the fewest clients that a database has in any period in which it is not idle."""
+    every = [clients for row in plan for clients in row if clients]
+    return max(every), min(every)
 
 
 def described(plan: Plan) -> str:

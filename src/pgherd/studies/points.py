@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
@@ -63,9 +64,15 @@ def repeats(options: DatabaseOptions, trials: Sequence[TrialResult]) -> Repeats 
     return Repeats(tuple(used), tried=len(trials), tainted=sum(trial.tainted for trial in trials), failed=len(trials) - len(finished))
 
 
-def mean_of(point: Repeats, take: Callable[[Observation], float | None], unit: str, absent: str, note: str = "") -> Finding:
-    """Mean of a quantity over the point's used trials, or the reason why there is none."""
+def mean_of(
+    point: Repeats, take: Callable[[Observation], float | None], unit: str, absent: str, note: str = "", *, most: float = math.inf
+) -> Finding:
+    """Mean of a quantity over the point's used trials, or the reason why there is none. None of these quantities can be below zero, or
+    above ``most``, and so neither can an end of its interval."""
     values = point.values(take)
     if not values:
         return missing(unit, absent)
-    return as_finding(mean_interval(values), unit, "; ".join(text for text in (note, point.note) if text))
+    mean = mean_interval(values)
+    if mean.low is not None and mean.high is not None:
+        mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, most))
+    return as_finding(mean, unit, "; ".join(text for text in (note, point.note) if text))

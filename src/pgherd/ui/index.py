@@ -25,14 +25,19 @@ LARGEST = 64 * 2**20
 """Bytes of a run.json beyond which it is not read for the list: no run of ours comes near it."""
 
 _LONGEST = 400
-_SCHEMA = "pgherd/ui-index/1"
+_MOST_HOSTS = 1000
+_LONGEST_HOST = 100
+_SHOWN_HOSTS = 4
+_BETWEEN = ", "
+_SCHEMA = "pgherd/ui-index/2"
 _UNFINISHED = ("running", "killed", "interrupted", "failed")
 
 
 @dataclass(frozen=True)
 class Summary:
     """What the list shows of a run. ``state`` is that of run.json, 'killed' where that says running but nothing runs it, or
-    'unreadable', where ``answer`` says why. ``started`` and ``ended`` are seconds since the epoch; ``trials`` counts finished ones.
+    'unreadable', where ``answer`` says why. ``started`` and ``ended`` are seconds since the epoch; ``trials`` counts finished ones;
+    ``host`` names all hosts, with commas between them.
     """
 
     run: str
@@ -50,6 +55,17 @@ class Summary:
     def live(self) -> bool:
         """Whether a process executes it."""
         return self.state == "running"
+
+    @property
+    def hosts(self) -> list[str]:
+        """Each of its hosts; of a run on a cluster there are several."""
+        return self.host.split(_BETWEEN) if self.host else []
+
+    @property
+    def hosts_shown(self) -> str:
+        """Its hosts, or of many the first ones and how many more there are."""
+        more = len(self.hosts) - _SHOWN_HOSTS
+        return self.host if more <= 1 else f"{_BETWEEN.join(self.hosts[:_SHOWN_HOSTS])} and {more} more"
 
 
 @dataclass(frozen=True)
@@ -159,7 +175,8 @@ def _summary(path: Path, name: str) -> Summary:
 def _of(document: Mapping[str, Any], path: Path, name: str) -> Summary:
     analysis = document.get("analysis") or {}
     hosts = document.get("hosts") or {}
-    names = dict.fromkeys(clean(str(facts.get("hostname") or key)) for key, facts in hosts.items())
+    own = [clean(str(facts.get("hostname") or key)) for key, facts in hosts.items()]
+    names = own if len(set(own)) == len(own) else list(map(clean, hosts))  # of a cluster whose hosts have one name their names there
     state, grade = str(document["state"]), analysis.get("grade")
     ended = document.get("ended")
     return Summary(
@@ -169,7 +186,7 @@ def _of(document: Mapping[str, Any], path: Path, name: str) -> Summary:
         started=float(document["started"]),
         ended=None if ended is None else float(ended),
         grade=grade if grade in ("A", "B", "C") else None,
-        host=", ".join(names)[:200],
+        host=_BETWEEN.join(name[:_LONGEST_HOST] for name in names[:_MOST_HOSTS]),
         answer=clean(str(analysis.get("answer") or document.get("error") or ""))[:_LONGEST],
         trials=_trials(path),
         resumable=state != "finished" and document.get("surroundings") is not None,

@@ -128,7 +128,7 @@ def listed(runs: Sequence[Summary], asked: Wanted) -> Listed:
 
 def choices(runs: Sequence[Summary]) -> dict[str, list[str]]:
     """What can be asked for: the studies and hosts that there are."""
-    return {"study": sorted({run.study for run in runs}), "host": sorted({run.host for run in runs} - {""})}
+    return {"study": sorted({run.study for run in runs}), "host": sorted({host for run in runs for host in run.hosts})}
 
 
 def _fits(run: Summary, asked: Wanted) -> bool:
@@ -138,7 +138,9 @@ def _fits(run: Summary, asked: Wanted) -> bool:
         return False
     if asked.text and asked.text.casefold() not in f"{run.run} {run.answer} {run.host}".casefold():
         return False
-    pairs = ((asked.study, run.study), (asked.host, run.host), (asked.grade, run.grade or NO_GRADE), (asked.state, run.state))
+    if asked.host and asked.host not in run.hosts:
+        return False
+    pairs = ((asked.study, run.study), (asked.grade, run.grade or NO_GRADE), (asked.state, run.state))
     return all(want in ("", have) for want, have in pairs)
 
 
@@ -150,7 +152,7 @@ def _heading(run: Summary, group: Group) -> str:
     if group == "study":
         return run.study
     if group == "host":
-        return run.host or "no host recorded"
+        return run.hosts_shown or "no host recorded"
     if group == "grade":
         return f"grade {run.grade}" if run.grade else "no grade"
     try:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from pgherd.metrics.run_metrics import host_name
 from pgherd.report import page, verdicts, wording
 from pgherd.report.notices import notices
 from pgherd.report.tables import leading
@@ -98,7 +99,7 @@ def _whole(whole: Whole) -> dict[str, Any]:
         "figures": _figures(whole.directory),
         "matrix": verdicts.matrix(whole.results),
         "exceptions": verdicts.exceptions(whole.results),
-        "hosts": [clean(facts.hostname) for facts in record.hosts.values()],
+        "hosts": [clean(host_name(record, name)) for name in record.hosts],
         "files": [name for name in ("report.html", "report.json", "run.json") if (whole.directory.path / name).is_file()],
         "tables": _tables(whole.directory),
         "sampled": any((whole.directory.path / "trials" / result.id / "samples").is_dir() for result in whole.results),

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
@@ -172,6 +173,12 @@ def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) ->
     return tuple(carried)
 
 
+def insist_readable(node: Node, script: Script) -> None:
+    """Insist that a script of the user's own is there, be it that nothing is run; raises UsageError."""
+    if not script.source.startswith(_BUILTIN) and shipped.text(script.source) is None:
+        _text(node, "--script", script.source)
+
+
 def insist_self_contained(node: Node, script: Script) -> None:
     """Insist that a script calls no programs of this machine (\\shell, \\setshell): a guest does not have them.
 
@@ -206,23 +213,53 @@ def dry_run(
     Raises:
         UsageError: an error in a script, with its file, line and PostgreSQL's message.
     """
-    env = {"PGOPTIONS": "-c default_transaction_read_only=on"} if read_only else {}
+    env = _environment(read_only)
     for script in scripts:
         builtin = script.source.startswith(_BUILTIN)
         text = "" if builtin else _text(target.node, "--script", script.source)
         simple: list[Protocol] = [] if "\\startpipeline" in text or protocol == "simple" else ["simple"]
         for chosen in (*simple, protocol):
-            argv = [f"{target.bin}/pgbench", *client_options(target), "-n", "-t", "1", "-M", chosen]
-            argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
-            stdin = None if builtin else script.source
             try:
-                done = target.node.run(Command([*argv, database], env=env, user=target.account, stdin=stdin), timeout=timeout)
+                done = target.node.run(_alone(target, database, script, scale, chosen, env, "-t"), timeout=timeout)
             except TimeoutError:
                 raise UsageError(
                     f"{script.source}: one transaction did not end within {timeout:.0f} s; make it shorter, or give it indexes"
                 ) from None
             if done.code != 0:
                 raise UsageError(f"{pgbench_error(done.err, script.source, text)} (tried with pgbench -M {chosen}); correct the script")
+
+
+def pace(
+    target: LoadTarget, database: str, scripts: Sequence[Script], *, scale: int, protocol: Protocol, read_only: bool, timeout: float = 60.0
+) -> float | None:
+    """Mean seconds of a transaction of the mix, by one client alone that runs each script for a second; None where one of them cannot be
+    repeated. One that does not end within ``timeout`` seconds counts as so long: it is no shorter."""
+    env, seconds = _environment(read_only), 0.0
+    for script in scripts:
+        try:
+            done = target.node.run(_alone(target, database, script, scale, protocol, env, "-T"), timeout=timeout)
+        except TimeoutError:
+            seconds += script.weight * timeout
+            continue
+        took = re.search(r"^latency average = ([\d.]+) ms", done.out, re.MULTILINE)
+        if done.code != 0 or took is None:
+            return None
+        seconds += script.weight * float(took[1]) / 1000
+    return seconds / sum(script.weight for script in scripts)
+
+
+def _environment(read_only: bool) -> dict[str, str]:
+    return {"PGOPTIONS": "-c default_transaction_read_only=on"} if read_only else {}
+
+
+def _alone(
+    target: LoadTarget, database: str, script: Script, scale: int, protocol: Protocol, env: dict[str, str], extent: Literal["-t", "-T"]
+) -> Command:
+    """One client with one script, for one transaction (-t) or a second (-T)."""
+    builtin = script.source.startswith(_BUILTIN)
+    argv = [f"{target.bin}/pgbench", *client_options(target), "-n", extent, "1", "-M", protocol]
+    argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
+    return Command([*argv, database], env=env, user=target.account, stdin=None if builtin else script.source)
 
 
 def pgbench_error(err: str, source: str, text: str) -> str:

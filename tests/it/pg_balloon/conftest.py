@@ -99,7 +99,7 @@ class Workshop:
             root.mkdir(mode=0o755)
             self._built[key] = built_module.build(installation, root, options)
             if options == INJECTED:
-                _fail_writes(Path(self._built[key].installation.bin), root)
+                _hinder(Path(self._built[key].installation.bin), root)
         return self._built[key]
 
     def cluster(self, built: Any) -> Path:
@@ -142,11 +142,11 @@ def _instance(built: Any, account: str | None, place: str) -> Instance:
     return Instance(NODE, built.installation, f"{place}/data", f"{place}/s", account=account, name="balloon")
 
 
-def _fail_writes(bin_: Path, root: Path) -> None:
-    """Make the copy's server load failing_writes.c."""
-    library = root / "failing.so"
-    source = IT / "failing_writes.c"
-    flags = ["-shared", "-fPIC", "-O1", f'-DFLAG="{root}/no-writes"', str(source), "-o", str(library), "-ldl"]
+def _hinder(bin_: Path, root: Path) -> None:
+    """Make the copy's server load hindrances.c, which looks for its files in ``root``."""
+    library = root / "hindrances.so"
+    source = Path(__file__).with_name("hindrances.c")
+    flags = ["-shared", "-fPIC", "-O1", f'-DDIRECTORY="{root}"', str(source), "-o", str(library), "-ldl"]
     done = subprocess.run(["gcc", *flags], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     library.chmod(0o755)

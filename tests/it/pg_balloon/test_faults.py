@@ -56,7 +56,7 @@ def test_kill_9(balloon: Any, victim: str, chance: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def injected(workshop: Any) -> Any:
-    """The extension with its points of injection, in a private copy whose server also has writes fail while a file says so."""
+    """The extension with its points of injection, in a private copy whose server is also hindered while files say so (hindrances.c)."""
     return workshop("system", "-DPG_BALLOON_INJECTION")
 
 
@@ -101,6 +101,131 @@ def test_a_write_that_fails_is_an_error_and_leaves_a_sound_balloon(injected: Any
         one.set(enabled="on", target="0", interval="20ms")
         one.wait_until(lambda: one.status("ballooned_bytes") == 0)
         assert one("SELECT sum(id) FROM kept") == 5000050000
+        one.sound()
+
+
+def test_an_operating_system_that_takes_no_memory_back(injected: Any, started: Any) -> None:
+    """What was in the balloon comes back at once and the reason is told; switched off and on, it tries again."""
+    flag = injected.root / "no-returning"
+    refused = "the operating system refused to take memory back"
+    with started(injected) as one:
+        one.run("CREATE TABLE kept AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 20000) g")
+        one.set(enabled="on", target="20MB", interval="20ms")
+        one.wait_until(lambda: one.status("ballooned_bytes") == 20 * MB)
+        flag.touch()
+        try:
+            one.set(enabled="on", target="40MB", interval="20ms")
+            one.wait_until(lambda: one.status("ballooned_bytes") == 0)
+            one.wait_until(lambda: one.status("decision_reason") == refused)
+            assert one.status("usable") is False and one.status("why_not") == refused and one.status("enabled") is True
+            with pytest.raises(psycopg.Error, match="could not return memory of the buffer pool"):
+                one("SELECT pg_balloon_inflate(%s)", 8 * MB)
+            assert one("SELECT pg_balloon_check()") == 0 and one.status("ballooned_bytes") == 0
+            assert one("SELECT taken_unused + taken_clean - given_back FROM pg_stat_balloon") == 0
+            assert one("SELECT sum(id) FROM kept") == 200010000
+        finally:
+            flag.unlink()
+        one.set(enabled="off", interval="20ms")
+        one.wait_until(lambda: one.status("usable"))
+        one.set(enabled="on", target="40MB", interval="20ms")
+        one.wait_until(lambda: one.status("ballooned_bytes") == 40 * MB)
+        assert one("SELECT pg_balloon_check()") == 0
+
+
+def test_memory_that_is_refused_while_it_is_switched_off(injected: Any, started: Any) -> None:
+    """The call fails, what was in the balloon before stays, and switched on it works."""
+    flag = injected.root / "no-returning"
+    with started(injected) as one:
+        assert one("SELECT pg_balloon_inflate(%s)", 40 * MB) == 40 * MB
+        flag.touch()
+        try:
+            with pytest.raises(psycopg.Error, match="could not return memory of the buffer pool"):
+                one("SELECT pg_balloon_inflate(%s)", 8 * MB)
+        finally:
+            flag.unlink()
+        assert 38 * MB <= one.status("ballooned_bytes") <= 40 * MB
+        assert one.status("usable") is True and one("SELECT pg_balloon_check()") == 0
+        one.set(enabled="on", target="20MB", interval="20ms")
+        one.wait_until(lambda: one.status("ballooned_bytes") == 20 * MB)
+
+
+def test_reading_back_from_slow_storage_keeps_nobody_waiting(injected: Any, started: Any) -> None:
+    """A table's lock is let go after a moment, and the database after two seconds, however long all the pages would take."""
+    slow = injected.root / "slow-reads"
+    held = """SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE backend_type = 'pg_balloon prefetch' AND mode = 'AccessShareLock' AND relation = %s"""
+    with started(injected) as one:
+        one.run("CREATE DATABASE other")
+        number = one("SELECT oid::int FROM pg_database WHERE datname = 'other'")
+        with psycopg.connect(one.server.conninfo("other"), autocommit=True) as changer:
+            for name in ("first", "second"):
+                changer.execute(f"CREATE TABLE {name} AS SELECT g, repeat('o', 400) FROM generate_series(1, 36000) g")
+            ((first,), (second,)) = changer.execute("SELECT oid::int FROM pg_class WHERE relname IN ('first', 'second') ORDER BY relname")
+            changer.execute("CHECKPOINT")
+            changer.execute("SET lock_timeout = '4s'")
+            one.set(enabled="on", target="58MB", interval="20ms")
+            one.wait_until(lambda: one.status("ballooned_bytes") >= 55 * MB)
+            slow.write_text(f"/base/{number}/")
+            try:
+                one.set(enabled="on", target="0", interval="20ms")
+                one.wait_until(lambda: one(held, first))
+                changer.execute("TRUNCATE first")  # thousands of pages are to be read yet: ten seconds
+                one.wait_until(lambda: one(held, second))
+                changer.close()
+                one.run("DROP DATABASE other")  # gives up after five seconds
+            finally:
+                slow.unlink()
+        one.sound()
+
+
+@pytest.mark.parametrize("settings", [{"target": "56MB"}, {"clean_rate": "1GB", "horizon": "100ms"}], ids=["giving", "ahead"])
+def test_slow_writes_do_not_keep_the_worker_from_looking(injected: Any, started: Any, settings: dict[str, str]) -> None:
+    """Where it is told to give what is dirty, and where an idle server writes ahead: half a minute's writes in either."""
+    slow = injected.root / "slow-writes"
+    with started(injected) as one:
+        one.run("CREATE TABLE dirty (id int, p text)", "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 100000) g")
+        seen = "SELECT ticks, written FROM pg_stat_balloon"
+        with psycopg.connect(one.server.conninfo(), autocommit=True) as watcher:
+            watcher.execute(seen)
+            slow.write_text("/base/")
+            try:
+                one.write(enabled="on", interval="20ms", **settings)
+                os.kill(one.server.pid, signal.SIGHUP)
+                one.wait_until(lambda: watcher.execute(seen).fetchone()[1] > 100)
+                before, _ = watcher.execute(seen).fetchone() or (0, 0)
+                one.wait_until(lambda: watcher.execute(seen).fetchone()[0] >= before + 2)
+                _, written = watcher.execute(seen).fetchone() or (0, 0)
+                assert written < 3000, "it is not through yet: that takes half a minute"
+            finally:
+                slow.unlink()
+        one.sound()
+
+
+def test_dirty_pages_are_given_although_there_is_no_time_to_look_for_clean_ones(injected: Any, started: Any) -> None:
+    """As on a pool so large, or a machine so busy, that to look at all of it takes longer than the worker may."""
+    fast = injected.root / "fast-clock"
+    with started(injected) as one:
+        one.run("CREATE TABLE dirty (id int, p text)", "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 100000) g")
+        fast.touch()
+        try:
+            one.write({"bgwriter_lru_maxpages": "0"}, enabled="on", target="56MB", interval="20ms")  # nobody else makes pages clean
+            one.server.reload()
+            one.wait_until(lambda: one.status("ballooned_bytes") == 56 * MB)
+        finally:
+            fast.unlink()
+        assert one("SELECT pg_balloon_check()") == 0
+
+
+def test_switched_off_while_the_worker_is_away(injected: Any, started: Any) -> None:
+    """The one that comes after it gives back what the first one left in the balloon."""
+    with started(injected) as one:
+        one.set(enabled="on", target="40MB", interval="20ms")
+        one.wait_until(lambda: one.status("ballooned_bytes") == 40 * MB)
+        one("SELECT pg_terminate_backend(%s)", one.status("worker_pid"))
+        one.wait_until(lambda: one.status("worker_pid") is None)
+        one.set(enabled="off", interval="20ms")
+        assert one.status("ballooned_bytes") == 40 * MB
+        one.wait_until(lambda: one.status("ballooned_bytes") == 0)  # it is started again after five seconds
         one.sound()
 
 

@@ -123,6 +123,34 @@ def test_or_locked_memory_beside_the_containers(make):
     budget.close()
 
 
+def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(make):
+    budget, groups = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
+    short = trial(500).model_copy(update={"state": "fresh"})
+    budget.apply(short, [])
+    assert groups.done[-1] == ("limit", 800), "in too little memory warming hardly ends"
+    assert budget.differs(trial(500)), "nothing has been taken away yet"
+    budget.tighten()
+    assert groups.done[-1] == ("limit", 500)
+    assert budget.differs(short) and not budget.differs(trial(500)), "servers that are started again are warmed with the whole again"
+    budget.tighten()
+    assert groups.done[-1] == ("limit", 500), "once"
+    budget.apply(trial(500, "locked"), [])
+    budget.tighten()
+    assert groups.done[-4:] == [("limit", 800), ("limit", 800), ("create", "locked-memory"), ("hold", 300)]
+    budget.apply(trial(800), [])
+    budget.tighten()
+    assert groups.done[-1] == ("limit", 800)
+
+
+def test_a_trial_that_came_to_nothing_leaves_no_larger_budget_behind(make):
+    budget, groups = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
+    budget.apply(trial(500), [])
+    groups.refuses = True
+    with pytest.raises(TrialError, match="500 MB of memory for all containers can't be brought about"):
+        budget.tighten()
+    assert budget.differs(trial(500))
+
+
 def test_what_is_locked_is_not_for_guests_to_share(make, monkeypatch):
     monkeypatch.setattr(module, "VmRuntime", Groups)
     monkeypatch.setattr(Groups, "withhold", lambda self, memory: self.done.append(("withhold", memory // MB)), raising=False)

@@ -1,5 +1,7 @@
 """The work of getting from what is up to what a trial wants, with servers that are only pretended; tests/it starts real ones."""
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -8,16 +10,20 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.host.swap import Made
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
+from pgherd.model.run import Surroundings
+from pgherd.model.swap import Swap
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy import fleet as module
 from pgherd.runner.deploy import housing
+from pgherd.runner.deploy.budget import Budget
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.housing import Housing
 from pgherd.runner.session import Session
@@ -131,7 +137,7 @@ def fleet(session, monkeypatch):
     )
     monkeypatch.setattr(housing.clones, "drop_cache", lambda *_: None)
     monkeypatch.setattr(Fleet, "_warm", lambda self, key, server: Pretended.events.append(("warm", "/".join(key))))
-    monkeypatch.setattr(Housing, "settle", lambda *_: None)
+    monkeypatch.setattr(Housing, "settling", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(module, "contexts", lambda *_: {"work_mem": "user", "shared_buffers": "postmaster"})
     monkeypatch.setattr(Pretended, "events", [])
     monkeypatch.setattr(Pretended, "broken", set())
@@ -266,6 +272,43 @@ def test_a_copy_that_fails_is_begun_anew(fleet, session, monkeypatch):
     assert not list(session.work.glob("*-a-pg")), "what was half made is gone"
     assert fleet.apply(trial("a"))[1] == "1 restored"
     assert len(list(session.work.glob("*-a-pg"))) == 1
+
+
+def test_no_server_is_warmed_in_memory_that_was_taken_away(fleet, session, monkeypatch):
+    """Where one of another deployment must be started, all are stopped, and have the whole until they are warm."""
+    for name in ("change_budget", "empty"):
+        monkeypatch.setattr(Rooms, name, lambda self, *given, name=name: Pretended.events.append((name, f"{given}")), raising=False)
+    around = Surroundings(runtime="cgroup", cores=2, memory=800, swap=Swap(kind="zram", size=1))
+    fleet._budget = Budget(replace(session, surroundings=around, swap=Made("/dev/zram1", 1, 1)))
+
+    def short(*names):
+        whole = trial(*names, runtime="cgroup")
+        host = whole.deployment.hosts[0].model_copy(update={"memory": 500})
+        return whole.model_copy(update={"deployment": Deployment(hosts=(host,))})
+
+    def steps():
+        return [what if what != "change_budget" else given for what, given in done(fleet) if what not in ("clone", "settings", "empty")]
+
+    assert fleet.apply(short("a"))[1] == "1 restored"
+    assert steps() == ["(800,)", "start", "warm", "(500,)"]
+    assert fleet.apply(short("a"))[1] == "1 kept" and not steps()
+    assert fleet.apply(short("a", "b"))[1] == "1 restarted, 1 restored"
+    assert steps() == ["stop fast", "(800,)", "start", "start", "warm", "warm", "(500,)"]
+    fleet.distrust()
+    assert fleet.apply(short("a", "b"))[1] == "2 restored"
+    assert steps() == ["stop fast", "stop fast", "(800,)", "start", "start", "warm", "warm", "(500,)"]
+
+
+def test_memory_is_taken_away_once_what_was_copied_is_on_the_disk(fleet, monkeypatch):
+    @contextlib.contextmanager
+    def settling(self, restored):
+        yield
+        Pretended.events.append(("settled", ""))
+
+    monkeypatch.setattr(Housing, "settling", settling)
+    monkeypatch.setattr(Budget, "tighten", lambda self: Pretended.events.append(("tightened", "")))
+    fleet.apply(trial("a"))
+    assert [what for what, _ in done(fleet)][-3:] == ["warm", "settled", "tightened"]
 
 
 def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(fleet, monkeypatch):

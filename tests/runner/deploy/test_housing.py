@@ -1,5 +1,6 @@
 """Homes of servers, with golden copies and servers that are only pretended; tests/it clones and starts real ones."""
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.postgres.disk import patience
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.tcp_access import Opening
@@ -91,8 +93,47 @@ def test_where_memory_is_short_nothing_of_the_copies_stays_in_the_page_cache(hou
 
 def test_what_was_copied_is_written_to_disk_once_for_all(housing):
     found = housing.restore(wanted(), trial(), tight=False)
-    assert housing.settle(list(found.items())).wait(30) == 0
-    assert housing.settle([]) is None
+    with housing.settling({key: (one, server()) for key, one in found.items()}):
+        """Servers are started here."""
+    with housing.settling({}):
+        """Nothing was copied."""
+
+
+class Syncing:
+    """A disk that hangs."""
+
+    def __init__(self):
+        self.done = []
+
+    def spawn(self, command):
+        self.done.append(list(command.argv[:3]))
+        return self
+
+    def wait(self, timeout):
+        self.done.append(timeout)
+        raise TimeoutError
+
+    def signal(self, number):
+        self.done.append(number)
+
+
+def test_a_slow_disk_is_waited_for_by_what_was_copied(housing):
+    found = housing.restore(wanted(), trial(), tight=False)
+    housing._node = disk = Syncing()
+    words = r"the copies for 2 servers .* were not on the disk after .*smaller --scale"
+    with pytest.raises(TrialError, match=words), housing.settling({key: (one, server()) for key, one in found.items()}):
+        assert disk.done == [["sync", "-f", "--"]]
+    waited = patience(2 * housing.goldens.of(server()).bytes)
+    assert disk.done[1:] == [waited, signal.SIGKILL, module._KILLED_SECONDS], "it is not left to the next trial"
+    assert patience(2**40) > 24 * 3600 > patience(0)
+
+
+def test_nobody_writes_on_for_servers_that_do_not_start(housing):
+    found = housing.restore(wanted(), trial(), tight=False)
+    housing._node = disk = Syncing()
+    with pytest.raises(TrialError, match="does not start"), housing.settling({key: (one, server()) for key, one in found.items()}):
+        raise TrialError("a/pg does not start")
+    assert disk.done[1:] == [signal.SIGKILL, module._KILLED_SECONDS]
 
 
 def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):

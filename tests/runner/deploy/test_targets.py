@@ -52,6 +52,7 @@ def test_a_loaded_volume_is_reached_by_its_directory(volumes):
     assert targets.apply(trial({"a": FIO}, {"a": FIO, "b": FIO})) == "files on a written"
     assert targets.reach("b").directory == "/made/b" and targets.reach("b").room is NO_ROOM
     assert targets.reach("c") is None and targets.said("c") is None and "/made/a" in targets.said("a")
+    assert targets.directories == {"a": "/made/a", "b": "/made/b"}
     targets.check()
     assert volumes.checked == 1
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pgherd.cluster import labels
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.result import MemoryKill, PhaseResult
@@ -111,10 +112,10 @@ def agent(monkeypatch, tmp_path):
 
 
 def test_it_says_what_its_host_is(agent, monkeypatch):
-    monkeypatch.setenv(host_agent.LABELS, "disk=ssd, rack=2,nonsense")
+    monkeypatch.setenv(labels.VARIABLE, "disk=ssd, rack=2,nonsense")
     found = agent.hello()
     assert found.facts.cores > 0 and found.postgres == (("18.6", "/pg"), ("15.18", "/old"))
-    assert found.labels == {"disk": "ssd", "rack": "2"}
+    assert found.labels == {"disk": "ssd", "rack": "2"} and found.room > 0
 
 
 def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
@@ -177,6 +178,16 @@ def test_a_play_is_called_off_at_once(agent):
     failed = agent.failed(PART, Thresholds())
     assert failed.kills == (KILL,) and agent._fleet.distrusted
     assert agent.apply(PART) == "1 kept", "the next trial begins as any"
+
+
+def test_what_is_called_off_before_it_has_begun_does_not_begin(agent):
+    """Another host may fail at once: nobody waits for what this one would do all the same."""
+    agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
+    agent.call_off()
+    with pytest.raises(TrialError, match="called off"):
+        agent.apply(PART)
+    agent.failed(PART, Thresholds())
+    assert agent.apply(PART) == "1 kept"
 
 
 def test_files_of_the_driver_are_kept_until_the_end(agent):

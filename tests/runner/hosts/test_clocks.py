@@ -24,6 +24,15 @@ def test_a_drift_between_two_readings_is_taken_for_even():
         clocks.offset("b", 0.0)
 
 
+def test_a_clock_that_was_set_and_set_back_meanwhile_is_seen_by_the_beats():
+    clocks = Clocks()
+    clocks.add({"a": offset(5.0, at=100.0), "b": offset(0.0, at=100.0)})
+    clocks.add({"a": offset(5.0, at=110.0), "b": offset(0.0, at=110.0)})
+    clocks.beats = {"a": [offset(5.01, uncertainty=0.02), offset(7.0, uncertainty=0.02)], "b": [offset(0.01, uncertainty=0.02)]}
+    assert clocks.drift("a") == pytest.approx(2.0 - 0.021) and clocks.drift("b") == 0.0 == clocks.drift("c")
+    assert clocks.uncertainty("a") == 0.001 and clocks.offset("a", 105.0) == 5.0, "no instant is counted by them"
+
+
 @given(st.floats(-1e4, 1e4), st.floats(-0.01, 0.01), st.floats(1000, 2000))
 def test_there_and_back_again(seconds, drift, at):
     clocks = Clocks()

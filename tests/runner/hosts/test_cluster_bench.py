@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from pgherd.cluster.remote import Offset
 from pgherd.model.cluster import Cluster
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Verdict
@@ -274,6 +275,22 @@ def test_hosts_that_begin_late_are_seen(scene):
     verdicts = {one.check: one for one in played.verdicts}
     assert verdicts["start-skew"].result == "fail" and "b was the last" in verdicts["start-skew"].observed
     assert verdicts["overlap"].result == "fail" and played.phases[0].overlap == pytest.approx((0.15 - 0.004) / 0.2, abs=1e-6)
+
+
+def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):
+    bench = scene()
+    now = time.time()
+    rough = {"uncertainty": 0.02, "round_trip": 0.04, "n": 1}
+    set_and_back, before = Offset(seconds=101.0, at=now + 1.0, **rough), Offset(seconds=99.0, at=now - 60.0, **rough)
+    scene.engine.beats_of = {"a": [before], "b": [Offset(seconds=-50.01, at=now + 1.0, **rough)]}
+    _, _, played = play(bench, scene)
+    assert next(one for one in played.verdicts if one.check == "clock-offset").result == "pass", "rough ones spoil nothing"
+    scene.engine.beats_of["a"].append(set_and_back)
+    scene.directory = scene.directory.with_name("another")
+    scene.directory.mkdir()
+    _, _, played = play(bench, scene)
+    found = next(one for one in played.verdicts if one.check == "clock-offset")
+    assert found.result == "fail" and found.observed == "a: +100000.00 ms ± 980 ms, the least certain", found
 
 
 def test_the_lead_follows_what_the_hosts_need(scene):

@@ -29,6 +29,7 @@ def test_targets_of_all_hosts_stand_in_one_phase_on_the_driver_s_clock():
     parts = {"a": [result("a/db1/pg/bench", 101.0)], "b": [result("b/db2/pg/bench", -48.98, skew=0.001)]}
     (found,) = merging.merge(parts, [WINDOW], clocks(a=100.0, b=-50.0))
     assert [(t.target, pytest.approx(t.first)) for t in found.targets] == [("a/db1/pg/bench", 1.0), ("b/db2/pg/bench", 1.02)]
+    assert [t.ahead for t in found.targets] == pytest.approx([100.0, -50.0]), "their files have their own hosts' clocks"
     assert (found.start, found.end, found.overlap, found.skew) == (1.0, 11.0, 0.99, 0.022)
     assert found.throughput == 20
 

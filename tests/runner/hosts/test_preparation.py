@@ -27,14 +27,15 @@ OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="
 
 def greeting(**changes):
     facts = HostFacts(hostname="h", kernel="6.1", cores=4, logical_cpus=4, memory=16 * GB, memory_available=10 * GB)
-    return Greeting(facts.model_copy(update=changes), __version__, (("18.6", "/pg"), ("15.18", "/old")), {"disk": "ssd"})
+    return Greeting(facts.model_copy(update=changes), __version__, (("18.6", "/pg"), ("15.18", "/old")), {"disk": "ssd"}, 9 * GB)
 
 
 class Agent:
     """Says hello, and remembers what it was asked."""
 
-    def __init__(self, met):
+    def __init__(self, met, options=OPTIONS, disk=1):
         self.met, self.asked, self.files, self.pages, self.version = met, None, {}, None, "18.6"
+        self.options, self.disk = options, disk
 
     def hello(self):
         return self.met
@@ -48,8 +49,8 @@ class Agent:
 
     def prepare(self, study, asked, dry):
         self.asked = asked
-        scripts = tuple(Script(source=text.split("@")[0]) for text in asked.script) or OPTIONS.scripts
-        options = OPTIONS.model_copy(update={"scripts": scripts, "init": asked.init})
+        scripts = tuple(Script(source=text.split("@")[0]) for text in asked.script) or self.options.scripts
+        options = self.options.model_copy(update={"scripts": scripts, "init": asked.init})
         own = options.model_dump(mode="json")
         if study == "scaling":
             shared = options.model_dump(include=set(ScalingOptions.model_fields))
@@ -67,7 +68,7 @@ class Agent:
             choices=("a choice",),
             settings=(),
             host_changes=("a directory",),
-            disk=1,
+            disk=self.disk,
             memory=2,
             confirm=("99 pages",),
             huge_pages={2**21: 99} if asked.huge_pages else {},
@@ -79,12 +80,13 @@ def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
     found = engine_of(["a", "b"])
     found.met = {"a": greeting(), "b": greeting(cores=2)}
+    found.options, found.disk = OPTIONS, 1
     waiting = []
 
     def make():
         if not waiting:
             waiting.extend(found.hosts())
-        return Agent(found.met[waiting.pop(0)])
+        return Agent(found.met[waiting.pop(0)], found.options, found.disk)
 
     crew = prepare_cluster.Crew
     monkeypatch.setattr(prepare_cluster, "Crew", lambda engine: crew(engine, make))
@@ -139,6 +141,36 @@ def test_other_versions_are_refused(engine):
     engine.met["b"] = replace(greeting(), pgherd="0.0.1")
     with pytest.raises(UsageError, match=r"but there is 0\.0\.1 on b; install the same"):
         prepare_over(engine, "density", asked(), dry=True)
+
+
+def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
+    """Hosts a and b have 4 and 2 cores: of six containers a gets four. The first has looked at its own disk."""
+    engine.options = OPTIONS.model_copy(update={"points": (6,)})
+    engine.disk = 10 * GB
+    for name, room, refused in (("b", 6 * GB, True), ("b", 7 * GB, False), ("a", 1, False)):
+        engine.met[name] = replace(engine.met[name], room=room)
+        if refused:
+            with pytest.raises(UsageError, match=rf"host {name} has 6 GB free below its cache .* may need 6 GB there; free some"):
+                prepare_over(engine, "density", asked(), dry=True)
+        else:
+            prepare_over(engine, "density", asked(), dry=True)
+    with pytest.raises(UsageError, match="says nothing of container db03; a last"):
+        prepare_over(engine, "density", asked(placement="listed:db01=a,db02=b"), dry=True)
+    engine.met["b"] = replace(engine.met["b"], room=10 * GB)
+    with pytest.raises(UsageError, match="host b has 10 GB free"):  # all of a comparison's servers stand on each host in turn
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
+
+
+def test_a_host_that_holds_nothing_at_first_may_be_filled_later(engine):
+    """Two containers are packed onto a; b is next, unless the placement leaves it out."""
+    engine.options, engine.disk = OPTIONS.model_copy(update={"points": (2,)}), 10 * GB
+    with pytest.raises(UsageError, match="host b has 9 GB free .* may need 10 GB there"):
+        prepare_over(engine, "density", asked(placement="pack"), dry=True)
+    prepare_over(engine, "density", asked(placement="listed:*=a"), dry=True)
+
+
+def test_a_label_cannot_hide_a_host_s_name():
+    assert prepare_cluster._host("a", replace(greeting(), labels={"host": "b", "disk": "ssd"}), None).labels == {"host": "a", "disk": "ssd"}
 
 
 def test_huge_pages_are_tried_on_every_host_but_by_a_dry_run(engine):

@@ -53,12 +53,25 @@ def test_a_taint_is_worse_than_what_is_only_said():
     assert named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].severity == "taint"
 
 
+def test_the_phases_that_failed_on_any_host_are_named():
+    def failed(*phases):
+        return [verdict("fail").model_copy(update={"failed_in": phases})]
+
+    def steal(**parts):
+        return named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].failed_in
+
+    assert steal(a=failed("w1", "w2"), b=failed("w2", "w5"), c=[verdict("pass")]) == ("w1", "w2", "w5")
+    assert steal(a=failed("w1"), b=failed()) == (), "b failed as a whole"
+
+
 def test_overlap_is_judged_over_all_hosts():
     parts = {"a": [verdict("pass", "overlap")], "b": [verdict("pass", "overlap")]}
     found = named(host_verdicts.together(parts, [phase(0.96), phase(0.90)], seen(), LIMITS))["overlap"]
     assert found.result == "fail" and found.observed.startswith(
         "90.0% of the period (steady), over all hosts, with their clocks known to 2 ms"
     )
+    assert found.failed_in == ("steady",)
+    assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_in == (), "the only one is the whole trial"
 
 
 def test_clocks_that_are_not_known_well_enough_taint_a_trial():

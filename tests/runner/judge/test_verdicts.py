@@ -85,6 +85,7 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("errors", GOOD, {"failed": 3}),
         ("steal", changed("host", cpu__steal=0.5), {}),
         ("foreign-cpu", changed("host", cpu__user=2.5), {}),
+        ("foreign-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
         ("checkpoints", changed("server:c1/pg", ckpt__timed=0.1), {}),
         ("vacuums", changed("server:c1/pg", vacuum__workers=0.4), {}),
         ("clock", GOOD, {"jump": -0.2}),
@@ -167,6 +168,46 @@ def test_the_worst_phase_decides():
     one = trial()
     two = one.model_copy(update={"phases": one.phases * 2})
     assert next(v for v in judge(two, phases, FACTS, Thresholds(), 0) if v.check == "overlap").result == "fail"
+
+
+def test_the_phases_that_failed_are_named():
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
+    phases = [
+        PhaseResult(phase=f"w{n}", start=0, end=1, overlap=1, targets=[target], metrics=changed("host", cpu__steal=steal))
+        for n, steal in enumerate((0.0, 0.5, 0.0, 1.0))
+    ]
+    one = trial()
+    four = one.model_copy(update={"phases": one.phases * 4})
+    found = {v.check: v for v in judge(four, phases, FACTS, Thresholds(), 0)}
+    assert found["steal"].failed_in == ("w1", "w3")
+    assert found["steal"].observed == "12.50% (phase w1, the first of 2 such of 4)"
+    assert all(v.failed_in == () and "phase" not in v.observed for v in found.values() if v.result == "pass")
+    (alone,) = [v for v in judge(one, phases[1:2], FACTS, Thresholds(), 0) if v.check == "steal"]
+    assert (alone.result, alone.failed_in, alone.observed) == ("fail", (), "12.50%")
+
+
+def two_containers(metrics, intents=("cpu-bound", "cached")):
+    """Verdicts of two loaded containers, c1 and c2."""
+    server = Server(bin="/pg/bin", version="18.1", databases=(Database(),))
+    both = tuple(Container(name=n, runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,)) for n in ("c1", "c2"))
+    loads = {TARGET.replace("c1", name): Load(threads=1) for name in ("c1", "c2")}
+    deployment = Deployment(hosts=(Host(cores=4, containers=both),))
+    one = Trial(point={}, deployment=deployment, phases=(Phase(loads=loads),), intents=intents)
+    targets = [TargetResult(target=t, driver="pgbench", transactions=9000, throughput=900, first=0, last=11) for t in loads]
+    phase = PhaseResult(phase="a", start=1, end=11, overlap=1, targets=targets, metrics=metrics)
+    return {v.check: v for v in judge(one, [phase], FACTS, Thresholds(), 0.0)}
+
+
+def test_one_that_was_not_seen_passes_no_more_than_all():
+    found = two_containers(GOOD)
+    assert (found["cpu-bound"].result, found["cached"].result) == ("unknown", "unknown")
+    assert found["cpu-bound"].why.startswith("c2: ") and found["cached"].why.startswith("c2/pg: ")
+    seen = GOOD | {"container:c2": GOOD["container:c1"], "server:c2/pg": GOOD["server:c1/pg"]}
+    assert {v.result for v in two_containers(seen).values() if v.kind == "intent"} == {"pass"}
+    low = two_containers(changed("container:c1", cpu__usage=0.5) | {"server:c1/pg": {"db.blks_hit": 1.0, "db.blks_read": 9.0}})
+    assert {low["cpu-bound"].result, low["cached"].result} == {"fail"}, "what was seen is enough to fail"
+    full = GOOD | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
+    assert two_containers(full)["cpu-bound"].result == "pass", "a full host needs no container to be seen"
 
 
 def test_reads_of_somebody_else_do_not_spoil_a_cached_database():
@@ -266,6 +307,7 @@ def test_skew_within_the_ramp_is_said_and_taints_nothing():
     found = skew_verdict(phases_of(0.25, 0.04))
     assert (found.result, found.severity) == ("fail", "warn")
     assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.wanted
+    assert found.failed_in == ("p0",)
 
 
 def test_skew_within_what_is_counted_taints():

@@ -9,6 +9,7 @@ from pgherd.drivers.driver import Span
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
 from pgherd.model.result import TargetResult
+from pgherd.runner.play import driven as driven_module
 from pgherd.runner.play.driven import Driven, PlayedPhase, _parse
 
 
@@ -86,6 +87,22 @@ def test_targets_that_never_ran_together(driven):
 def test_output_that_says_nothing(driven):
     with pytest.raises(TrialError, match="it said nothing"):
         driven("").spans()
+
+
+def test_a_phase_looks_at_the_readings_around_it_alone(tmp_path, monkeypatch):
+    """Of a soak of hours each phase would else go through all of them."""
+    lines = [{"sources": [["cpu", "host", "file", "/proc/stat", ""]], "first": 0}]
+    lines += [{"t": float(t), "i": 0, "raw": f"cpu {t} 0 0 0 0 0 0 0\n"} for t in range(7200)]
+    (tmp_path / "spool.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    borders = ((600.0, 660.0), (6600.0, 6660.0))
+    played = [
+        PlayedPhase(Phase.model_construct(name=f"p{start:.0f}"), start, end, [Ended("x/a/pg/bench", f"{start} {end}")])
+        for start, end in borders
+    ]
+    seen = []
+    monkeypatch.setattr(driven_module.aggregate, "aggregate", lambda readings, start, end: seen.append(len(readings)) or {})
+    Driven(tmp_path, played, Watching(), [], 0.0).results()
+    assert seen == [301, 301]
 
 
 def test_what_has_ended_by_the_last_tick_is_no_failure(tmp_path):

@@ -95,3 +95,15 @@ def test_what_the_host_sees_of_the_guests_goes_into_the_trials_spool_once(tmp_pa
     another.begin(rooms)
     another.abandon()
     assert recorder.spools[-1] is None
+
+
+def test_a_trial_that_has_failed_keeps_its_reason_whatever_the_manager_says_too(tmp_path):
+    class Behind(Recorder):
+        def record(self, spool):
+            if spool is None:
+                raise TrialError("the balloon manager did not finish")
+
+    (tmp_path / "spool.jsonl").touch()
+    sampling = GuestSampling(tmp_path)
+    sampling.begin({"a": replace(room(Guest()), balloons=Behind())})
+    sampling.abandon()

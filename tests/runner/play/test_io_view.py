@@ -40,6 +40,14 @@ def test_where_the_files_of_a_server_lie(server):
     assert found.logs == {"db01/pg": f"{os.getcwd()}.log"} and found.missing == []
 
 
+def test_where_a_loaded_volume_lies(server, tmp_path, monkeypatch):
+    (volume := tmp_path / "base").mkdir()
+    found = layout(LocalNode(), [], volumes={"data": str(volume)})
+    assert {device.name: roles for device, roles in found.devices.values()} == {"sda": {"volume": ["data"]}} and found.logs == {}
+    monkeypatch.setattr(block_devices, "devices_of", lambda node, paths: {})
+    assert layout(LocalNode(), [], volumes={"data": str(volume)}).missing[0].startswith("volume data lies on no block device")
+
+
 def test_somebody_elses_server_is_said_to_be_missing():
     found = layout(LocalNode(), [ServerView("db01/pg", "host=x", 15, 0)])
     assert found.devices == {} and "somebody else's" in found.missing[0]

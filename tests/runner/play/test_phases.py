@@ -286,6 +286,58 @@ def test_ctrl_c_ends_the_drivers_at_once(play, monkeypatch):
         play(trial(RUNS_ON, seconds=3600), watcher=heard)
 
 
+class Begun:
+    """What is begun beside a trial, and notes how it ends."""
+
+    def __init__(self, ends, name):
+        self.ends, self.name = ends, name
+
+    def stop(self):
+        self.ends.append(f"{self.name} stopped")
+        return []
+
+    def abandon(self):
+        self.ends.append(f"{self.name} abandoned")
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """What was ended of the sampling, the counters and the I/O view, in order."""
+    ended = []
+
+    def sample(self, sources, spool, period=1.0):
+        sampling = Begun(ended, "sampling")
+        sampling.add, sampling.backends = lambda sources: None, dict
+        return sampling
+
+    monkeypatch.setattr(LocalNode, "sample", sample)
+    monkeypatch.setattr(phases.counters, "begin", lambda *_: Begun(ended, "counting"))
+    monkeypatch.setattr(phases.io_view, "begin", lambda *_: Begun(ended, "watching"))
+    return ended
+
+
+def test_nothing_runs_on_where_its_neighbour_does_not_begin(play, ends, monkeypatch):
+    monkeypatch.setattr(phases.io_view, "begin", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        play(trial(RUNS_ON))
+    assert ends == ["counting stopped", "sampling stopped"]
+    ends.clear()
+    monkeypatch.setattr(phases.counters, "begin", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        play(trial(RUNS_ON))
+    assert ends == ["sampling stopped"]
+
+
+def test_a_trace_is_not_left_where_guests_fail_at_the_end(play, ends, monkeypatch):
+    def stop(self):
+        raise TrialError("the balloon manager did not finish")
+
+    monkeypatch.setattr(phases.GuestSampling, "stop", stop)
+    with pytest.raises(TrialError, match="did not finish"):
+        play(trial(RUNS_ON))
+    assert ends == ["counting stopped", "watching stopped", "sampling stopped", "watching abandoned"]
+
+
 def test_a_full_disk_is_told_as_such(play, monkeypatch):
     class Full(LocalNode):
         def sample(self, sources, spool, period=1.0):

@@ -68,6 +68,13 @@ def test_so_much_is_logged():
     assert sampling(asked(), True, (Script(source="a", name="payment"),)) == 1.0
 
 
+@pytest.mark.parametrize(("pace", "share"), [(None, 0.05), (0.00005, 0.05), (0.0003, 0.1), (0.0015, 0.5), (0.002, 1.0), (3.0, 1.0)])
+def test_of_slow_scripts_of_the_users_own_a_larger_share_is_logged(pace, share):
+    for read_only, least in ((True, 0.05), (False, 0.2)):  # where it writes, the pace is that of commits that wait for nothing
+        assert sampling(asked(script=("a.sql",)), read_only, (Script(source="a.sql"),), pace) == max(least, share)
+    assert sampling(asked(), True, (Script(source="builtin:select-only"),), pace) == 0.05
+
+
 def test_large_tables_are_parted_where_they_are_ours():
     assert partitions(asked()) == 1 and partitions(asked(partitions=4)) == 4
     assert partitions(asked(workload="random-block", partitions=8)) == 8

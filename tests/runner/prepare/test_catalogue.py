@@ -1,10 +1,12 @@
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import catalogue
-from pgherd.runner.prepare.catalogue import STUDIES, completed_by_each, over, request_of, study_of, use_of
+from pgherd.runner.prepare.catalogue import STUDIES, completed_by_each, over, prepare, request_of, study_of, use_of
 from pgherd.studies.network import NetworkOptions
 
 
@@ -18,6 +20,26 @@ def test_every_study_has_its_parts(name):
 def test_an_unknown_study_is_said_with_those_that_exist():
     with pytest.raises(UsageError, match="no study 'densty'; there are compare, compression"):
         study_of("densty")
+
+
+@pytest.mark.usefixtures("own_directories")
+@pytest.mark.parametrize(
+    ("study", "asked", "message"),
+    [
+        ("density", {"seconds": "0s"}, "--seconds 0s: input should be greater than 0"),
+        ("density", {"budget": "0"}, "--budget 0: input should be greater than 0"),
+        ("scaling", {"seconds": "0ms"}, "--seconds 0ms: input should be greater than 0"),
+    ],
+)
+def test_a_time_of_nothing_is_the_users_fault(study, asked, message):
+    with pytest.raises(UsageError, match=message):
+        prepare(LocalNode(), study, request_of(study)(**asked), dry=True)
+
+
+def test_options_that_nobody_asked_for_are_not(monkeypatch):
+    monkeypatch.setattr("pgherd.runner.prepare.sizes.prepare_sizes", lambda *_: study_of("sizes").options(scales=()))
+    with pytest.raises(ValidationError):
+        prepare(LocalNode(), "sizes", request_of("sizes")(), dry=True)
 
 
 def test_how_studies_use_a_cluster():

@@ -1,10 +1,12 @@
 import re
+from dataclasses import replace
 
 import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, validation
+from pgherd.runner.prepare import catalogue
 from pgherd.runner.prepare import compare as prepare_compare_module
 from pgherd.runner.prepare.compare import prepare_compare
 from pgherd.runner.prepare.prepared import with_inputs
@@ -118,6 +120,38 @@ def test_limits_of_the_run():
     assert prepared(variant=("x:jit=off",), blocks=30, budget="1m").options.budget_seconds == 60
 
 
+def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
+    """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
+
+    def warned(blocks, *variants):
+        return [said for said in prepared(variant=variants, blocks=blocks).choices if "can tell no difference" in said]
+
+    assert warned(5, "x:jit=off") == [
+        "Warning: 5 blocks can tell no difference, however large it is: 5 % takes at least 6; raise --blocks or --budget."
+    ]
+    assert not warned(6, "x:jit=off")
+    (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
+    assert "6 blocks can tell" in said and "2 variants share 5 %, which takes at least 7" in said
+    assert not warned(7, "a", "b:jit=off", "c:geqo=off")
+
+
+def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
+    complete = catalogue.prepare
+    devices = iter([("/dev/sdy",), ("/dev/sdz", "/dev/sdy")])
+    monkeypatch.setattr(catalogue, "prepare", lambda *given, **more: replace(complete(*given, **more), typed=next(devices)))
+    assert prepared(variant=("x:jit=off",)).typed == ("/dev/sdy", "/dev/sdz")
+
+
+def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
+    shares = iter([1.0, 0.2] * 2)
+    monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: next(shares))
+    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"))
+    assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
+    assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
+    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical"):
+        prepared(variant=("a", "b"))
+
+
 def test_at_a_given_rate_latency_decides():
     assert prepared(variant=("x:jit=off",), rate=100).options.metric == "p95"
     assert prepared(variant=("x:jit=off",), rate=100, metric="p50").options.metric == "p50"
@@ -136,6 +170,7 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
         ({"variant": ("x:state=warm",)}, UsageError, "'state' cannot differ between variants"),
         ({"variant": ("x:points=1",)}, UsageError, "'points' cannot differ between variants"),
+        ({"variant": ("x:trace=true",)}, UsageError, "'trace' cannot differ between variants: it is the same for all"),
         (
             {"variant": ("x:guest-memory=guest-balloon,guest-minimum=256MB",), "runtime": "vm"},
             UsageError,
@@ -149,6 +184,7 @@ def test_at_a_given_rate_latency_decides():
             UsageError,
             "no such metric; there are throughput, new_orders",
         ),
+        ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; there are throughput"),
         ({"variant": ("x:jit=off",), "seconds": "long"}, UsageError, "'long' is not a duration"),
         ({"arms": [{"name": "a", "study": "sizes"}]}, UsageError, "only one scenario is given, 'a'"),
         ({"arms": [{"name": "a", "study": "sizes"}] * 2}, UsageError, "the name a stands twice"),
@@ -194,7 +230,8 @@ def hypervisor(monkeypatch):
     """Guests can be had, whatever there is here."""
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.sentence", lambda *given, dry: "Guests run.")
+    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.sentence", lambda *given: "Guests run.")
 
 
 def _scenarios(**options):

@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,6 +104,8 @@ def test_without_control_groups_memory_cannot_be_short():
         ({"set": ("shared_buffers=1GB",)}, "give --buffers instead"),
         ({"warehouses": 2, "workload": "select-only"}, "for --workload orders only"),
         ({"warehouses": 2, "scale": 3}, "say two things"),
+        ({"pattern": "9,1/1,9", "high": 50}, "--high 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
+        ({"pattern": "9,1/1,9", "low": 3}, "--low 3 is for patterns by name"),
         (
             {"warehouses": 1_000_000, "host_memory": None, "databases": 2, "runtime": "process"},
             "configured memory, more than the host's budget",
@@ -183,6 +186,11 @@ class TestWithControlGroups:
     def test_a_budget_in_which_nothing_could_run_is_refused(self):
         with pytest.raises(UsageError, match=r"--rates 0.99 leaves 10.2 MB of 1 GB, but 2 servers with 32 clients need"):
             prepared(runtime="cgroup", schemes=(3,), rates=(0.99,), buffers=(25,))
+
+    def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
+        monkeypatch.setattr(module.read_ahead, "words", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
+        assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,)).choices
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), buffers=(25,)).choices
 
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
         with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 200 clients needs at least"):
@@ -270,6 +278,20 @@ def test_a_balloon_that_is_there_is_loaded_by_scheme_4_only(monkeypatch):
     assert options.balloon["pg_balloon.enabled"] == "on"
     assert options.balloon["dynamic_library_path"].startswith("/made")
     assert "shared_preload_libraries" not in options.settings
+    assert options.balloon["huge_pages"] == "off", "in huge pages that happen to be free it would be no balloon, and be shown as one"
+    assert "huge_pages" not in prepared(schemes=(3, 4), set=("huge_pages=off",)).options.balloon
+
+
+def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    facts = SimpleNamespace(huge_pages={"2 MB": 8})
+    ground = SimpleNamespace(node=LocalNode(), cache="/nowhere", facts=facts, choices=[], dry=True, runtime="cgroup", usable=None)
+    unavailable, balloon = module._balloon(ground, {"huge_pages": "on"})
+    assert unavailable == {4: "a pool in huge pages has no balloon, and huge_pages = on is asked for"} and balloon == {}
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "")
+    assert module._balloon(ground, {})[1] == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
+    assert "add --set huge_pages=off" in ground.choices[0]
 
 
 def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
@@ -280,6 +302,13 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
     own = module._published(ConsolidationRequest(paper="E5", cores=2, warehouses=1))
     assert (own.cores, own.warehouses, own.memory, own.vcpus) == (2, 1, "4GB", 3)
     assert own.rates == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
+
+
+def test_a_list_of_clients_says_itself_who_is_busy():
+    options = prepared(schemes=(3,), pattern="9,1/1,8").options
+    assert (options.high, options.low, options.plan) == (9, 1, ((9, 1), (1, 8)))
+    own = module._published(ConsolidationRequest(paper="E4", pattern="9,1/1,8"))
+    assert (own.high, own.low, own.periods, own.vcpus) == (None, None, None, 3), "the published clients are not meant then"
 
 
 def test_the_same_seed_gives_the_same_options():

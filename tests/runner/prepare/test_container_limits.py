@@ -42,6 +42,7 @@ def test_nothing_is_chosen_that_no_host_has(runtime, cores, found):
         ("process", {"cpu_mode": "quota"}, CapabilityError, "needs the cgroup runtime"),
         ("cgroup", {"vcpus": 1.5, "cpu_mode": "cpuset"}, UsageError, "gives whole CPUs"),
         ("cgroup", {"vcpus": 9}, UsageError, "--vcpus 9 is more than the 8 cores"),
+        ("cgroup", {"vcpus": 0.005}, UsageError, "--vcpus 0.005 is less than the least CPU quota that the kernel takes, 0.01 cores"),
         ("vm", {"vcpus": 1.5}, UsageError, "a guest has whole vCPUs"),
         ("vm", {"vcpus": 9}, UsageError, "more than the 8 CPUs of this host"),
     ],
@@ -56,6 +57,8 @@ def test_memory():
     assert memory(DatabaseRequest(memory="1GB"), "cgroup") == memory(DatabaseRequest(memory="1GB"), "vm") == 2**30
     with pytest.raises(CapabilityError, match="--memory needs the cgroup runtime"):
         memory(DatabaseRequest(memory="1GB"), "process")
+    with pytest.raises(UsageError, match="--memory 0 is less than the 24.4 MB that a server needs"):
+        memory(DatabaseRequest(memory="0"), "cgroup")
 
 
 @pytest.mark.parametrize("pages", ["2MB", "thp"])

@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import pytest
@@ -6,6 +7,7 @@ from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare.density import prepare_density
+from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.density.request import DensityRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
@@ -42,6 +44,21 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
     assert options.container_memory is None
 
 
+def test_guests_leave_room_for_their_hypervisors(monkeypatch):
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 104 * 2**20)
+    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.runner.prepare.guest_machines.sentence", lambda *given: "Guests run.")
+    asked = {"runtime": "vm", "vcpus": 1, "scale": 1, "points": (1, 2), "host_memory": "2GB"}
+    options = prepared(**asked).options
+    assert 512 * 2**20 < options.container_memory <= 2**30 - 104 * 2**20 and options.container_memory % 2**26 == 0
+    with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU are more than .* of 2 GB, which holds 1;"):
+        prepared(**asked, memory="1GB")
+    assert prepared(**asked, memory="900MB").options.container_memory == 900 * 2**20
+    assert prepared(**asked, memory="1GB", guest_memory="guest-balloon").options.container_memory == 2**30, "balloons leave room for them"
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
@@ -73,6 +90,15 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
 def test_what_cannot_be_is_refused_before_anything_starts(asked, error, message):
     with pytest.raises(error, match=message):
         prepared(**asked)
+
+
+def test_databases_that_fit_into_memory_are_no_io_bound_ones(monkeypatch):
+    usage = type(shutil.disk_usage("/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, 10**15))
+    words = "fits into .* memory of .*, and the trials will not be I/O-bound; give --scale"
+    small, large = (prepared(intent="io-bound", runtime="process", scale=scale, points=(1,)).choices for scale in (1, 10**6))
+    assert any(re.search(words, line) for line in small) and not any(re.search(words, line) for line in large)
+    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, points=(1,)).choices)
 
 
 def test_more_databases_than_the_disk_holds_are_refused(monkeypatch):

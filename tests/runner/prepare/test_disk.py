@@ -4,9 +4,12 @@ import os
 
 import pytest
 
+from pgherd.host import block_trace
+from pgherd.host.block_devices import Device
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
+from pgherd.runner.prepare import disk
 from pgherd.runner.prepare.disk import over_hosts, prepare_disk
 from pgherd.studies.disk.request import DiskRequest
 
@@ -47,6 +50,26 @@ def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directori
     assert not (own_directories / "cache").exists(), "a dry run makes nothing"
     assert any("--volume names others" in choice for choice in found.choices)
     assert found.confirm == () and found.typed == ()
+
+
+def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
+    monkeypatch.setattr(block_trace, "refused", lambda node: "")
+    found = prepared(trace=True)
+    assert found.surroundings.trace and any("traced by perf" in choice for choice in found.choices)
+    assert not prepared().surroundings.trace
+    monkeypatch.setattr(block_trace, "refused", lambda node: "perf is not installed")
+    with pytest.raises(CapabilityError, match="--trace: perf is not installed"):
+        prepared(trace=True)
+
+
+def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
+    """The sampler leaves partitions out: what their device did is all there is to see."""
+    monkeypatch.setattr(disk, "insist_empty", lambda node, path: 2**30)
+    monkeypatch.setattr(disk.file_systems, "insist_tools", lambda *asked: None)
+    monkeypatch.setattr(disk.mounts, "number_of", lambda node, path: {"/dev/mapper/part": "8:17"}[path])
+    monkeypatch.setattr(disk, "device_of", lambda node, number: {"8:17": Device("8:16", "sdb")}[number])
+    (one,) = prepared(volume=("device:/dev/mapper/part",), allow_format=("/dev/mapper/part",)).options.volumes
+    assert one.devices == ("sdb",) and one.filesystem == "ext4"
 
 
 def test_volumes_are_looked_at_and_left_as_they_are(place):

@@ -53,9 +53,9 @@ def test_what_contradicts_itself_is_refused(asked, runtime, message):
 def study(monkeypatch):
     """A study that proposes one trial for each list of containers."""
 
-    def make(*together):
+    def make(*together, budget=None):
         trials = tuple(
-            Trial(point={"n": number}, deployment=Deployment(hosts=(Host(containers=tuple(containers)),)), phases=())
+            Trial(point={"n": number}, deployment=Deployment(hosts=(Host(memory=budget, containers=tuple(containers)),)), phases=())
             for number, containers in enumerate(together)
         )
         monkeypatch.setattr(
@@ -71,14 +71,14 @@ def guest(name, memory=512 * MB, **asked):
 
 def test_guests_that_are_not_asked_for_anything_change_nothing(study):
     study([guest("a"), guest("b")])
-    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {})
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**31) == ((), {})
 
 
 def test_huge_pages_are_those_of_the_trial_that_needs_most(study, monkeypatch):
     monkeypatch.setattr(huge_pages, "check", lambda node, wanted: None)
     monkeypatch.setattr(huge_pages, "may_reserve", lambda node, size: True)
     study([guest("a", huge_page=2 * MB)], [guest("a", huge_page=2 * MB), guest("b", huge_page=2 * MB)])
-    changes, wanted = host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)
+    changes, wanted = host_changes(LocalNode(), "any", STATIC, STATIC, 2**31)
     assert wanted == {2 * MB: 512}
     assert len(changes) == 1 and "512 huge pages of 2MB (1 GB) reserved while the guests" in changes[0]
 
@@ -111,15 +111,30 @@ def test_minima_of_balloons_must_fit_the_budget(study):
     assert host_changes(LocalNode(), "any", STATIC, balloons, 2**30) == ((), {})
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         host_changes(LocalNode(), "any", STATIC, balloons, 300 * MB)
-    assert host_changes(LocalNode(), "any", STATIC, STATIC, 300 * MB) == ((), {}), "without balloons nobody guarantees anything"
+
+
+def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(study):
+    """What a guest was given its page cache fills: then the kernel would swap hypervisors out, or end them."""
+    study([guest("a")], [guest("a"), guest("b")])
+    policy = GuestMemory(policy="free-page-reporting", overhead=64 * MB)
+    assert host_changes(LocalNode(), "any", STATIC, policy, 1152 * MB) == ((), {})
+    refused = r"2 guests with 1 GB of memory and 128 MB for QEMU itself: that is more than the host's memory budget of 1.12 GB; lower"
+    with pytest.raises(UsageError, match=refused):
+        host_changes(LocalNode(), "any", STATIC, policy, 1151 * MB)
+    study([guest("a")])
+    with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU itself: that is more"):
+        host_changes(LocalNode(), "any", STATIC, STATIC, 512 * MB)
+    assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="guest-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
+    study([guest("a"), guest("b")], budget=600 * MB)
+    assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {}), "the trial is short of memory on purpose"
 
 
 def test_a_weight_is_of_a_guest_that_there_is(study):
     study([guest("a")], [guest("a"), guest("b")])
     given = DatabaseOptions(cores=1, memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", guest_shares={"b": 2.0})
-    assert host_changes(LocalNode(), "any", given, STATIC, 2**30) == ((), {})
+    assert host_changes(LocalNode(), "any", given, STATIC, 2**31) == ((), {})
     with pytest.raises(UsageError, match="--guest-shares c: no guest of this run has that name; they are a, b"):
-        host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**30)
+        host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**31)
 
 
 @pytest.mark.parametrize(("dry", "tried"), [(True, 0), (False, 1)])
@@ -133,30 +148,26 @@ def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp
     assert calls == [(kernel, str(tmp_path), str(tmp_path))] * tried
 
 
-def test_by_what_guests_run_is_said(monkeypatch, tmp_path):
-    kernel = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked")
-    monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
+def test_by_what_guests_run_is_said(monkeypatch):
+    beneath = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked"), Hypervisor("/q", "7.2", True, "kvm")
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: ())
-    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
-    said = sentence(LocalNode(), tmp_path, tmp_path, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB, dry=True)
+    said = sentence(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
         "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores, huge pages of 2MB, "
         "64 MB reckoned for each QEMU beside its guest's memory."
     )
-    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
     monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
-    assert "found out when the first one is booted" in sentence(LocalNode(), tmp_path, tmp_path, None, 64 * MB, dry=True)
+    for unknown in ((beneath[0], None), (None, None)):
+        assert "found out when the first one is booted" in sentence(LocalNode(), unknown, None, 64 * MB)
 
 
-def test_root_says_why_it_runs_qemu_itself(monkeypatch, tmp_path):
-    kernel = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed")
-    monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
-    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: Hypervisor("/q", "7.2", True, "kvm"))
+def test_root_says_why_it_runs_qemu_itself(monkeypatch):
+    beneath = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed"), Hypervisor("/q", "7.2", True, "kvm")
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
     for uid, said in ((0, True), (1000, False)):
         monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
-        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), tmp_path, tmp_path, None, 64 * MB, dry=True)) is said
+        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), beneath, None, 64 * MB)) is said
 
 
 def test_memory_is_rounded_to_what_qemu_can_be_told():

@@ -35,8 +35,13 @@ def test_blocks_take_turns_on_all_that_the_rule_allows():
     assert carry("in turn", placement="pack") == ["a"]
 
 
-def test_together_all_carry_whatever_lies_where():
-    assert carry("together", placement="label:disk=nvme") == ["a", "b", "c"]
+def test_together_all_carry_that_the_rule_allows():
+    """Cores of a host on which nothing may lie are no room for databases, and no share of what the hosts hold."""
+    assert carry("together") == carry("together", placement="pack") == ["a", "b", "c"]
+    assert carry("together", placement="label:disk=nvme") == ["b", "c"]
+    assert carry("together", placement="listed:x=c,*=a") == ["a", "c"]
+    with pytest.raises(UsageError, match="leaves none of the hosts that --between names"):
+        choose("together", NetworkRequest(cluster="x", between=("a", "c"), placement="label:host=b"), HOSTS)
     with pytest.raises(UsageError, match="no host has the label disk=hdd"):
         carry("together", placement="label:disk=hdd")
     with pytest.raises(UsageError, match="'scatter' is not a placement"):
@@ -77,3 +82,5 @@ def test_the_plan_says_what_was_chosen():
     turns = choose("in turn", ScalingRequest(cluster="x"), HOSTS)
     assert sentences("in turn", turns, HOSTS) == ["Blocks take turns on a, b, c: each runs on one host from its first trial to its last."]
     assert sentences("together", choose("together", DensityRequest(cluster="x"), HOSTS), HOSTS) == []
+    some = choose("together", DensityRequest(cluster="x", placement="label:host=b"), HOSTS)
+    assert sentences("together", some, HOSTS) == ["a, c are not used."]

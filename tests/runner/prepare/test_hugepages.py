@@ -83,6 +83,11 @@ def test_ordinary_pages_alone_are_no_comparison():
         prepare_hugepages(NODE, HugepagesRequest(pages=("none",)), dry=True)
 
 
+def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
+    with pytest.raises(CapabilityError, match="the guest's own kernel; whole guests on huge pages are compared by 'pgherd compare"):
+        prepare_hugepages(NODE, HugepagesRequest(runtime="vm"), dry=True)
+
+
 def test_a_server_that_the_host_cannot_hold_names_options_of_this_verb():
     needs_pages()
     asked = HugepagesRequest(pages=("none", "2MB"), scale=100_000, host_memory="1GB")

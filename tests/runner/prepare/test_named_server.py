@@ -63,8 +63,9 @@ def test_writing_must_be_allowed(asked, what, looked):
 
 
 def test_what_a_reader_is_told():
-    asked = DatabaseRequest(server="postgresql://h", vcpus=2)
+    asked = DatabaseRequest(server="postgresql://h", vcpus=2, trace=True)
     said = named_server.sentences(FOUND, asked, read_only=True)
     assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
     assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: vcpus 2 say nothing")
+    assert said[4].startswith("Warning: --trace sees no device of somebody else's server")
     assert "--allow-write" in named_server.sentences(FOUND, asked, read_only=False)[1]

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.model.deployment import Database
+from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import own_database
 from pgherd.runner.prepare.preparation import preparation
@@ -21,22 +22,27 @@ def world(monkeypatch, tmp_path):
     @contextlib.contextmanager
     def rehearsal(*given, **named):
         done.append("server up")
+        found.settings = named["settings"]
         yield "the server"
         done.append("server down")
 
-    found = SimpleNamespace(copy=None, done=done)
+    found = SimpleNamespace(copy=None, done=done, pace=0.004, told=[])
     monkeypatch.setattr(own_database.golden, "find", lambda *given: found.copy)
     monkeypatch.setattr(own_database.golden, "ensure", lambda *given, **named: done.append("loaded") or COPY)
     monkeypatch.setattr(own_database.clones, "rehearsal", rehearsal)
     monkeypatch.setattr(
         own_database.user_scripts, "dry_run", lambda server, name, scripts, **named: done.append(f"{len(scripts)} script tried on {name}")
     )
+    monkeypatch.setattr(own_database.user_scripts, "pace", lambda *given, **named: found.pace)
     script = tmp_path / "script.sql"
     script.write_text("SELECT 1;\n")
 
-    def load(dry):
-        with preparation(LocalNode(), DatabaseRequest(runtime="process", script=(str(script),)), dry=dry) as ground:
-            return own_database.loaded(ground, Database())
+    def load(dry, *assignments):
+        asked = DatabaseRequest(runtime="process", script=(str(script),), set=assignments)
+        with preparation(LocalNode(), asked, dry=dry) as ground:
+            size = own_database.loaded(ground, Database())
+            found.told = ground.pace
+            return size
 
     found.load = load
     return found
@@ -45,6 +51,10 @@ def world(monkeypatch, tmp_path):
 def test_it_is_loaded_and_each_script_tried_on_a_copy(world):
     assert world.load(dry=False) == 3_500_000
     assert world.done == ["loaded", "server up", "1 script tried on bench", "server down"]
+    assert world.told == [0.004]
+    world.pace = None
+    world.load(dry=False)
+    assert world.told == [], "what cannot be repeated has no pace"
 
 
 def test_what_was_loaded_before_is_not_loaded_again(world):
@@ -58,3 +68,20 @@ def test_a_dry_run_loads_and_starts_nothing(world):
     world.copy = COPY
     assert world.load(dry=True) == 3_500_000
     assert world.done == []
+
+
+def test_scripts_are_tried_with_the_settings_that_they_may_need(world):
+    world.load(False, "search_path=app", "app.tenant=7", "shared_buffers=900TB", "port=1")
+    assert world.settings == {"search_path": "app", "app.tenant": "7"}
+
+
+def test_a_setting_that_postgresql_refuses_is_said_before_a_server_is_started(world):
+    with pytest.raises(UsageError, match='invalid value for parameter "work_mem"'):
+        world.load(False, "work_mem=much")
+    assert "server up" not in world.done
+
+
+def test_a_script_that_is_not_there_is_said_on_a_dry_run_too(world, tmp_path):
+    (tmp_path / "script.sql").unlink()
+    with pytest.raises(UsageError, match="--script .*script.sql cannot be read"):
+        world.load(dry=True)

@@ -34,14 +34,21 @@ def test_what_is_made_to_look_goes_again():
 @pytest.mark.parametrize(("dry", "overhead"), [(False, 64), (True, 104)])
 def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, overhead):
     """The first time on a host: until KVM is known to work, more is reckoned with."""
-    tried = []
+    tried, beneath = [], (object(), object())
+
+    def hypervisor(node, cache, work, *, dry):
+        assert work.is_dir()
+        tried.extend([] if dry else [beneath])
+        return beneath
+
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr(guest_machines, "hypervisor", lambda node, cache, work, *, dry: tried.append(work.is_dir()))
+    monkeypatch.setattr(guest_machines, "hypervisor", hypervisor)
     monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 64 if tried else 104)
     with preparation(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as ground:
         assert ground.guest_memory == GuestMemory(overhead=overhead)
-    assert tried == ([] if dry else [True])
+        assert ground.beneath is beneath, "it is not looked for a second time"
+    assert tried == ([] if dry else [beneath])
 
 
 def test_without_guests_nobody_shares_their_memory():

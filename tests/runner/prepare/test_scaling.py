@@ -1,9 +1,13 @@
 """Completing a scaling request for this host."""
 
+from dataclasses import replace
+
 import pytest
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
+from pgherd.postgres.defaults import Difference
+from pgherd.runner.prepare import scaling, version_defaults
 from pgherd.runner.prepare.scaling import prepare_scaling
 from pgherd.studies.scaling import planned
 from pgherd.studies.scaling.request import ScalingRequest
@@ -41,6 +45,13 @@ def test_limits_that_were_asked_for_hold():
     assert options.clients == (1, 2, 3, 4)
 
 
+def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
+    found = prepared(vcpus=1, runtime="process", scale=1, host_memory="70MB")
+    assert 1 <= found.options.clients[-1] < 4
+    assert any(choice.startswith(f"At most {found.options.clients[-1]} client") for choice in found.choices)
+    assert not any(choice.startswith("At most") for choice in prepared(vcpus=1, runtime="process").choices)
+
+
 def test_a_load_that_writes_gets_as_many_branches_as_clients():
     found = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
     assert found.options.scale == 30
@@ -63,6 +74,13 @@ def test_variants_share_all_but_what_they_change():
     assert len([choice for choice in found.choices if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
 
 
+def test_variants_are_logged_alike_however_their_trial_went(monkeypatch):
+    shares = iter([1.0, 0.2])
+    monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: next(shares))
+    options = prepared(variant=("a:jit=off", "b:jit=on")).options
+    assert [variant.options.sampling for variant in options.variants] == [0.2, 0.2] and options.sampling == 0.2
+
+
 def test_one_variant_alone_is_held_against_the_request_as_it_is():
     options = prepared(variant=("off:jit=off",), clients=(1, 2)).options
     assert [variant.name for variant in options.variants] == ["base", "off"]
@@ -74,6 +92,26 @@ def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
     assert {1, 2, 3, 4} <= set(found.clients)
     assert found.clients[-1] <= found.most
     assert found.budget_seconds > sum(trial.seconds() for trial in planned(found))
+
+
+def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
+    asked = {}
+
+    def differences(node, baseline, others, **more):
+        asked.update(more)
+        return {name: (Difference("io_method", "–", "worker"),) for name in others}
+
+    monkeypatch.setattr(version_defaults, "differences", differences)
+    found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
+    assert "What differs by itself, though nobody has set it: io_method is – in old, worker in new." in found.choices
+    assert "jit" in asked["settings"], "what is set differs in no default"
+
+
+def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
+    complete = scaling._server
+    devices = iter([(), ("/dev/sdz",)])
+    monkeypatch.setattr(scaling, "_server", lambda *given: replace(complete(*given), typed=next(devices)))
+    assert prepared(variant=("a", "b:jit=off"), clients=(1, 2)).typed == ("/dev/sdz",)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +133,7 @@ def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
         ({"variant": ("a", "b:work_mem=much")}, UsageError, "variant 'b': .*work_mem"),
         ({"variant": ("a", "b:port=99")}, UsageError, "variant 'b': --set port: pgherd sets it itself"),
         ({"variant": ("a", "b:seed=3")}, UsageError, "'seed' cannot differ between variants"),
+        ({"variant": ("a", "b:trace=true")}, UsageError, "'trace' cannot differ between variants"),
         ({"variant": ("a", "b:runtime=vm,guest-memory=guest-balloon")}, UsageError, "'guest-memory' cannot differ between variants"),
         ({"set": ("nonsense=1",)}, UsageError, 'unrecognized configuration parameter "nonsense"'),
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),

@@ -36,6 +36,13 @@ def test_each_installation_is_asked_once_and_nothing_stays(asked):
     assert not list((paths.state_dir() / "journal").glob("[a-z]*")) and not list((paths.cache_dir() / "work").iterdir())
 
 
+def test_what_differs_is_one_sentence():
+    assert module.sentences({}) == []
+    assert module.sentences({"jit": {"old": "on", "new": "off"}, "built": {"old": "gcc 12", "new": "gcc 14"}}) == [
+        "What differs by itself, though nobody has set it: jit is on in old, off in new; built is gcc 12 in old, gcc 14 in new."
+    ]
+
+
 def test_what_is_set_on_all_does_not_count(asked):
     assert differences(NODE, OLD, {"new": NEW}, account=None, checksums=True, settings=["jit"]) == {"new": ()}
 

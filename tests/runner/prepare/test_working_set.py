@@ -4,7 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.swap import Swap
 from pgherd.node.local import LocalNode
+from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.prepare.working_set import prepare_working_set
 from pgherd.runtimes.runtime import Capabilities
 from pgherd.runtimes.vm.acceleration import OVERHEAD
@@ -34,6 +36,33 @@ def test_a_plain_request():
     assert options.budget_seconds <= 270, "a default run ends within five minutes"
     assert found.study == "working-set"
     assert any("swap" in choice.lower() for choice in found.choices)
+
+
+def test_swap_is_made_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
+    found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), sweeps=("memory",))
+    assert found.options.swap == found.surroundings.swap
+    assert found.surroundings.swap.kind == "file" and found.surroundings.swap.size >= 200 << 20
+    (change,) = found.confirm
+    assert change.startswith("a swap file of ") and change in found.host_changes
+    assert not any("No swap" in choice for choice in found.choices)
+
+
+@pytest.mark.parametrize(("size", "swap", "warned"), [("24MB", "file", True), ("24MB", "none", False), ("48MB", "file", False)])
+def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size, swap, warned):
+    """The database of 32 MB is a little larger on disk: so much is read into buffers of 64 MB, and no more."""
+    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
+    found = prepared(
+        host_memory="2GB", scale=32, buffers="64MB", swap=swap, memory_sizes=(size,), sweeps=("memory",), clients=(2,), ramp="1s"
+    )
+    assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.choices) is warned
+
+
+def test_the_hosts_swap_is_used_unless_something_else_is_said():
+    assert prepared(host_memory="2GB", scale=32).surroundings.swap is None
+    assert prepared(host_memory="2GB", scale=32, swap="none").surroundings.swap == Swap(kind="none"), "nor may they use the host's"
+    with pytest.raises(UsageError, match="--swap-size 1GB says how swap is to be made, and none is"):
+        prepared(host_memory="2GB", scale=32, swap_size="1GB")
 
 
 def test_sizes_as_asked_and_no_others():
@@ -66,6 +95,7 @@ class TestInGuests:
             ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB does not come up, it needs 160 MB"),
             ({"buffer_sizes": ("16MB",), "difference": "64MB"}, "--difference: a guest of 80 MB does not come up"),
             ({"state": "restarted"}, "would leave files in a guest's page cache"),
+            ({"swap": "zram"}, "--swap zram is for containers under cgroup"),
         ],
     )
     def test_what_cannot_be_asked(self, asked, words):

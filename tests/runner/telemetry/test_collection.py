@@ -57,17 +57,16 @@ class Run:
         with open(file, "a") as out:
             out.writelines(lines)
 
-    def finish(self, number, *texts, transactions=100.0, broken=False):
-        """The trial has ended: ``texts`` are what its phases' drivers told."""
+    def finish(self, number, *texts, transactions=100.0, broken=False, ahead=0.0):
+        """The trial has ended: ``texts`` are what its phases' drivers told, by a clock that is so much ``ahead``."""
         directory = self.path / "trials" / f"{number:04d}"
         phases = []
         for i, text in enumerate(texts):
             raw = f"drivers/{i:02d}/stderr"
             (directory / raw).parent.mkdir(parents=True)
             (directory / raw).write_text(text)
-            one = TargetResult(
-                target=TARGET, driver="pgbench", transactions=transactions, throughput=10, first=0, last=10, raw=["drivers/x/stdout", raw]
-            )
+            counted = {"transactions": transactions, "throughput": 10, "first": 0, "last": 10}
+            one = TargetResult(target=TARGET, driver="pgbench", raw=["drivers/x/stdout", raw], ahead=ahead, **counted)
             phases.append(PhaseResult(phase=f"p{i}", start=100, end=110, overlap=1, targets=[one]))
         result = TrialResult(id=f"{number:04d}", trial=TRIAL, started=1, ended=2, phases=phases)
         directory.mkdir(parents=True, exist_ok=True)
@@ -164,10 +163,13 @@ def test_what_was_told_on_another_clock_is_not_told_again(run):
     now = time.time()
     run.tell(1, 0, *(line(now - 3 + n, 100) for n in range(2)))
     assert told(collection, "pgherd_driver_transactions_total")[0][1] == pytest.approx(200)
-    run.finish(1, "".join(line(1000 + now - 3 + n, 100) for n in range(4)))
+    run.finish(1, "".join(line(1000 + now - 3 + n, 100) for n in range(4)), ahead=1000.0)
     remove_live(run.path)
     ((_, done, at),) = told(collection, "pgherd_driver_transactions_total")
     assert done == pytest.approx(400) and at == pytest.approx(now, abs=0.01)
+    run.finish(2, "".join(line(1000 + now - 1 + n, 100) for n in range(2)), ahead=1000.0)
+    ((_, done, at),) = told(collection, "pgherd_driver_transactions_total")
+    assert done == pytest.approx(600) and at == pytest.approx(now, abs=0.01), "of this one nothing was seen before its end"
 
 
 def test_with_a_new_trial_its_own_spool_is_read(run):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,11 @@ def documents(connection: socket.socket) -> Iterator[dict]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[Answer], str]]:
-    """A server that speaks QMP (its greeting and negotiation), and answers further commands by a function; None hangs up."""
+    """A server that speaks QMP (its greeting and negotiation), and answers further commands by a function; None hangs up.
+    Before each answer it tells of the events ``told``."""
     opened: list[socket.socket] = []
 
-    def start(answer: Answer) -> str:
+    def start(answer: Answer, told: Sequence[dict] = ()) -> str:
         path = str(tmp_path / "qmp")
         server = socket.socket(socket.AF_UNIX)
         server.bind(path)
@@ -52,6 +53,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Answer], str]]:
                 if reply is None:
                     connection.shutdown(socket.SHUT_RDWR)
                     return
+                for event in told if asked["execute"] != "qmp_capabilities" else ():
+                    connection.sendall(json.dumps(event).encode() + b"\r\n")
                 if reply:
                     connection.sendall(json.dumps({**reply, "id": asked["id"]} if "id" in asked else reply).encode() + b"\r\n")
 
@@ -72,6 +75,20 @@ def test_commands_are_answered_in_plain_calls(serve) -> None:
     assert one.execute_all([("stop", None), ("cont", {"x": 1})]) == [["stop", None], ["cont", {"x": 1}]]
     assert one.execute_all([]) == []
     one.close()
+    one.close()
+
+
+def test_events_are_counted_and_not_kept(serve) -> None:
+    """The library keeps each for ever: a balloon that moves for days would fill the memory of the host that is measured."""
+    moved = {"event": "BALLOON_CHANGE", "data": {"actual": 1}, "timestamp": {"seconds": 1, "microseconds": 1}}
+
+    one = Monitor(serve(lambda asked: {"return": {}}, told=[moved] * 3), "db01")
+    one.connect()
+    assert one.heard("BALLOON_CHANGE") == 0
+    one.execute("stop")
+    one.execute("cont")
+    assert one.heard("BALLOON_CHANGE") == 6 and one.heard("STOP") == 0
+    assert one._qmp.events.empty() and one._qmp.events.history == ()
     one.close()
 
 

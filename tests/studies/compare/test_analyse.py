@@ -15,7 +15,7 @@ def row(found, variant, metric):
 
 def test_a_difference_is_told_with_its_interval(options, simulate):
     found, results = told(options(), simulate, truth={"other": 0.8})
-    assert found.answer.startswith("other is slower than base: throughput -") and "two runs of base differ by at most" in found.answer
+    assert found.answer.startswith("other is slower than base: throughput −") and "; base against itself (A/A): " in found.answer
     assert found.grade == "A" and not [warning for warning in found.warnings if not warning.startswith("Left out")]
     ratio = found.findings["ratio:other:throughput"]
     assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == found.findings["blocks"].value
@@ -103,7 +103,7 @@ def test_a_baseline_that_differs_from_itself_is_called_into_question(options, si
         return result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]})
 
     found = analyse(options(budget_seconds=1e6), [slower(result) for result in results])
-    assert found.grade == "B" and any(warning.startswith("base differs from itself (-") for warning in found.warnings)
+    assert found.grade == "B" and any(warning.startswith("base differs from itself (−") for warning in found.warnings)
 
 
 def test_a_torn_block_is_said(options, simulate):

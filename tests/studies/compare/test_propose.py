@@ -108,10 +108,19 @@ def test_one_failure_does_not_end_it(options, simulate):
 
 def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
     arms_ = {"a": server(), "b": server(protocol="simple")}
-    _, stop = simulate(options(arms_, own=True, metric="nonsense", budget_seconds=1e6)).until_stop()
-    assert stop.startswith("no trial has the metric 'nonsense'")
-    _, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
-    assert "other: this runtime does not account for a container's memory" in stop
+    results, stop = simulate(options(arms_, own=True, metric="nonsense", budget_seconds=1e6)).until_stop()
+    assert stop.startswith("no trial has the metric 'nonsense'") and len(results) == 6, "two blocks show it as well as seven"
+    results, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
+    assert stop == "memory cannot be compared: this runtime does not account for a container's memory" and len(results) == 6
+
+
+def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simulate):
+    simulator = simulate(options(metric="p99", budget_seconds=1e6), truth={"other": 0.8})
+    few = simulate(simulator.options, p99=False).all(arms.block(simulator.options, 0))
+    again = propose(simulator.options, few).trials
+    assert {trial.repeat for trial in again} == {1}, "one further block shows whether that was chance"
+    then = propose(simulator.options, [*few, *simulator.all(again)])
+    assert then.stop is None and len({trial.repeat for trial in then.trials}) > 1
 
 
 def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):

@@ -37,6 +37,7 @@ def options(**changes):
         "pg_version": "18.6",
         "workload": "orders",
         "scale": 30,
+        "scripts": [{"source": "orders:new-order", "name": "new-order"}],
         "client_place": "outside",
         "state": "fresh",
         "seconds": 8,

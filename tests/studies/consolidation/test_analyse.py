@@ -19,7 +19,9 @@ def test_what_the_simulated_host_does_is_found_again(make_options, simulate):
     assert numbers["held_better.scheme3.buffers25.rate0.5"] == pytest.approx(2.0, rel=0.01)
     assert numbers["balloon_ratio.buffers25.rate0.5"] == pytest.approx(0.9 / 0.8, rel=0.01)
     assert numbers["buffers_ratio.scheme1"] == pytest.approx(1.0, rel=0.01)
+    assert numbers["corrected_ratio.scheme3.buffers25"] == pytest.approx(3840 / 3400, rel=0.01)
     assert numbers["switch_skew"] == pytest.approx(20)
+    assert "all of them lie in ramp-ups" in found.findings["switch_skew"].note
     assert found.grade == "A"
     for finding in found.findings.values():
         assert (finding.low is not None and finding.high is not None) or finding.note, finding
@@ -49,7 +51,23 @@ def test_published_numbers_stand_beside_ours(make_options, simulate):
     number = found.findings["throughput.scheme3.buffers75"]
     assert (number.experiment, number.published) == ("E4", "58,993.92 new orders/min")
     assert found.findings["buffers_ratio.scheme3"].published.startswith("1.121 (E4")
+    assert found.findings["variation.scheme3.buffers75"].published == "1.1 %"
+    assert found.findings["variation.scheme1.buffers75"].published is None
     assert len(found.tables["published_e4"]) == 8
+
+
+def test_a_switch_that_was_counted_is_said(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,)), skew=1.5)
+    note = analyse(simulator.options, simulator.all()).findings["switch_skew"].note
+    assert "in 4 of 4 periods a database began only after the ramp-up" in note
+
+
+def test_e5s_readings_stand_beside_the_same_rate(make_options, simulate):
+    found = analysed(simulate(make_options(rates=(0.0, 0.3, 0.55)))).findings
+    assert found["held_better.scheme3.buffers25.rate0.55"].published.startswith("about 3 (E5")
+    assert found["held_better.scheme4.buffers75.rate0.55"].published.startswith("about 2.4 (E5")
+    assert found["balloon_ratio.buffers75.rate0.55"].published.startswith("about 1.5 (E5")
+    assert found["balloon_ratio.buffers75.rate0.3"].published is None
 
 
 def test_other_workloads_and_rates_have_nothing_published(make_options, simulate):
@@ -60,6 +78,13 @@ def test_other_workloads_and_rates_have_nothing_published(make_options, simulate
     assert [row["buffers"] for row in over.tables["published_e5"]] == [25, 75]
     assert all(row["judged"] == "no: containers share one kernel" for row in over.tables["published_e5"])
     assert not any(finding.published for name, finding in over.findings.items() if "rate0.5" in name)
+
+
+def test_scripts_of_the_users_own_have_nothing_published(make_options, simulate):
+    found = analysed(simulate(make_options(scripts=[{"source": "mine.sql"}], rates=(0.0, 0.3, 0.55))))
+    assert not any(finding.published for finding in found.findings.values())
+    assert not any(name.startswith("published") for name in found.tables)
+    assert found.findings["throughput.scheme1.buffers25"].unit == "tps"
 
 
 def test_one_kernel_below_all_containers_is_said(make_options, simulate):
@@ -96,6 +121,7 @@ def test_a_kill_is_a_finding_and_no_failure(make_options, simulate):
     assert killed["killed"] == 1
     assert isinstance(killed["throughput"], Finding) and "want of memory" in killed["throughput"].note
     assert isinstance(killed["normalised"], Finding) and "want of memory" in killed["normalised"].note
+    assert isinstance(killed["cpu_used"], Finding) and "want of memory" in killed["cpu_used"].note
     assert found.grade == "B", "one block has no interval"
     several = make_options(rates=(0.0, 0.5), schemes=(1, 3), buffers=(75,), blocks=3)
     assert analysed(simulate(several, kill=kill)).grade == "A", "what was measured is clean"

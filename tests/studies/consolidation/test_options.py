@@ -24,6 +24,11 @@ def test_when_all_are_busy_at_once_all_need_a_busy_working_set(make_options):
     assert options.needed() == 2 * 1376 * MB
 
 
+def test_where_no_database_is_quiet_all_are_busy(make_options):
+    options = make_options(working_sets=(1376 * MB, 1152 * MB), plan=((5, 5), (5, 5)), high=5, low=5)
+    assert options.needed() == 2 * 1376 * MB
+
+
 def test_one_working_set_is_for_both(make_options):
     assert make_options(working_sets=(1000 * MB,)).needed() == 2000 * MB
 

@@ -69,6 +69,11 @@ def test_a_trial_loads_every_database_as_the_plan_says(make_options, scheme):
     assert made.state == "fresh", "orders grow: every trial begins with the golden copy"
 
 
+def test_that_servers_do_not_live_with_less_memory_is_an_outcome(make_options):
+    made = [trial(make_options(), {"scheme": 3, "buffers": 25, "rate": rate}, 0, "planned") for rate in (0.0, 0.55)]
+    assert [one.may_die for one in made] == [False, True]
+
+
 def test_wal_may_lie_elsewhere(make_options):
     made = deploy(make_options(wal_dir="/mnt/wal"), 3, 25, 0)
     assert [server.volumes for _, _, server in made.servers()] == [{"wal": "wal"}] * 2

@@ -26,6 +26,20 @@ def test_pgbenchs_workloads_count_transactions(make_options, simulate):
     assert seen is not None and seen.throughput == pytest.approx(3200 / 27)
 
 
+def test_scripts_of_the_users_own_count_transactions_on_the_tables_of_orders_too(make_options, simulate):
+    own = make_options(scripts=[{"source": "mine.sql"}])
+    assert own.unit == "tps"
+    seen = see(own, simulate(own).run(trial(own, point(1), 0, "planned")))
+    assert seen is not None and seen.throughput == pytest.approx(3200 / 27)
+
+
+def test_a_switch_that_reaches_into_what_is_counted_is_told_from_one_that_does_not(make_options, simulate):
+    options = make_options()
+    one = trial(options, point(1), 0, "planned")
+    late = [see(options, simulate(options, skew=skew).run(one)).late for skew in (0.02, 1.5)]
+    assert late == [0, 4], "ramps end a second after the first database's beginning"
+
+
 def test_an_idle_database_has_nothing(make_options, simulate):
     simulator = simulate(make_options(plan=((5, 0), (0, 5))))
     seen = see(simulator.options, simulator.run(trial(simulator.options, point(3), 0, "planned")))

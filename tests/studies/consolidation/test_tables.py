@@ -26,6 +26,24 @@ def test_correction_stands_beside_the_raw_number_of_schemes_1_and_2_only(make_op
     assert rows[1]["ratio"].note == "the first scheme"
 
 
+def test_schemes_of_different_vcpus_are_compared_with_the_correction_too(make_options, simulate):
+    simulator = simulate(make_options(buffers=(25,)))
+    rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
+    assert rows[3]["ratio"].value == pytest.approx(3840 / 3200)
+    assert rows[3]["corrected_ratio"].value == pytest.approx(3840 / 3400), "the quiet database's 200 once more in scheme 1 alone"
+    assert rows[2]["corrected_ratio"].value == pytest.approx((2880 + 180) / 3400), "both are corrected"
+    assert rows[1]["corrected_ratio"].note == "the first scheme"
+    assert rows[3]["corrected_ratio"].published.startswith("about 1 (E4")
+
+
+def test_schemes_of_equal_vcpus_need_none(make_options, simulate):
+    for changes in ({"schemes": (3, 4)}, {"schemes": (1, 2)}, {"cpu_mode": "none"}):
+        simulator = simulate(make_options(buffers=(25,), **changes))
+        rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
+        assert all("corrected_ratio" not in row for row in rows.values())
+    assert rows[1]["corrected"].note == "no correction: nothing limits a container's vCPUs"
+
+
 def test_periods_name_every_database_with_its_clients(make_options, simulate):
     simulator = simulate(make_options(buffers=(25,), schemes=(3,)))
     rows = tables.period_rows(simulator.options, trials_of(simulator))

@@ -74,7 +74,8 @@ def test_the_load_is_as_asked(options: Build) -> None:
     [
         ({}, ("cpu-bound", "cached", "not-client-bound")),
         ({"rate": 50}, ("rate-met", "cached", "not-client-bound")),
-        ({"intent": "io-bound"}, ("io-bound",)),
+        ({"intent": "io-bound"}, ("io-bound", "not-client-bound")),
+        ({"intent": "io-bound", "rate": 50}, ("io-bound", "rate-met", "not-client-bound")),
     ],
 )
 def test_intents(options: Build, more: dict[str, Any], intents: tuple[str, ...]) -> None:
@@ -175,17 +176,30 @@ def test_worst_case_holds(options: Build, simulate: Any) -> None:
         assert len(results) <= worst
 
 
-def test_a_soak_is_one_trial_of_many_windows(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3600, ramp=5)
-    (trial,) = propose(given, []).trials
-    assert databases(trial) == 8
-    assert len(trial.phases) == 60
-    assert {phase.seconds for phase in trial.phases} == {60}
-    assert [phase.ramp for phase in trial.phases[:3]] == [5, 1, 1]
-    assert len({frozenset(phase.loads) for phase in trial.phases}) == 1
+def test_a_soak_is_trials_of_ten_windows_that_go_on_from_each_other(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=3900, ramp=5, state="fresh")
+    trials = propose(given, []).trials
+    assert {databases(trial) for trial in trials} == {8}
+    phases = [phase for trial in trials for phase in trial.phases]
+    assert [len(trial.phases) for trial in trials] == [10, 10, 10, 10, 10, 10, 5]
+    assert [phase.name for phase in phases] == [f"w{i:04d}" for i in range(65)]
+    assert {phase.seconds for phase in phases} == {60}
+    assert [phase.ramp for phase in phases] == [5 if i % 10 == 0 else 1 for i in range(65)], "after an interruption servers are cold"
+    assert len({frozenset(phase.loads) for phase in phases}) == 1
+    assert [(trial.goes_on, trial.state) for trial in trials] == [(False, "fresh"), *([(True, "warm")] * 6)]
     results, stop = simulate(given).until_stop()
-    assert len(results) == 1
+    assert len(results) == 7
     assert "soak" in stop
+
+
+def test_a_soak_that_was_interrupted_goes_on_with_the_windows_that_are_left(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=3600)
+    trials = propose(given, []).trials
+    host = simulate(given, fail=lambda trial: "killed" if trial.repeat == 1 else None)
+    assert propose(given, host.all(trials[:3])).trials == trials[3:]
+    assert propose(given, host.all(trials)).stop == "the soak is over"
+    whole = trials[0].model_copy(update={"phases": tuple(phase for trial in trials for phase in trial.phases)})
+    assert propose(given, host.all([whole])).stop == "the soak is over", "as runs of an earlier version have it"
 
 
 def test_a_short_soak_is_one_window(options: Build) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.density import STUDY, DensityOptions
+from pgherd.model.result import TrialResult
+from pgherd.studies.density import STUDY, DensityOptions, planned
 
 Build = Callable[..., DensityOptions]
 
@@ -67,3 +68,119 @@ def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> No
     assert marks[2]["checkpoints"] == 1
     assert marks[2]["vacuum_workers"] == 0.4
     assert marks[1]["checkpoints"] is None
+
+
+def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> list[TrialResult]:
+    """The soak's trials with a check that failed in these windows."""
+    found = []
+    for one in results:
+        here = tuple(phase.phase for phase in one.phases if phase.phase in windows)
+        verdicts = [v.model_copy(update={"result": "fail", "failed_in": here}) if v.check == check else v for v in one.verdicts]
+        found.append(one.model_copy(update={"verdicts": verdicts}) if here else one)
+    return found
+
+
+def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: Any) -> None:
+    """The windows of a soak are its repeats: four hours are not worthless for the sake of a minute."""
+    given = options(soak_seconds=3600)
+    results, _ = simulate(given).until_stop()
+    worst = results[0].phases[7]
+    worst.targets[:] = [t.model_copy(update={"throughput": t.throughput / 2}) for t in worst.targets]
+    found = STUDY.analyse(given, failed(results, "steal", ("w0007", "w0031")))
+    assert found.grade == "B"
+    assert [r["failed_checks"] for r in found.tables["soak"] if r["failed_checks"]] == ["steal", "steal"]
+    assert found.tables["soak"][7]["failed_checks"] == "steal"
+    assert found.answer.endswith("of the median, and failed the check steal.")
+    assert any(text.startswith("2 of 60 windows failed a check: steal (2)") for text in found.warnings)
+    assert not any("trials are tainted" in text for text in found.warnings), "windows are what counts"
+
+
+def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=3600)
+    results, _ = simulate(given).until_stop()
+    noisy = tuple(f"w{10 * trial:04d}" for trial in range(6))
+    found = STUDY.analyse(given, failed(results, "steal", noisy))
+    assert found.grade == "B"
+    throughput = found.tables["density"][0]["throughput"]
+    assert throughput.value == pytest.approx(found.findings["soak_throughput"].value, rel=1e-6), "the table rests on all windows, too"
+    assert throughput.low is None and throughput.n == 1, "stretches of one soak are no repeats"
+
+
+def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=600)
+    results, _ = simulate(given).until_stop()
+    half = tuple(phase.phase for phase in results[0].phases[::2])
+    assert STUDY.analyse(given, failed(results, "steal", half)).grade == "C"
+    assert STUDY.analyse(given, failed(results, "steal", half[1:])).grade == "B"
+
+
+def test_a_check_of_a_whole_trial_is_one_of_all_its_windows(options: Build, simulate: Any) -> None:
+    def whole(seconds: float, n: int) -> Any:
+        given = options(soak_seconds=seconds)
+        results = simulate(given, taint=lambda trial: "steal" if trial.repeat < n else None, noise=0.0).until_stop()[0]
+        return STUDY.analyse(given, results)
+
+    assert whole(600, 1).grade == "C"
+    few = whole(3600, 2)
+    assert few.grade == "B" and any(text.startswith("20 of 60 windows failed a check: steal (20)") for text in few.warnings)
+    assert whole(3600, 3).grade == "C"
+
+
+def test_a_soak_that_was_interrupted_is_judged_by_what_it_has(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=4 * 3600)
+    results = simulate(given).all(planned(given)[:18])
+    found = STUDY.analyse(given, results)
+    assert "8 databases of 0.25 vCPU ran for 3 h" in found.answer and "which is steady" in found.answer
+    assert found.grade == "B" and "180 of 240 windows were measured" in found.warnings
+    assert STUDY.analyse(given, []).answer == "Nothing can be said: no trial was run."
+
+
+def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=3600)
+    host = simulate(given, drift=-0.2, noise=0.001)
+    trials = planned(given)
+    results = host.all(trials)
+    for_a_night = 10 * 3600
+    late = [
+        one.model_copy(
+            update={"phases": [p.model_copy(update={"start": p.start + for_a_night, "end": p.end + for_a_night}) for p in one.phases]}
+        )
+        for one in results[3:]
+    ]
+    found, whole = STUDY.analyse(given, [*results[:3], *late]), STUDY.analyse(given, results)
+    assert "ran for 1 h" in found.answer and found.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
+    assert any(text.startswith("The soak was broken off once, for at most 10 h") for text in found.warnings)
+    assert not any("broken off" in text for text in whole.warnings)
+    assert [row["hours"] for row in found.tables["soak"]] == pytest.approx([i * 61 / 3600 for i in range(60)], abs=0.005)
+
+
+def test_servers_that_began_anew_break_a_soak_off(options: Build, simulate: Any) -> None:
+    """One that died is restored from its golden copy within a minute."""
+    given = options(soak_seconds=1800)
+    results, _ = simulate(given).until_stop()
+    kept = [one.model_copy(update={"transition": "8 kept"}) for one in results]
+    assert not any("broken off" in text for text in STUDY.analyse(given, kept).warnings)
+    anew = [*kept[:1], kept[1].model_copy(update={"transition": "8 restored"}), kept[2]]
+    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "broken off" in text]
+    assert said.startswith("The soak was broken off once") and "its servers began anew" in said
+
+
+def test_a_soak_of_an_earlier_version_names_no_window(options: Build, simulate: Any) -> None:
+    """It was one trial, whose verdicts did not say in which of its windows a check failed."""
+    given = options(soak_seconds=3600)
+    trial = planned(given)[0]
+    phases = tuple(phase for one in planned(given) for phase in one.phases)
+    results = simulate(given, taint=lambda trial: "steal").all([trial.model_copy(update={"phases": phases})])
+    found = STUDY.analyse(given, results)
+    assert found.grade == "C" and not any(row["failed_checks"] for row in found.tables["soak"])
+    assert any(text.startswith("1 of 1 trials are tainted, by steal (1)") for text in found.warnings)
+
+
+def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
+    for seconds in (600, 30):
+        given = options(soak_seconds=seconds)
+        found = STUDY.analyse(given, simulate(given).until_stop()[0])
+        told = {name: one for name, one in found.findings.items() if name.startswith("soak")}
+        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_variation"}
+        for one in told.values():
+            assert (one.value is None and one.note) or one.low is not None or "no interval" in one.note

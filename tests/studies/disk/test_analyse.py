@@ -41,6 +41,20 @@ def test_what_must_be_known_is_said_and_costs_the_best_grade(make, bank, changes
         assert found.grade == "B"
 
 
+def test_a_mix_is_told_as_two_rates(make, bank):
+    options = make(2, rate=(70, 30), tests=("mix", "random-read"))
+    found = analyse(options, bank(options).all())
+    assert "a mix of 140 reads and 60 writes a second" in found.answer
+    for place, factor in (("disk0", 1), ("all", 2)):
+        reads, writes = (found.findings[f"mix_{side}.{place}"] for side in ("reads", "writes"))
+        assert (reads.value, writes.value) == (pytest.approx(70 * factor, rel=0.02), pytest.approx(30 * factor, rel=0.02))
+        assert reads.unit == "IOPS" and reads.low <= reads.value <= reads.high
+    rows = {(row["volume"], row["test"]): row for row in found.tables["disk"]}
+    mix, other = rows["disk0", "8 kB random reads and writes at fixed rates"], rows["disk0", "8 kB random read"]
+    assert mix["reads"].value == pytest.approx(70, rel=0.02) and "reads" not in other
+    assert mix["p99"].note == "of the reads; of the writes 0.6 ms" and "of the" not in other["p99"].note
+
+
 def test_loops_and_memory_are_named(make, bank):
     options = make(2)
     first, second = options.volumes
@@ -50,6 +64,9 @@ def test_loops_and_memory_are_named(make, bank):
     found = analyse(changed, bank(options).all())
     assert any("disk0 is a loop device" in warning for warning in found.warnings)
     assert any("disk1 lies in memory (tmpfs)" in warning for warning in found.warnings) and found.grade == "B"
+    direct = memory.model_copy(update={"direct": True, "size": 2**24})
+    said = analyse(options.model_copy(update={"volumes": (first.model_copy(update={"size": 2**50}), direct)}), bank(options).all())
+    assert not any("Caches below this host" in warning for warning in said.warnings), "memory has none below it"
 
 
 def test_volumes_that_share_something_are_told(make, bank):

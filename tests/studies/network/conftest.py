@@ -38,7 +38,7 @@ def results(options):
                 throughput=speed / 8,
                 first=0,
                 last=1,
-                client_cpu=cpu,
+                client_cpu=cpu(streams) if callable(cpu) else cpu,
                 values=values,
             )
             verdicts = [Verdict(check="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", wanted="")]

@@ -22,10 +22,28 @@ def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):
     assert found.findings["one_stream"].note == "bound by bandwidth"
 
 
+def test_of_one_stream_alone_nothing_is_said_of_several(options, results):
+    asked = options(streams=(1,))
+    found = STUDY.analyse(asked, results(asked))
+    assert found.answer.endswith("with one stream, and several were not measured; what bounds one stream cannot be told.")
+    assert (found.findings["streams_for_90"].value, found.findings["streams_for_90"].note) == (None, "only one stream was measured")
+
+
 def test_a_tool_that_is_busy_itself_is_said(options, results):
     found = STUDY.analyse(options(), results(cpu=0.99))
     assert any("used 99% of a CPU" in text for text in found.warnings)
     assert found.findings["one_stream"].note == "bound by iperf3's CPU"
+
+
+@pytest.mark.parametrize(
+    ("version", "bound"),
+    [("3.18", "latency"), ("3.15", "iperf3's CPU"), ("3.18 on a, 3.9 on b", "iperf3's CPU"), ("", "iperf3's CPU")],
+)
+def test_eight_streams_have_eight_threads_from_iperf3_3_16_on(options, results, version, bound):
+    """Each stream takes 0.3 of a CPU: 2.4 CPUs of eight threads are none too many, of one they would be."""
+    asked = options(iperf3_version=version)
+    found = STUDY.analyse(asked, results(asked, cpu=lambda streams: 0.3 * max(streams, 1)))
+    assert found.findings["one_stream"].note == f"bound by {bound}"
 
 
 def test_throughput_that_still_grows_asks_for_more_streams(options, results):

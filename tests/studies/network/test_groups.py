@@ -13,8 +13,8 @@ def test_clean_trials_count_where_there_are_any(options, results):
 
 def test_the_limit_of_a_link_takes_one_stream(results):
     groups = grouped(results(), "db2")
-    assert limit_of(groups).bound == "latency"
-    assert limit_of({streams: group for streams, group in groups.items() if streams != 1}) is None
+    assert limit_of(groups, "").bound == "latency"
+    assert limit_of({streams: group for streams, group in groups.items() if streams != 1}, "") is None
 
 
 def test_throughput_and_round_trips_in_other_words():

@@ -33,7 +33,7 @@ def said(options: ScalingOptions, host: Any) -> str:
             {"slope": 0.02, "peak": 12, "fall": 0.0},
             {},
             "One PostgreSQL 18.6 on 4 cores peaks at 41,600 tps (select-only) with 12 clients; it scales linearly up to 4 clients; "
-            "4 clients already make 96 % of that, and more than 12 clients gain nothing.",
+            "4 clients already make 96 % of that, and more than 12 clients made no more.",
         ),
         (
             {"knee": 100},

@@ -32,4 +32,7 @@ def test_ratios_only_where_e3_compared_the_like(options: Build) -> None:
     assert published.ratio(server(scripts=tpcb), old, "peak") == {}, "another load"
     assert published.ratio(server(settings={"jit": "off"}), new, "peak") == {}
     assert published.ratio(server(pg_version="18.5"), new, "peak") == {}, "a minor release is no other version"
-    assert "on par" in published.ratio(server(runtime="process"), new, "peak")["published"]
+    assert "on par" in published.ratio(server(runtime="vm"), new, "peak")["published"]
+    assert published.ratio(server(runtime="process"), new, "peak") == {}, "neither of the two is virtual"
+    assert published.ratio(server(runtime="vm"), server(runtime="vm"), "peak") == {}
+    assert published.ratio(server(runtime="vm"), server(server="host=elsewhere"), "peak") == {}, "what theirs runs on is not known"

@@ -60,6 +60,7 @@ def test_too_few_checkpoints_are_said(build, run, simulated):
 def test_io_bound_tells_the_share_under_1_ms(build, run, simulated):
     options = build(io_bound=4.0)
     traced = STUDY.analyse(options, run(options, lambda trial, number: simulated(trial, number, traced=True)))
+    assert traced.findings["under_1ms"].published.startswith("more than 500,000 IOPS under 1 ms")
     assert traced.findings["under_1ms"].value == pytest.approx(90, abs=1) and traced.findings["under_1ms"].experiment == "E13"
     assert "in under 1 ms" in traced.answer
     untraced = build(io_bound=4.0, untraced="perf is not installed")
@@ -81,7 +82,7 @@ def _over(options, *spaces):
 def test_what_many_disks_made_is_said_where_their_number_differs(build, run, spaces, noted):
     options = _over(build("x", "y", io_bound=4.0), *spaces)
     rows = STUDY.analyse(options, run(options)).tables["storage"]
-    assert ["several disks" in row["iops"].note for row in rows] == [noted, noted]
+    assert ["several disks" in (row["iops"].published or "") for row in rows] == [noted, noted]
 
 
 def test_beyond_the_memory_variants_are_told_by_what_the_devices_served(build, run, simulated):
@@ -100,7 +101,7 @@ def test_beyond_the_memory_variants_are_told_by_what_the_devices_served(build, r
 
     found = STUDY.analyse(options, run(options, play))
     rows = {row["server"]: row for row in found.tables["storage"]}
-    assert rows["many"]["iops"].value == pytest.approx(2 * rows["one"]["iops"].value) and "2 ×" in rows["one"]["iops"].note
+    assert rows["many"]["iops"].value == pytest.approx(2 * rows["one"]["iops"].value) and "2 ×" in rows["one"]["iops"].published
     assert f"the data's devices served {rows['one']['iops'].value:,.0f} IOPS with one, 90." in found.answer
     assert "stall" not in found.answer and rows["many"]["under_1ms"].value == pytest.approx(90, abs=1)
 

@@ -2,4 +2,6 @@ from pgherd.studies.storage import published
 
 
 def test_the_source_is_named():
-    assert "E11" in published.SOURCE and "10 ×" in published.BURST_RATIO and "0.9" in published.STALLS
+    told = [published.BURST_RATIO, published.WAL_SIZE, published.WRITE_AWAIT, published.STALLS, published.IOPS, published.MANY_DISKS]
+    assert all(text.endswith("(Gary Little, n0derunner.com)") for text in told)
+    assert "10 ×" in published.BURST_RATIO and "0.9" in published.STALLS

@@ -23,6 +23,11 @@ def test_headroom_below_zero_makes_no_overcommitment_honest():
     assert rate == 0
 
 
+def test_working_sets_beyond_what_is_configured_leave_nothing_to_spare(analysed):
+    text = analysed(configured=200).answer
+    assert "2 databases of 200 MB would need " in text and "so that no overcommitment is honest" in text and "to spare" not in text
+
+
 @pytest.fixture
 def analysed(server, options):
     def run(**more):

@@ -45,8 +45,6 @@ from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm.channel import GuestError
 from pgherd.workloads.script import stage
 
-_SETTLE_SECONDS = 600.0
-
 
 class Fleet:
     """What is up. Implements ``runner.loop.Bench`` (bring a trial about) and ``runner.stage.Stage`` (reach what is up).
@@ -97,11 +95,12 @@ class Fleet:
         self._kills.begin()
         try:
             self._notice_deaths()
-            transition = plan(self._up, trial.deployment, self._budget.state(trial), self._how)
+            transition = self._budget.planned(trial, partial(plan, self._up, trial.deployment, how=self._how))
             self._trial = trial
             others = self._targets.apply(trial)
             self._carry_out(trial, transition)
-            self._checkpoint(trial, transition)
+            if not trial.goes_on:
+                self._checkpoint(trial, transition)
         except psycopg.Error as error:
             self._guests.check()
             doubtful = next((key for key in self._undos if key not in self._up), None)
@@ -197,6 +196,7 @@ class Fleet:
             swap=budget.swap(),
             trace=trace,
             guests=self._guests.views(),
+            volumes=self._targets.volumes.directories,
         )
 
     def check(self) -> None:
@@ -298,19 +298,18 @@ class Fleet:
         guests, rooms = self._guests.restore(there, self._rooms, trial.deployment)
         self._instances.update(guests)
         self._rooms.update(rooms)
-        settling = self._housing.settle([(key, self._instances[key]) for key in here])
-        for key, step in transition.steps.items():
-            container, server = wanted[key]
-            if step in ("reload", "restart", "restore"):
-                self._instances[key].write_settings(server.settings)
-            if step == "reload":
-                self._instances[key].reload()
-        started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
-        files = [key for key in started if key not in restore and not self._is_guest(key)]
-        looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
-        self._start({key: wanted[key][1] for key in started})
-        if settling is not None:
-            settling.wait(_SETTLE_SECONDS)
+        with self._housing.settling({key: (self._instances[key], wanted[key][1]) for key in here}):
+            for key, step in transition.steps.items():
+                container, server = wanted[key]
+                if step in ("reload", "restart", "restore"):
+                    self._instances[key].write_settings(server.settings)
+                if step == "reload":
+                    self._instances[key].reload()
+            started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
+            files = [key for key in started if key not in restore and not self._is_guest(key)]
+            looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
+            self._start({key: wanted[key][1] for key in started})
+        self._budget.tighten()  # on a disk that writes nothing else: what does not fit may go there
         up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}
         self._up.update(up)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Container, Server
+from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
-from pgherd.model.units import format_bytes
-from pgherd.node.protocol import Command, Node, Process
+from pgherd.model.units import format_bytes, format_seconds
+from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, golden
+from pgherd.postgres.disk import patience
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
@@ -22,6 +26,8 @@ from pgherd.runner.watcher import Watcher
 from pgherd.workloads.registry import fillings
 
 PORT = 5432
+_KILLED_SECONDS = 5.0
+"""How long a process that was killed is waited for; in a write to a disk that hangs it ends when that does."""
 
 
 class Goldens:
@@ -85,12 +91,35 @@ class Housing:
             raise
         return found
 
-    def settle(self, restored: Sequence[tuple[ServerKey, Instance]]) -> Process | None:
-        """Begin to write to disk what was copied, lest it be written during the first trial; servers start meanwhile."""
+    @contextlib.contextmanager
+    def settling(self, restored: Mapping[ServerKey, tuple[Instance, Server]]) -> Iterator[None]:
+        """Write to disk what was copied for these servers, lest it be written during the first trial, while the body starts them; then
+        wait until it is there, for as long as their bytes may take a slow disk.
+
+        Raises:
+            TrialError: it hangs.
+        """
         if not restored:
-            return None
-        elsewhere = [directory for key, _ in restored for directory in self._elsewhere.get(key, ())]
-        return self._node.spawn(Command(["sync", "-f", "--", restored[0][1].data_dir, *elsewhere]))
+            yield
+            return
+        homes = [one.data_dir for one, _ in restored.values()]
+        elsewhere = [directory for key in restored for directory in self._elsewhere.get(key, ())]
+        process = self._node.spawn(Command(["sync", "-f", "--", homes[0], *elsewhere]))
+        try:
+            yield
+            size = sum(self._goldens.of(server).bytes for _, server in restored.values())
+            try:
+                process.wait(patience(size))
+            except TimeoutError:
+                raise TrialError(
+                    f"the copies for {len(restored)} servers ({format_bytes(size)}) were not on the disk after "
+                    f"{format_seconds(patience(size))}; look what else writes to it, or use a smaller --scale"
+                ) from None
+        except BaseException:
+            process.signal(signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                process.wait(_KILLED_SECONDS)
+            raise
 
     def files(self, instances: Mapping[ServerKey, Instance]) -> list[str]:
         """All directories in which these servers' files lie."""

@@ -116,6 +116,11 @@ class VolumeTargets:
         """By its directory."""
         return self._reaches.get(target)
 
+    @property
+    def directories(self) -> dict[str, str]:
+        """Target → directory of the volumes that the trial loads."""
+        return {name: reach.directory for name, reach in self._reaches.items()}
+
     def check(self) -> None:
         """One that we have mounted is to stay mounted; any other that is gone makes its driver fail."""
         self._volumes.check()
@@ -138,8 +143,9 @@ class Targets:
 
     def __init__(self, session: Session, volumes: Volumes, watcher: Watcher) -> None:
         """Nothing is brought about yet."""
+        self.volumes = VolumeTargets(session, volumes, watcher)
         self._links = LinkTargets(session)
-        self._kinds: Sequence[TargetKind] = (VolumeTargets(session, volumes, watcher), self._links, HostTargets())
+        self._kinds: Sequence[TargetKind] = (self.volumes, self._links, HostTargets())
 
     def apply(self, trial: Trial) -> list[str]:
         """Bring about what the trial needs of each kind; words for the trial's record. Raises as ``TargetKind.apply``."""

@@ -35,6 +35,11 @@ class Transition:
     remove_containers: tuple[str, ...]
     make_containers: tuple[str, ...]
 
+    @property
+    def starts(self) -> bool:
+        """Whether any server of ours is to be started."""
+        return any(step in ("restart", "restore") for step in self.steps.values())
+
     def summary(self) -> str:
         """``8 kept``, ``2 restarted, 1 removed``: for the trial's record."""
         words = {"keep": "kept", "reload": "reloaded", "restart": "restarted", "restore": "restored", "attach": "attached"}

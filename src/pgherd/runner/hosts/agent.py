@@ -8,7 +8,7 @@ started it ends. All instants are of this host's clock.
 from __future__ import annotations
 
 import contextlib
-import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pgherd import __version__
+from pgherd.cluster import labels
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
@@ -47,8 +48,6 @@ from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
 from pgherd.store.samples_apart import write_samples_apart
 
-LABELS = "PGHERD_LABELS"
-"""Environment variable of an agent that gives its host labels: ``KEY=VALUE,KEY=VALUE``."""
 PIECE = 4 * 2**20
 """Bytes of files that one call hands over at most."""
 
@@ -57,12 +56,14 @@ _Outcome = TypeVar("_Outcome")
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a host is: its facts, the pgherd and the PostgreSQL installations on it (version, directory), its labels."""
+    """What a host is: its facts, the pgherd and the PostgreSQL installations on it (version, directory), its labels, and how many bytes
+    are free where servers' data would lie."""
 
     facts: HostFacts
     pgherd: str
     postgres: tuple[tuple[str, str], ...]
     labels: dict[str, str]
+    room: int
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class HostAgent:
         return Glimpse([], []) if lookout is None else lookout.take()
 
     def call_off(self) -> None:
-        """End what is being done: it fails within a second. Answered at once."""
+        """End what is being done, or has been asked for and not begun: it fails within a second. ``failed`` follows. Answered at once."""
         self._called_off.set()
 
     def close(self) -> list[str]:
@@ -235,8 +236,9 @@ class HostAgent:
 
     def _hello(self) -> Greeting:
         found = tuple((one.version, one.bin) for one in installations.find_all(self._node))
-        pairs = [part.partition("=") for part in os.environ.get(LABELS, "").split(",") if "=" in part]
-        return Greeting(gather(self._node), __version__, found, {key.strip(): value.strip() for key, _, value in pairs})
+        cache = paths.cache_dir()
+        existing = next(path for path in (cache, *cache.parents) if path.exists())
+        return Greeting(gather(self._node), __version__, found, labels.own(), shutil.disk_usage(existing).free)
 
     def _put(self, name: str, data: bytes) -> str:
         if self._inputs is None:
@@ -280,7 +282,6 @@ class HostAgent:
         return runnable(self._node, same, version, opened)
 
     def _apply(self, part: Trial) -> str:
-        self._called_off.clear()
         self._discard()
         _, transition = self._up().apply(part)
         return transition

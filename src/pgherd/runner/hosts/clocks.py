@@ -15,10 +15,12 @@ from pgherd.runner.play.driven import Common
 class Clocks:
     """Offsets of the hosts' clocks against the driver's (host − driver, s), as they were measured before, during and after a trial.
 
-    Between two readings a clock is taken to drift evenly; before the first and after the last it keeps what they say.
+    Between two readings a clock is taken to drift evenly; before the first and after the last it keeps what they say. ``beats``: what the
+    signs of life meanwhile showed of each host's clock. One round trip each is too rough to count by, but shows a clock that was set.
     """
 
     readings: list[Mapping[str, Offset]] = field(default_factory=list)
+    beats: Mapping[str, Sequence[Offset]] = field(default_factory=dict)
 
     def add(self, offsets: Mapping[str, Offset]) -> None:
         """One more reading, later than those before it."""
@@ -48,11 +50,11 @@ class Clocks:
         return max((one.uncertainty for one in self.of(host)), default=None)
 
     def drift(self, host: str) -> float:
-        """By how much the offset changed between two readings beyond what their uncertainty allows, at most (s)."""
-        found = self.of(host)
-        pairs = [(one, other) for number, one in enumerate(found) for other in found[number + 1 :]]
-        beyond = [abs(other.seconds - one.seconds) - one.uncertainty - other.uncertainty for one, other in pairs]
-        return max([0.0, *beyond])
+        """By how much the offset changed between two readings, or signs of life, beyond what their uncertainty allows, at most (s)."""
+        found = [*self.of(host), *self.beats.get(host, ())]
+        least = max((one.seconds - one.uncertainty for one in found), default=0.0)
+        most = min((one.seconds + one.uncertainty for one in found), default=0.0)
+        return max(0.0, least - most)
 
 
 @dataclass(frozen=True)

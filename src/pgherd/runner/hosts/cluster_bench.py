@@ -118,13 +118,14 @@ class ClusterBench:
         parts = self._parts(trial)
         if trial.open_ended:  # a host without a command has nothing that could end
             parts = {host: one for host, one in parts.items() if loaded(one)}
-        clocks = Clocks()
+        clocks, began = Clocks(), time.time()
         clocks.add(self._crew.engine.offsets())
         relay = Relay(self._crew, list(parts), directory, clocks)
         try:
             drove = self._drive(trial, parts, name, clocks, watcher, relay)
         finally:
             relay.end()
+        clocks.beats = self._crew.engine.beats(began)
         clocks.add(self._crew.engine.offsets())
         self._insist_known(parts, clocks)
         busy = {host: loaded(one) for host, one in parts.items()}

@@ -33,7 +33,8 @@ def _phase(parts: Mapping[str, PhaseResult], window: Together, clocks: Clocks) -
 
 
 def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:
-    return target.model_copy(update={"first": clocks.to_driver(host, target.first), "last": clocks.to_driver(host, target.last)})
+    first, last = clocks.to_driver(host, target.first), clocks.to_driver(host, target.last)
+    return target.model_copy(update={"first": first, "last": last, "ahead": target.first - first})
 
 
 def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> MemoryAccount | None:

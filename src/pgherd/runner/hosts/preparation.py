@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pgherd import __version__
 from pgherd.cluster.remote import Engine
+from pgherd.model import placing
 from pgherd.model.base import Model
 from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import HOST_NAME, Host
@@ -18,10 +19,11 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes
 from pgherd.runner.hosts.agent import Greeting
 from pgherd.runner.hosts.crew import Crew
-from pgherd.runner.hosts.placing import ONE
+from pgherd.runner.hosts.placing import ONE, placed
 from pgherd.runner.hosts.sent_files import SentFiles
 from pgherd.runner.prepare import budgets, catalogue, host_roles
 from pgherd.runner.prepare.catalogue import request_of, study_of, use_of
+from pgherd.runner.prepare.preparation import DISK_RESERVE
 from pgherd.runner.prepare.prepared import Prepared
 from pgherd.studies.compare import CompareOptions
 from pgherd.studies.databases import DatabaseRequest
@@ -42,7 +44,7 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
     host, as if it had been asked there. One that says itself what each host does is completed by all of them, each for itself.
 
     Raises:
-        UsageError: it asks for something wrong, or for more than there is; or the hosts' versions differ.
+        UsageError: it asks for something wrong, or for more than there is, on a disk too; or the hosts' versions differ.
         CapabilityError: a host cannot do it.
     """
     use = use_of(study)
@@ -82,6 +84,8 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
         if isinstance(prepared.options, CompareOptions) and use == "in turn":
             prepared = replace(prepared, options=prepared.options.model_copy(update={"hosts": tuple(host.name for host in roles.carry)}))
     cluster = _cluster(use, asked, roles, tuple(used))
+    if prepared.installation is not None and not by_each:
+        _insist_room(prepared, cluster, {host.name: met[host.name].room for host in roles.carry[1:]}, together=use == "together")
     if not by_each:  # else each has said what it will change
         everywhere = (
             f"on host {first}"
@@ -122,7 +126,7 @@ def _host(name: str, met: Greeting, address: str | None, asked: Model | None = N
             f"a host has joined the cluster as '{name}'; give it a name of letters, digits, '.', ':', '-' and '_': dask worker --name NAME"
         )
     cores, memory = budgets.one_host(getattr(asked, "cores", None), getattr(asked, "host_memory", None), met.facts, name)
-    return Host(name=name, cores=cores, memory=memory, labels={PIN: name, **met.labels}, address=address)
+    return Host(name=name, cores=cores, memory=memory, labels={**met.labels, PIN: name}, address=address)  # it is pinned by that one
 
 
 def counted(cores: float | None) -> str:
@@ -163,6 +167,33 @@ def _insist_runnable(prepared: Prepared, met: Mapping[str, Greeting]) -> None:
         if without:
             said = "; ".join(f"{name} has {', '.join(found for found, _ in there) or 'none'}" for name, there in without.items())
             raise UsageError(f"the run is of PostgreSQL {version}, but {said}; install it on every host, or name another with --pg-version")
+
+
+def _insist_room(prepared: Prepared, cluster: Cluster, free: Mapping[str, int], *, together: bool) -> None:
+    """That the servers' data has room on these hosts, too (host → bytes): the one that completed the request has looked at its own.
+
+    Only the study's first proposal is known here: what it plans from the start, of which a host is taken to hold the same share later. A
+    host that it leaves out counts as the fullest one, unless the placement names other hosts.
+    """
+    held: dict[str, int] = {}
+    for trial in study_of(prepared.study).propose(prepared.options, []).trials if together else ():
+        try:
+            hosts = placed(trial, cluster).deployment.hosts
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        for host in hosts:
+            held[host.name] = max(held.get(host.name, 0), len(host.containers))
+    most = max(held.values(), default=0)
+    named = {host.name for host in placing.named(cluster.placement, cluster.carriers)}
+    for name, there in free.items():
+        # What is estimated is for the host with most containers, a golden copy beside them.
+        here = held.get(name, 0) or (most if name in named else 0)
+        need = prepared.disk * (here + 1) // (most + 1)
+        if need + DISK_RESERVE > there:
+            raise UsageError(
+                f"host {name} has {format_bytes(there)} free below its cache directory, and the servers' data may need "
+                f"{format_bytes(need)} there; free some, give its agent another XDG_CACHE_HOME, or lower --scale"
+            )
 
 
 def _for_hosts(use: host_roles.Use, asked: SpreadRequest, roles: host_roles.Roles) -> SpreadRequest:

@@ -83,7 +83,13 @@ def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
         return worst.model_copy(update={"observed": f"{host}: {worst.observed}; {rest} passed too"})
     others = [name for name, one in by_host.items() if one.result == worst.result and name != host]
     also = f"; so do {', '.join(others)}" if others and worst.result == "fail" else ""
-    return worst.model_copy(update={"observed": f"{host}: {worst.observed}", "why": f"host {host}: {worst.why}{also}"})
+    said = {"observed": f"{host}: {worst.observed}", "why": f"host {host}: {worst.why}{also}"}
+    return worst.model_copy(update={**said, "failed_in": _failed_in([one for one in by_host.values() if one.result == "fail"])})
+
+
+def _failed_in(failed: Sequence[Verdict]) -> tuple[str, ...]:
+    """The phases that failed on any host; none are named where one failed as a whole."""
+    return tuple(dict.fromkeys(name for one in failed for name in one.failed_in)) if all(one.failed_in for one in failed) else ()
 
 
 def _verdict(check: str, ok: bool | None, observed: str, wanted: str, why: str) -> Verdict:
@@ -96,13 +102,21 @@ def _verdict(check: str, ok: bool | None, observed: str, wanted: str, why: str) 
 def _overlap(phases: Sequence[PhaseResult], seen: Seen, limits: Thresholds) -> Verdict:
     least = min(phases, key=lambda phase: phase.overlap)
     unsure = max((one for host in _hosts(seen) if (one := seen.clocks.uncertainty(host)) is not None), default=0.0)
-    observed = f"{least.overlap:.1%} of the period ({least.phase}), over all hosts, with their clocks known to {1000 * unsure:.2g} ms"
+    observed = f"{least.overlap:.1%} of the period ({least.phase}), over all hosts, with their clocks known to {_ms(unsure)}"
     why = "some databases started late or ended early, so that the others had the hosts to themselves"
-    return _verdict("overlap", least.overlap >= limits.overlap, observed, f"≥ {limits.overlap:.0%}", why)
+    short = tuple(phase.phase for phase in phases if phase.overlap < limits.overlap) if len(phases) > 1 else ()
+    return _verdict("overlap", least.overlap >= limits.overlap, observed, f"≥ {limits.overlap:.0%}", why).model_copy(
+        update={"failed_in": short}
+    )
 
 
 def _hosts(seen: Seen) -> list[str]:
     return sorted({host for reading in seen.clocks.readings for host in reading})
+
+
+def _ms(seconds: float) -> str:
+    """``1.23 ms``, ``1234 ms``: never with a power of ten."""
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
 def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> Verdict:
@@ -114,7 +128,7 @@ def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> V
     unsure = {host: (one or 0.0) + clocks.drift(host) for host, one in known.items()}
     worst = max(unsure, key=lambda host: unsure[host])
     offset = clocks.of(worst)[-1].seconds
-    observed = f"{worst}: {1000 * offset:+.2f} ms ± {1000 * unsure[worst]:.2g} ms, the least certain"
+    observed = f"{worst}: {1000 * offset:+.2f} ms ± {_ms(unsure[worst])}, the least certain"
     why = "the way to this host is slow or uneven, or its clock was set meanwhile, so that windows of different hosts cannot be matched"
     return _verdict(CLOCK_OFFSET, unsure[worst] <= limits.clock_offset, observed, wanted, why)
 
@@ -127,7 +141,7 @@ def _start_skew(windows: Sequence[Together], limits: Thresholds) -> Verdict:
     worst = max(skews, key=lambda number: skews[number])
     began = windows[worst - 1].began
     last = max(began, key=lambda host: began[host])
-    observed = f"{1000 * skews[worst]:.3g} ms (phase {worst}; {last} was the last)"
+    observed = f"{_ms(skews[worst])} (phase {worst}; {last} was the last)"
     why = f"host {last} did not get to start its drivers at the agreed instant, or they took long to connect"
     return _verdict(START_SKEW, skews[worst] <= limits.start_skew, observed, wanted, why)
 

@@ -16,6 +16,7 @@ from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.runner.judge import commands as command_verdicts
+from pgherd.studies.hypervisor import MANAGER
 from pgherd.studies.observe import of_devices
 
 _NOT_OURS = "the server is somebody else's"
@@ -25,25 +26,32 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
     """All verdicts of a finished trial: its declared intents, then noise. The worst phase decides each."""
     found: list[Verdict] = []
     for intent in trial.intents:
-        found.append(_worst([_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+        found.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if any(_asked_pages(server) for _, _, server in trial.deployment.servers()):
-        found.append(_worst([_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+        found.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
         _overlap, _length, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
     ]  # fmt: skip
     for check in noise if _has_servers(trial) else noise[:-2]:  # the last two look at servers
         if check in (_length, _overlap) and trial.open_ended:
             continue  # nobody planned how long it lasts, and each host may take its own time
-        found.append(_worst([check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+        found.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if len(phases) > 1:
-        found.append(_switch_skew(max(phases, key=_skew_weight), thresholds))
+        found.append(_switch_skews(phases, thresholds))
     found.append(_clock(clock_jump, thresholds))
     return found
 
 
-def _worst(verdicts: list[Verdict]) -> Verdict:
+def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
+    """The verdict of the worst phase, with its name: the first of those that are alike."""
     order = {"fail": 0, "unknown": 1, "pass": 2}
-    return min(verdicts, key=lambda verdict: order[verdict.result])
+    worst = min(verdicts, key=lambda verdict: order[verdict.result])
+    if len(phases) == 1 or worst.result == "pass":
+        return worst
+    alike = tuple(phase.phase for phase, verdict in zip(phases, verdicts, strict=True) if verdict.result == worst.result)
+    first = f"phase {alike[0]}" + (f", the first of {len(alike)} such" if len(alike) > 1 else "") + f" of {len(phases)}"
+    failed = alike if worst.result == "fail" else ()
+    return worst.model_copy(update={"observed": f"{worst.observed} ({first})", "failed_in": failed})
 
 
 def _verdict(
@@ -98,11 +106,14 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
         return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _NOT_OURS, intent=True)
     cores, full = facts.logical_cpus or facts.cores, _full(phase, facts)
     shares: dict[str, float] = {}
+    unseen: list[str] = []
     loaded = 0.0
     for name, vcpus in _loaded_containers(trial, number):
         used = phase.metrics.get(f"container:{name}", {}).get("cpu.usage")
         loaded += used or 0.0
-        if used is not None and vcpus is not None:
+        if vcpus is not None and used is None:
+            unseen.append(name)
+        elif vcpus is not None and used is not None:
             shares[name] = used / vcpus
     budget = _budget(trial, facts)
     if budget < cores:  # a part of the host was given: it is full when the containers have used that up
@@ -111,11 +122,19 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
     if shares:
         lowest = min(shares, key=lambda name: shares[name])
         seen = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {seen}"
-    if (shares and min(shares.values()) >= limits.cpu_bound) or (full is not None and full >= limits.host_full):
+    used_up = min(shares.values(), default=1.0) >= limits.cpu_bound
+    if (shares and used_up and not unseen) or (full is not None and full >= limits.host_full):
         return _verdict("cpu-bound", True, seen, wanted, intent=True)
+    if unseen and used_up:
+        return _verdict("cpu-bound", None, seen, wanted, f"{_some(unseen)}: its CPU could not be read", intent=True)
     known = bool(shares) or full is not None
     why = "something other than CPU held the databases back: clients, locks or I/O" if known else "CPU use could not be read"
     return _verdict("cpu-bound", False if known else None, seen, wanted, why, intent=True)
+
+
+def _some(names: list[str]) -> str:
+    """The first of these, and how many more there are."""
+    return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")
 
 
 def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[str, dict[str, float]]]:
@@ -130,10 +149,12 @@ def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[st
 
 def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"hit ratio ≥ {limits.hit_ratio:.1%} in every database and ≤ {limits.device_reads:g} device reads per transaction"
-    ratios, missed = {}, 0.0
+    ratios, unseen, missed = {}, [], 0.0
     for name, metrics in _servers(trial, number, phase):
         hit, read = metrics.get("db.blks_hit"), metrics.get("db.blks_read")
-        if hit is not None and read is not None and hit + read > 0:
+        if hit is None or read is None:
+            unseen.append(name)
+        elif hit + read > 0:
             ratios[name] = hit / (hit + read)
             missed += read
     # Of somebody else's disks nothing is seen; but they served no more reads than the server missed blocks.
@@ -147,6 +168,8 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     ok: bool | None = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
     if theirs and ratios[lowest] >= limits.hit_ratio and not ok:
         return _verdict("cached", None, observed, wanted, f"{_NOT_OURS}, and its disks are not seen", intent=True)
+    if ok and unseen:
+        return _verdict("cached", None, observed, wanted, f"{_some(unseen)}: its statistics could not be read", intent=True)
     return _verdict("cached", ok, observed, wanted, "the data does not fit shared_buffers; raise it or lower --scale", intent=True)
 
 
@@ -280,7 +303,8 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
     outside = [command_verdicts.cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
-    known = sum(m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:"))
+    platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
+    known = sum(platform.values()) - platform.get(f"platform:{MANAGER}", 0.0)  # which is of pgherd's own threads
     share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
     why = "other processes used the host meanwhile"
     return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=alone)
@@ -318,6 +342,13 @@ def _skew_weight(phase: PhaseResult) -> tuple[bool, float]:
 def _began_late(phase: PhaseResult) -> bool:
     """Whether some target's new load began only within the measured period."""
     return any(target.first >= phase.start for target in phase.targets)
+
+
+def _switch_skews(phases: list[PhaseResult], limits: Thresholds) -> Verdict:
+    """The worst of a trial's phases."""
+    worst = _switch_skew(max(phases, key=_skew_weight), limits)
+    alike = [one.phase for one in phases if (each := _switch_skew(one, limits)).result == "fail" and each.severity == worst.severity]
+    return worst.model_copy(update={"failed_in": tuple(alike)}) if worst.result == "fail" else worst
 
 
 def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:

@@ -148,6 +148,7 @@ def _result(
                 }
             )
         )
+    around = aggregate.near(readings, start, end)
     return PhaseResult(
         phase=phase.name,
         start=start,
@@ -155,8 +156,8 @@ def _result(
         overlap=(end - start) / common.planned,
         targets=targets,
         skew=max(span.first for span in spans.values()) - common.earliest if len(spans) > 1 else None,
-        metrics=aggregate.aggregate(readings, start, end),
-        memory=memory_accounts.account(readings, start, end),
+        metrics=aggregate.aggregate(around, start, end),
+        memory=memory_accounts.account(around, start, end),
     )
 
 

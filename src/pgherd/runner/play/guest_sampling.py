@@ -88,7 +88,7 @@ class GuestSampling:
         for one in self._guests:
             with contextlib.suppress(OSError):
                 one.sampling.stop()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, TrialError):
             self._record(None)
 
     def _record(self, spool: Path | None) -> None:

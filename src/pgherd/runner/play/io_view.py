@@ -1,4 +1,5 @@
-"""The I/O view of a trial: which devices its servers lie on, what these saw, the servers' checkpoints, and a trace if asked for.
+"""The I/O view of a trial: which devices its servers and loaded volumes lie on, what these saw, the servers' checkpoints, and a trace
+if asked for.
 
 Everything but the trace is free: the devices' counters are sampled anyway, and the servers' logs are written anyway.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pgherd.analysis.io_pattern import patterns
 from pgherd.drivers.pgbench_output import Logged, read_logs
 from pgherd.host import block_devices, block_trace
 from pgherd.host.block_devices import Device
+from pgherd.metrics.aggregate import near
 from pgherd.metrics.block_events import Trace, parse
 from pgherd.metrics.checkpoint_log import checkpoints
 from pgherd.metrics.device_series import device_series, guest_series
@@ -35,8 +37,8 @@ Roles = dict[DeviceRole, list[str]]
 
 @dataclass
 class Layout:
-    """Where the servers' files lie: number of a device → the device and the roles it has; ``logs``: server → its log; ``guests``: the
-    devices of guests, without their series."""
+    """Where the files of servers and loaded volumes lie: number of a device → the device and the roles it has; ``logs``: server →
+    its log; ``guests``: the devices of guests, without their series."""
 
     devices: dict[str, tuple[Device, Roles]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
@@ -44,18 +46,18 @@ class Layout:
     guests: list[DeviceView] = field(default_factory=list)
 
 
-def layout(node: Node, servers: Sequence[ServerView], guests: Sequence[GuestView] = ()) -> Layout:
+def layout(node: Node, servers: Sequence[ServerView], guests: Sequence[GuestView] = (), volumes: Mapping[str, str] | None = None) -> Layout:
     """Find out where the files of servers lie which run on this node; a postmaster's working directory is its data directory. What lies in
-    a guest lies on the devices that hold its drives' images."""
+    a guest lies on the devices that hold its drives' images. ``volumes``: loaded ones, target → directory."""
     found = Layout()
     here = [server for server in servers if server.pid]
     inside = {drive.server for guest in guests for drive in guest.drives}
     found.guests = _guest_devices(node, guests, found)
     if len(here) + len(inside & {server.name for server in servers}) < len(servers):
         found.missing.append("somebody else's server: on which devices its files lie cannot be seen from here")
-    if not here:
+    places: dict[str, tuple[DeviceRole, str]] = {directory: ("volume", name) for name, directory in (volumes or {}).items()}
+    if not here and not places:
         return found
-    places: dict[str, tuple[DeviceRole, str]] = {}
     for server in here:
         data = f"/proc/{server.pid}/cwd"
         places[f"{data}/base"] = ("data", server.name)
@@ -66,18 +68,19 @@ def layout(node: Node, servers: Sequence[ServerView], guests: Sequence[GuestView
             tablespaces = []
         places |= {f"{data}/pg_tblspc/{name}/.": ("tablespace", server.name) for name in tablespaces}
     on = block_devices.devices_of(node, list(places))
-    for path, (role, server_name) in places.items():
+    for path, (role, name) in places.items():
         device = on.get(path)
         if device is None:
-            found.missing.append(f"the {role} of {server_name} lies on no block device that can be seen (tmpfs, a network or an overlay)")
+            what = f"volume {name}" if role == "volume" else f"the {role} of {name}"
+            found.missing.append(f"{what} lies on no block device that can be seen (tmpfs, a network or an overlay)")
             continue
-        servers_of = found.devices.setdefault(device.number, (device, {}))[1].setdefault(role, [])
-        if server_name not in servers_of:
-            servers_of.append(server_name)
+        names_of = found.devices.setdefault(device.number, (device, {}))[1].setdefault(role, [])
+        if name not in names_of:
+            names_of.append(name)
     for device, _ in list(found.devices.values()):
         for below in block_devices.chain(node, device):
             found.devices.setdefault(below.number, (below, {}))
-    found.logs = _logs(node, here)
+    found.logs = _logs(node, here) if here else {}
     return found
 
 
@@ -115,7 +118,7 @@ class Watching:
     def __init__(self, node: Node, view: View, directory: Path, known: Layout | None = None) -> None:
         """Find the devices (or take those that are ``known``), and begin to trace where the view asks for it."""
         self._node, self._directory = node, directory
-        self._layout = layout(node, view.servers, view.guests) if known is None else known
+        self._layout = layout(node, view.servers, view.guests, view.volumes) if known is None else known
         self._tracing: block_trace.BlockTrace | None = None
         self._trace, self._cost = Trace(), TraceCost(cpu=None, events=0, lost=0)
         if view.trace and self._layout.devices:
@@ -124,7 +127,7 @@ class Watching:
             except CapabilityError as error:  # it could when the run was prepared
                 self._layout.missing.append(f"nothing was traced: {error}")
         elif view.trace:
-            self._layout.missing.append("nothing was traced: no block device is known to hold the servers' files")
+            self._layout.missing.append("nothing was traced: no block device is known to hold the files of what was loaded")
 
     def stop(self) -> None:
         """End the trace; nothing is read yet."""
@@ -140,7 +143,11 @@ class Watching:
         """The phases with their I/O view."""
         self._read_trace()
         logs = {server: self._log(path) for server, path in self._layout.logs.items()}
-        return [phase.model_copy(update={"io": self._view(phase, readings, logs)}) for phase in played]
+        found = []
+        for phase in played:
+            around = near(readings, phase.start, phase.end)
+            found.append(phase.model_copy(update={"io": self._view(phase, around, logs)}))
+        return found
 
     def _read_trace(self) -> None:
         if self._tracing is None:
@@ -221,5 +228,5 @@ def insist_traceable(node: Node, wanted: bool) -> list[str]:
 
 
 def begin(node: Node, view: View, directory: Path) -> Watching:
-    """Watch the devices below a view's servers; what cannot be seen is said in the view, and fails nothing."""
+    """Watch the devices below a view's servers and volumes; what cannot be seen is said in the view, and fails nothing."""
     return Watching(node, view, directory)

@@ -66,10 +66,10 @@ def drive(
     view = stage.view()
     view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
-    counting = counters.begin(node, trial, view.servers, directory)
-    watching = io_view.begin(node, view, directory)
     played: list[PlayedPhase] = []
     guests = GuestSampling(directory)
+    begun = contextlib.ExitStack()  # is ended where the trial fails, the last first
+    begun.callback(_quietly_stop, sampling)
 
     def mark() -> None:
         """Read the counters, as at both borders of each window."""
@@ -77,6 +77,11 @@ def drive(
         guests.mark()
 
     try:
+        counting = counters.begin(node, trial, view.servers, directory)
+        begun.callback(counting.stop)
+        watching = io_view.begin(node, view, directory)
+        begun.callback(watching.abandon)
+        begun.callback(guests.abandon)
         guests.begin(stage.guests())
         sampling.add(process_sources(_backends(view, sampling)))
         before: list[Running] = []
@@ -116,17 +121,22 @@ def drive(
         for one in played:
             end = own_end.end if one.phase.until == "drivers" else _kill
             end(one.running)
-        guests.abandon()
-        counting.stop()
-        watching.abandon()
-        _quietly_stop(sampling)
+        begun.close()
         if isinstance(error, OSError):
             stage.check()  # a guest that has died answers nothing any more, and is why
         raise
-    counted = counting.stop()
-    watching.stop()
-    sampling.stop()
-    guests.stop()
+    try:
+        counted = counting.stop()
+        watching.stop()
+        try:
+            sampling.stop()
+        except BaseException:
+            guests.abandon()
+            raise
+        guests.stop()
+    except BaseException:
+        watching.abandon()
+        raise
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
     return Driven(directory, played, watching, counted, jump)
 

@@ -13,6 +13,11 @@ from pgherd.workloads.script import ScriptFilling, ScriptWorkload
 from pgherd.workloads.shipped import Mix
 from pgherd.workloads.statements import runs_programs
 
+_LINES = 500
+"""Log lines a second: of a database under a rate, of a client whose transactions are the user's own."""
+_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Few, so that variants of one script are mostly logged alike."""
+
 
 def own_mix(asked: DatabaseRequest) -> Mix | None:
     """The workload, where it is one of pgherd's own."""
@@ -80,11 +85,17 @@ def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, l
     return filling.data, said
 
 
-def sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...]) -> float:
-    """Share of transactions to log: a log line costs a microsecond or two, and must stay below 1 % of a transaction. All are
-    logged where each script's are counted."""
+def sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...], pace: float | None = None) -> float:
+    """Share of transactions to log: a line costs a microsecond or two, and all must stay below 1 % of the load. All are logged where
+    each script's are counted. ``pace``: seconds that a transaction of the user's own takes, if that is known; slow ones are few, and a
+    larger share of them is needed for percentiles. It is that of one client on a server that was just started and spares the disk
+    (``own_database.loaded``): near enough for a script that only reads, but one that waits for commits is slower for real. No script is
+    logged less than pgherd's own that write, or read, as it does."""
     if any(script.name is not None for script in scripts):
         return 1.0
     if asked.rate is not None:
-        return min(1.0, 500 / asked.rate)
-    return 0.05 if read_only else 0.2
+        return min(1.0, _LINES / asked.rate)
+    usual = 0.05 if read_only else 0.2
+    if asked.script and pace is not None:
+        return max([usual, *(share for share in _SHARES if share <= _LINES * pace)])
+    return usual

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.host.journal import Journal
@@ -15,6 +15,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres.external import Found
 from pgherd.postgres.installations import Installation
 from pgherd.runner.prepare import asked_load, data_checksums
+from pgherd.runner.prepare.guest_machines import Beneath
 from pgherd.studies.databases import DatabaseRequest
 from pgherd.workloads.shipped import Mix
 
@@ -26,7 +27,8 @@ class Basis:
     ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
     found at ``--server``: somebody else's server, which is loaded in the place of one of our own, and of which only client
     counts and time are ours to choose. ``init_data`` are the data files that ``--init`` reads. ``guest_memory`` says how guests share
-    memory, where the runtime has them. ``choices`` are sentences on what was chosen.
+    memory and ``beneath`` by what they run, where the runtime has them. ``choices`` are sentences on what was chosen. ``pace`` is how
+    long a transaction of the user's own scripts took (seconds) where they were tried; empty where that cannot be said.
     """
 
     node: Node
@@ -50,6 +52,8 @@ class Basis:
     theirs: Found | None = None
     init_data: InitData | None = None
     guest_memory: GuestMemory | None = None
+    beneath: Beneath | None = None
+    pace: list[float] = field(default_factory=list)
 
     @property
     def own(self) -> Mix | None:

@@ -6,6 +6,8 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node
@@ -92,6 +94,9 @@ STUDIES: Mapping[str, Entry] = {
 }
 """Verb → its parts."""
 
+_ASKED_AS = {"budget_seconds": "budget"}
+"""Fields of complete options that have another name in what a user asks for."""
+
 
 def request_of(name: str) -> type[Model]:
     """The model of what a user may ask of it; raises UsageError when there is no such study."""
@@ -106,8 +111,22 @@ def prepare(node: Node, name: str, asked: Model, *, dry: bool = False) -> Prepar
         UsageError: it asks for something wrong, or for more than there is.
         CapabilityError: this host cannot do it.
     """
-    prepared: Prepared = pkgutil.resolve_name(_entry(name).prepare)(node, asked, dry)
+    try:
+        prepared: Prepared = pkgutil.resolve_name(_entry(name).prepare)(node, asked, dry)
+    except ValidationError as error:
+        raise _refused(error, asked, study_of(name).options) or error from None
     return prepared
+
+
+def _refused(error: ValidationError, asked: Model, options: type[Model]) -> UsageError | None:
+    """What the options do not take of what was asked, such as a time of 0; None where the fault is not the user's."""
+    fault = error.errors()[0]
+    field = str(fault["loc"][0]) if error.title == options.__name__ and fault["loc"] else ""
+    option = _ASKED_AS.get(field, field)
+    given = getattr(asked, option, None)
+    if given is None:
+        return None
+    return UsageError(f"--{option.replace('_', '-')} {given}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
 
 
 def use_of(name: str) -> Use:

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pgherd.analysis.paired import least_pairs
 from pgherd.host.facts import gather
 from pgherd.model.base import Model
 from pgherd.model.deployment import Server
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.run import Surroundings
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Node
@@ -26,7 +26,8 @@ from pgherd.runner.prepare import catalogue, merged, side_by_side, version_defau
 from pgherd.runner.prepare.prepared import Prepared, most_pages, thresholds
 from pgherd.runner.prepare.variants import FIXED, apply, parse_variant
 from pgherd.studies.compare import Arm, CompareOptions, arms
-from pgherd.studies.compare.metrics import AT, METRICS
+from pgherd.studies.compare.metrics import METRICS
+from pgherd.studies.compare.propose import alpha
 from pgherd.studies.compare.request import AskedArm, CompareRequest
 from pgherd.studies.compare.tables import UNTOLD, difference_rows
 from pgherd.studies.databases import DatabaseRequest
@@ -61,7 +62,7 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
             made[name] = catalogue.prepare(node, study, request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_who(asked)} '{name}': {error}") from None
-    guest_memory = _guest_memory(made)
+    surroundings = merged.surroundings({name: one.surroundings for name, one in made.items()})
     baseline = next(iter(made))
     stand = side_by_side.choose(asked, requests, made, metric)
     state: State = "warm" if stand.together else _state(asked, made)
@@ -69,6 +70,7 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
     options = {
         name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
     }
+    options = merged.logged_alike(options)
     _insist_different(asked, options)
     found = CompareOptions(
         arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
@@ -80,12 +82,12 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
         own=bool(asked.arms),
         side_by_side=stand.together,
-        defaults=_defaults(node, made),
+        defaults=version_defaults.between(node, made),
         seed=seed,
         thresholds=limits,
     )
     found = _timed(asked, found)
-    whole = _merged(asked, made, found, limits, [*_said(asked, found), stand.said], guest_memory)
+    whole = _merged(made, found, surroundings, [*_said(asked, found), stand.said])
     if not stand.together:
         return whole
     return replace(whole, disk=side_by_side.disk(made), memory=side_by_side.memory(made, stand.memory))
@@ -172,21 +174,6 @@ def _own_request(arm: AskedArm, request_of: type[Model], shared: Mapping[str, An
         raise UsageError(f"arm '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
 
 
-def _guest_memory(made: Mapping[str, Prepared]) -> GuestMemory | None:
-    """How the guests of all arms share memory; None where no arm has any. Raises UsageError where they would by different policies:
-    the surroundings of a run have one."""
-    found = {name: one.surroundings.guest_memory for name, one in made.items()}
-    known = {name: one for name, one in found.items() if one is not None}
-    if not known:
-        return None
-    first = next(iter(known))
-    for name, one in known.items():
-        if (one.policy, one.tax) != (known[first].policy, known[first].tax):
-            said = [f"guest_memory {own.policy} (guest_tax {own.tax:g}) in '{arm}'" for arm, own in ((first, known[first]), (name, one))]
-            raise UsageError(f"{' and '.join(said)}: all guests of a run share memory by one policy; compare policies by runs of their own")
-    return known[first]
-
-
 def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
     """In which state the servers begin every trial of every arm.
 
@@ -221,29 +208,6 @@ def _measured_once(asked: CompareRequest, options: Model, state: State, together
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
 
 
-def _defaults(node: Node, made: Mapping[str, Prepared]) -> dict[str, dict[str, str]]:
-    """What differs between the arms' installations by itself: name → arm → value. Somebody else's server is not asked."""
-    names = list(made)
-    first, options = made[names[0]], [one.options for one in made.values()]
-    installed = {name: one.installation for name, one in made.items() if one.installation is not None}
-    if len(installed) < len(names) or any(getattr(one, "server", None) is not None or not hasattr(one, "settings") for one in options):
-        return {}
-    named = {setting for one in options for setting in getattr(one, "settings", {})}
-    found = version_defaults.differences(
-        node,
-        installed[names[0]],
-        {name: installed[name] for name in names[1:]},
-        account=first.surroundings.run_as,
-        checksums=getattr(options[0], "checksums", None),
-        settings=named,
-    )
-    rows: dict[str, dict[str, str]] = {}
-    for name, differing in found.items():
-        for row in differing:
-            rows.setdefault(row.name, dict.fromkeys(names, row.one))[name] = row.other
-    return rows
-
-
 def _insist_different(asked: CompareRequest, options: Mapping[str, Model]) -> None:
     """Raise UsageError when two arms would measure the same."""
     told = {name: one.model_dump(mode="json", exclude=set(UNTOLD)) for name, one in options.items()}
@@ -261,7 +225,7 @@ def _metric(asked: CompareRequest) -> str | None:
     if asked.metric is None:
         # At a given rate all variants have the same throughput; what differs is how long a transaction takes.
         return "p95" if asked.rate is not None and asked.variant else None
-    if asked.metric.partition(AT)[0] not in METRICS and not asked.arms:
+    if asked.metric not in METRICS and not asked.arms:
         raise UsageError(f"--metric {asked.metric}: there is no such metric; there are {', '.join(METRICS)}")
     return asked.metric
 
@@ -287,6 +251,7 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     found = [
         f"Compared with {options.baseline}: {', '.join(options.variants)}. {options.baseline} stands in each block twice: the A/A pair.",
         *_differences(options),
+        *_too_few(options),
         f"At most {many} of {len(trials)} trials in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
@@ -305,34 +270,33 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     return found
 
 
+def _too_few(options: CompareOptions) -> list[str]:
+    """That so few blocks decide nothing, whatever they hold: better told before they are run."""
+    least, variants = least_pairs(1 - alpha(options)), len(options.variants)
+    if options.most >= least:
+        return []
+    shared = f"{variants} variants share 5 %, which takes" if variants > 1 else "5 % takes"
+    blocks = f"{options.most} block{'' if options.most == 1 else 's'}"
+    return [f"Warning: {blocks} can tell no difference, however large it is: {shared} at least {least}; raise --blocks or --budget."]
+
+
 def _differences(options: CompareOptions) -> list[str]:
     """A sentence for each option in which the arms differ, and one on what differs by itself."""
     said = [
         f"What differs: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
         for row in difference_rows(options.model_copy(update={"defaults": {}}))
     ]
-    by_itself = [
-        f"{name} is {', '.join(f'{value} in {arm}' for arm, value in values.items())}" for name, values in options.defaults.items()
-    ]
-    return [*said, f"What differs by itself, though nobody has set it: {'; '.join(by_itself)}."] if by_itself else said
+    return [*said, *version_defaults.sentences(options.defaults)]
 
 
-def _merged(
-    asked: CompareRequest,
-    made: Mapping[str, Prepared],
-    options: CompareOptions,
-    limits: Thresholds,
-    said: Sequence[str],
-    guest_memory: GuestMemory | None,
-) -> Prepared:
+def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings: Surroundings, said: Sequence[str]) -> Prepared:
     """One Prepared of all arms' and the comparison's own options."""
     first = made[options.baseline]
-    largest = {name: max(getattr(one.surroundings, name) for one in made.values()) for name in ("cores", "memory")}
     return Prepared(
         study="compare",
         options=options,
-        surroundings=first.surroundings.model_copy(update={**largest, "guest_memory": guest_memory}),
-        thresholds=limits,
+        surroundings=surroundings,
+        thresholds=options.thresholds,
         facts=first.facts,
         installation=first.installation,
         tools=first.tools,
@@ -340,6 +304,7 @@ def _merged(
         settings=merged.settings({name: one.settings for name, one in made.items()}),
         host_changes=merged.changes(one.host_changes for one in made.values()),
         confirm=merged.changes(one.confirm for one in made.values()),
+        typed=merged.changes(one.typed for one in made.values()),
         huge_pages=most_pages(made.values()),
         disk=max(one.disk for one in made.values()),
         memory=max(one.memory for one in made.values()),

@@ -9,8 +9,8 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import balloon_build, settings
-from pgherd.runner.prepare import guest_budget
+from pgherd.postgres import balloon_build, huge_pages, settings
+from pgherd.runner.prepare import guest_budget, read_ahead
 from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.prepare.container_limits import GUEST_SYSTEM
 from pgherd.runner.prepare.preparation import Preparation, preparation
@@ -63,7 +63,7 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
     """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     asked = _published(asked)
     databases = asked.databases or 2
-    plan = patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=asked.high or 30, low=asked.low or 2)
+    plan, high, low = _load(asked, databases)
     schemes, buffers, rates = _schemes(asked), _percents(asked), _rates(asked)
     with preparation(node, asked, dry) as ground:
         ground.insist_own("consolidation compares containers that it makes itself")
@@ -110,8 +110,8 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
             buffers=buffers,
             rates=rates,
             share=share,
-            high=asked.high or 30,
-            low=asked.low or 2,
+            high=high,
+            low=low,
             pattern=asked.pattern,
             plan=plan,
             blocks=asked.blocks or 1,
@@ -126,6 +126,8 @@ def prepare_consolidation(node: Node, asked: ConsolidationRequest, dry: bool) ->
         )
         options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.blocks // 8)})
         _insist_enough(ground, options)
+        if any(rates):
+            ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
         said_of = f"{'/'.join(f'{percent}' for percent in buffers)} % of each server's share of memory"
         row = settings.Row("shared_buffers", said_of, "128MB", "asked for with --buffers" if asked.buffers else "as E4")
         prepared = ground.prepared(
@@ -138,7 +140,22 @@ def _published(asked: ConsolidationRequest) -> ConsolidationRequest:
     """The request over the published set-up that it names, if any."""
     if asked.paper is None:
         return asked
-    return ConsolidationRequest.model_validate(PAPERS[asked.paper] | {name: getattr(asked, name) for name in asked.model_fields_set})
+    theirs = PAPERS[asked.paper]
+    if patterns.is_listed(asked.pattern):  # which says itself how many clients there are, and when
+        theirs = {name: value for name, value in theirs.items() if name not in ("high", "low", "periods")}
+    return ConsolidationRequest.model_validate(theirs | {name: getattr(asked, name) for name in asked.model_fields_set})
+
+
+def _load(asked: ConsolidationRequest, databases: int) -> tuple[patterns.Plan, int, int]:
+    """The clients of each database in each period, of a busy one, and of a quiet one."""
+    if patterns.is_listed(asked.pattern):
+        for option, value in (("--high", asked.high), ("--low", asked.low)):
+            if value is not None:
+                raise UsageError(f"{option} {value} is for patterns by name, and --pattern {asked.pattern} lists clients; leave one out")
+        plan = patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
+        return plan, *patterns.ends(plan)
+    high, low = asked.high or 30, asked.low or 2
+    return patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
 
 
 def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:
@@ -298,18 +315,28 @@ def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme
 def _balloon(ground: Preparation, chosen: dict[str, str]) -> tuple[dict[int, str], dict[str, str]]:
     """Why scheme 4 cannot be had, if so; and the settings by which its servers have the balloon. The only place that knows of its build."""
     node, cache = ground.node, str(ground.cache)
+    own: dict[str, str] = {}
+    if huge_pages.insists(chosen):
+        return {BALLOON: f"a pool in huge pages has no balloon, and huge_pages = {chosen['huge_pages']} is asked for"}, {}
+    if not huge_pages.declines(chosen):
+        if ground.runtime != "vm" and any(ground.facts.huge_pages.values()):  # a guest has its own
+            ground.choices.append(
+                f"Warning: this host has huge pages. Scheme {BALLOON} leaves them alone, since a pool in them has no balloon, and "
+                "others may use them; add --set huge_pages=off, so that only the balloon makes the difference."
+            )
+        own["huge_pages"] = "off"
     try:
         if ground.dry and balloon_build.find_balloon(node, ground.usable, cache) is None:
             lacking = balloon_build.missing(node, ground.usable)
             if lacking:
                 return {BALLOON: f"pg_balloon cannot be built: {lacking}"}, {}
             ground.choices.append("pg_balloon will be built for scheme 4.")
-            return {}, {"shared_preload_libraries": balloon_build.NAME}
+            return {}, {"shared_preload_libraries": balloon_build.NAME} | own
         library = balloon_build.ensure_balloon(node, ground.usable, cache, account=ground.account)
     except CapabilityError as error:
         ground.choices.append(f"Warning: scheme {BALLOON} is not available: {error}.")
         return {BALLOON: str(error)}, {}
-    wanted = balloon_build.with_balloon(chosen, library, {"enabled": "on"})
+    wanted = balloon_build.with_balloon(chosen | own, library, {"enabled": "on"})
     return {}, {name: value for name, value in wanted.items() if chosen.get(name) != value}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pgherd.host.cgroups import LEAST_CORES
 from pgherd.model.deployment import CpuMode, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
-from pgherd.model.units import parse_bytes
+from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import settings
 from pgherd.runner.prepare import budgets
@@ -19,6 +20,7 @@ from pgherd.workloads.script import insist_self_contained
 GUEST_SYSTEM = 192 * 2**20
 """What a guest's kernel, its page tables and its agent take, generously; bytes."""
 _WHOLE = 64 * 2**20
+_LEAST_BUFFERS = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,28 @@ def limits(asked: DatabaseRequest, runtime: RuntimeName, cores: float, facts: Ho
         raise UsageError(f"--cpu-mode cpuset gives whole CPUs, but --vcpus is {vcpus:g}; give a whole number, or use --cpu-mode quota")
     if vcpus > most:
         raise UsageError(f"--vcpus {vcpus:g} is more than the {most:g} cores of the host's budget")
+    if mode == "quota" and vcpus < LEAST_CORES:
+        raise UsageError(f"--vcpus {vcpus:g} is less than the least CPU quota that the kernel takes, {LEAST_CORES:g} cores; give more")
     return Limits(vcpus, mode)
 
 
 def memory(asked: DatabaseRequest, runtime: RuntimeName) -> int | None:
-    """The memory that was asked for each container; raises CapabilityError where the runtime cannot limit it."""
+    """The memory that was asked for each container.
+
+    Raises:
+        UsageError: no server would start in it.
+        CapabilityError: the runtime cannot limit it.
+    """
     if asked.memory is None:
         return None
     if runtime not in ("cgroup", "vm"):
         raise CapabilityError("--memory needs the cgroup runtime, or --runtime vm; 'pgherd doctor' says what would make it possible here")
-    return parse_bytes(asked.memory)
+    size, least = parse_bytes(asked.memory), settings.memory_needed(_LEAST_BUFFERS, 0)
+    if size < least:
+        raise UsageError(
+            f"--memory {asked.memory} is less than the {format_bytes(least)} that a server needs without any client; give more"
+        )
+    return size
 
 
 def insist_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Script]) -> None:

@@ -8,10 +8,11 @@ from pgherd.analysis.steadiness import LEAST_WINDOWS
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.runner.prepare import budgets
+from pgherd.runner.prepare import budgets, guest_budget
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
+from pgherd.runtimes.balloon_policy import moves
 from pgherd.studies.density import DensityOptions, choose_points
 from pgherd.studies.density.options import SOAK_WINDOW
 from pgherd.studies.density.propose import planned
@@ -26,6 +27,8 @@ DEFAULT_SECONDS = 9.0
 DEFAULT_RAMP = 1.0
 DEFAULT_REPEATS = 3
 _ROUND = 64 * 2**20
+_LARGER = 1.5
+"""What is advised for a database that is to be larger than memory, as a multiple of it."""
 
 
 def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
@@ -50,6 +53,8 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         points, memory = _points_and_memory(ground, asked, limits, need)
         disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
         selected = ground.settings(size, clients, memory, cached=cached)
+        if not cached:
+            ground.choices.extend(_cached_after_all(ground, size, memory))
         repeats = asked.repeats or DEFAULT_REPEATS
         options = DensityOptions(
             **ground.options(limits, selected, memory),
@@ -72,6 +77,19 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
 
 
+def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> list[str]:
+    """What to say of databases of ``size`` bytes that are to be larger than memory and are not. ``memory`` is each container's; without
+    a limit one database alone has the host's page cache for itself."""
+    room, whose = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
+    if size > room:
+        return []
+    larger = "a larger database" if ground.asked.init else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
+    return [
+        f"Warning: a database of {format_bytes(size)} fits into {whose} memory of {format_bytes(room)}: next to nothing will be read "
+        f"from a disk, and the trials will not be I/O-bound; give {larger}, or less --memory."
+    ]
+
+
 def _soak_seconds(asked: DensityRequest) -> float | None:
     """How long is soaked, if at all; raises UsageError where it is too short for steadiness to be ever judged."""
     if asked.soak is None:
@@ -91,26 +109,38 @@ def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limit
     if ground.theirs is not None:
         return (1,), None
     given, budget = ground.container_memory(), ground.memory
-    limit = budgets.holds(asked, budget, given or need)
+    own = _hypervisor(ground)
+    limit = budgets.holds(asked, budget, (given or need) + own)
     wanted = tuple(sorted(set(asked.points))) if asked.points else None
     if wanted is not None:
         if wanted[0] < 1:
             raise UsageError(f"--points {wanted[0]}: a number of databases is at least 1")
         if limit < 1:  # fewer databases would not help; and a comparison's variant is one
-            raise UsageError(f"{_too_large(given or need, budget)}; lower --scale or --memory, or raise --host-memory")
+            raise UsageError(f"{_too_large(given or need, own, budget)}; lower --scale or --memory, or raise --host-memory")
         if wanted[-1] > limit:
             raise UsageError(
-                f"--points {wanted[-1]}: {wanted[-1]} databases of {format_bytes(given or need)} are more than the host's memory budget of "
+                f"--points {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory budget of "
                 f"{format_bytes(budget)}, which holds {limit}; lower --points, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
-        raise CapabilityError(_too_large(given or need, budget))
+        raise CapabilityError(_too_large(given or need, own, budget))
     points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
     if ground.runtime not in ("cgroup", "vm") or given is not None:
         return points, given
-    share = min(E1_MEMORY, budgets.share(asked, budget, max(points), limits.vcpus)) // _ROUND * _ROUND
-    return points, max(share, need)
+    policy, most = ground.guest_memory, max(points)
+    each = budgets.share(asked, budget, most, limits.vcpus) if policy is None else guest_budget.largest(most, budget, policy.overhead)
+    return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need)
 
 
-def _too_large(one: int, budget: int) -> str:
-    return f"one database needs {format_bytes(one)}, but the host's memory budget is {format_bytes(budget)}"
+def _hypervisor(ground: Preparation) -> int:
+    """Bytes that each database's hypervisor needs beside its guest; 0 where there is none, or where balloons leave it room."""
+    policy = ground.guest_memory
+    return 0 if policy is None or moves(policy.policy) else policy.overhead
+
+
+def _size(one: int, own: int) -> str:
+    return format_bytes(one) + (f" and {format_bytes(own)} for its QEMU" if own else "")
+
+
+def _too_large(one: int, own: int, budget: int) -> str:
+    return f"one database needs {_size(one, own)}, but the host's memory budget is {format_bytes(budget)}"

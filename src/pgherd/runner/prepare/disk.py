@@ -11,6 +11,7 @@ from pgherd.drivers.fio import MIX_WITH_RATE
 from pgherd.host import direct_io, file_systems, mounts, paths
 from pgherd.host.account import server_account
 from pgherd.host.block_devices import chain, devices_of
+from pgherd.host.block_devices import device as device_of
 from pgherd.host.empty_device import insist_empty
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Volume
@@ -19,6 +20,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
+from pgherd.runner.play import io_view
 from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.joined import versions_text
 from pgherd.runner.prepare.prepared import Prepared, thresholds
@@ -46,6 +48,7 @@ def prepare_disk(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     facts = gather(node)
     account = server_account(asked.run_as)
     version, engines = _fio(node)
+    traced = io_view.insist_traceable(node, asked.trace)
     volumes = _volumes(asked, dry, node)
     found = [_look(node, asked, one, account) for one in volumes]
     cores = budgets.cores_of(asked.cores, facts)
@@ -77,11 +80,13 @@ def prepare_disk(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     return Prepared(
         study="disk",
         options=options,
-        surroundings=Surroundings(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found))),
+        surroundings=Surroundings(
+            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found)), trace=asked.trace
+        ),
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=tuple(_choices(asked, options, engines)),
+        choices=(*_choices(asked, options, engines), *traced),
         settings=(),
         host_changes=tuple(changes),
         confirm=tuple(change for one, change in zip(found, changes, strict=True) if one.volume.kind == "loop"),
@@ -211,8 +216,9 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         assert volume.path is not None
         file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
         room = int(insist_empty(node, volume.path) * LOOP_SHARE)
-        name = os.path.basename(os.path.realpath(volume.path))
-        return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=(name,))
+        whole = device_of(node, mounts.number_of(node, volume.path))  # of a partition too: only whole devices are sampled
+        names = () if whole is None else (whole.name, *(one.name for one in chain(node, whole)))
+        return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
         assert volume.size is not None
         file_systems.insist_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
@@ -221,8 +227,8 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         size = _size(wanted, int(volume.size * LOOP_SHARE), volume)
         # Which loop device it will be is known once it is made; the device below it sees its I/O too.
         below = devices_of(node, [_existing(home)])
-        names = tuple(one.name for at in below.values() for one in (at, *chain(node, at)))
-        return DiskVolume(volume=volume, size=size, direct=not asked.buffered, filesystem="ext4", devices=names)
+        under = tuple(one.name for at in below.values() for one in (at, *chain(node, at)))
+        return DiskVolume(volume=volume, size=size, direct=not asked.buffered, filesystem="ext4", devices=under)
     assert volume.path is not None
     at = _existing(volume.path) if not asked.volume else volume.path
     free = check_directory(node, at, account, wanted or LEAST_SIZE, option)

@@ -97,18 +97,18 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     """What a study's guests need of this host beside memory, in words and as huge pages by size (bytes).
 
     Raises:
-        UsageError: what is guaranteed to the guests that are up together is more than the ``budget`` (bytes) holds, or the memory of one
-            is no multiple of its pages.
+        UsageError: what is guaranteed to the guests that are up together, or all their memory where nobody takes it back, is more than
+            the ``budget`` (bytes) holds; the memory of one is no multiple of its pages.
         CapabilityError: this host cannot do it.
     """
-    together = [
-        [container for _, container in trial.deployment.containers() if container.runtime == "vm"]
-        for trial in study_of(study).propose(options, []).trials
-    ]
+    deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
+    together = [[container for _, container in one.containers() if container.runtime == "vm"] for one in deployments]
     guest_sharing.insist_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
-    for guests in together:
+    for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
             balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
+        elif policy is not None and not any(host.memory is not None and host.memory < budget for host in deployment.hosts):
+            _insist_fit(guests, policy.overhead, budget)
     changes: list[str] = []
     wanted = _pages(together)
     if wanted:
@@ -124,6 +124,19 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
         if not same_page_merging.running(node):
             changes.append(f"merging of equal pages switched on while guests run ({same_page_merging.RUN})")
     return tuple(changes), wanted
+
+
+def _insist_fit(guests: Sequence[Container], overhead: int, budget: int) -> None:
+    """That all guests of a trial which is not meant to be short of memory find theirs, and their hypervisors too: a guest fills what it was
+    given with its page cache, and then the kernel swaps hypervisors out, or ends them."""
+    memory = sum(one.memory or 0 for one in guests)
+    own = len(guests) * overhead
+    if memory + own > budget:
+        raise UsageError(
+            f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and {format_bytes(own)} "
+            f"for QEMU itself: that is more than the host's memory budget of {format_bytes(budget)}; lower --memory, run fewer guests, "
+            "raise --host-memory, or have balloons moved (--guest-memory guest-balloon)"
+        )
 
 
 def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
@@ -145,7 +158,11 @@ def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
     return most
 
 
-def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> tuple[kernel.Kernel | None, acceleration.Hypervisor | None]:
+Beneath = tuple[kernel.Kernel | None, acceleration.Hypervisor | None]
+"""The kernel of guests, and what runs them; None: not known yet."""
+
+
+def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
     """The kernel of guests and what runs them here; found out where that is not known yet, but with ``dry`` None stands for it then.
 
     ``work`` is a directory of ours on the cache's file system.
@@ -160,13 +177,13 @@ def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> tuple[kerne
     return booted, known
 
 
-def sentence(node: Node, cache: Path, work: Path, machine: GuestMachine | None, overhead: int, *, dry: bool) -> str:
+def sentence(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
     """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, what was asked of it, and what it is
     reckoned to need for itself, the ``overhead`` of each guest in bytes.
 
-    With ``dry`` nothing is tried and nothing is fetched: what is not known yet is said. ``work`` and what is raised as for ``hypervisor``.
+    ``beneath`` is what ``hypervisor`` found; what is not known yet is said. Raises CapabilityError where QEMU is missing.
     """
-    booted, known = hypervisor(node, cache, work, dry=dry)
+    booted, known = beneath
     if booted is None or known is None:
         by = f"QEMU {acceleration.version(node)}; whether KVM works is found out when the first one is booted"
     else:

@@ -42,8 +42,11 @@ def choose(use: Use, asked: SpreadRequest, hosts: Sequence[Host]) -> Roles:
         named = placing.named(asked.placement, others)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if use == "together":
-        return Roles(_between(asked, others), client)
+    if use == "together":  # what no container can lie on must not count as room for one
+        carry = tuple(host for host in _between(asked, others) if host in named)
+        if not carry:
+            raise UsageError(f"--placement {asked.placement} leaves none of the hosts that --between names; leave one of them out")
+        return Roles(carry, client)
     if asked.placement == "pack":
         return Roles((named[0],), client)
     if use == "in turn":
@@ -97,6 +100,8 @@ def sentences(use: Use, roles: Roles, hosts: Sequence[Host]) -> list[str]:
     found = []
     if len(roles.carry) == 1 and use != "together":
         found.append(f"Host {names} carries the servers{rest}. The run ends if it is lost, and 'pgherd resume' goes on with it.")
+    elif use == "together" and idle:
+        found.append(f"{rest.removeprefix('; ')}.")
     elif use == "in turn":
         found.append(f"Blocks take turns on {names}{rest}: each runs on one host from its first trial to its last.")
     if roles.client is not None:

@@ -39,10 +39,16 @@ BUDGET = 410.0
 SECONDS, RAMP = "7s", "1s"
 """Three variants need seven blocks to be told from the baseline, and these fit, with 70 % of the time spent measuring, whatever a restart
 costs; new connections fill their page tables in the ramp, as far as the time goes."""
+_IN_GUESTS = (
+    "hugepages compares the pages that this machine's kernel gives to a server, and a server in a guest has the guest's own kernel; whole "
+    "guests on huge pages are compared by 'pgherd compare --runtime vm --variant ordinary --variant huge:guest-pages=2MB'"
+)
 
 
 def prepare_hugepages(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
     """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    if asked.runtime == "vm":
+        raise CapabilityError(_IN_GUESTS)
     facts = gather(node)
     scale, said = _scale(asked, facts)
     kinds, left_out = _kinds(node, asked, scale)

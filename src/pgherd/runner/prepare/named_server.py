@@ -77,4 +77,6 @@ def sentences(found: Found, asked: DatabaseRequest, *, read_only: bool) -> list[
     ]
     if asked.vcpus is not None:
         said.append(f"Warning: vcpus {asked.vcpus:g} say nothing of somebody else's server and are left out.")
+    if asked.trace:
+        said.append("Warning: --trace sees no device of somebody else's server: of this one nothing is traced.")
     return said

@@ -223,7 +223,7 @@ class Preparation(Basis):
             "check_consistency": asked.check_consistency,
             "protocol": asked.protocol,
             "client_place": "outside" if self.theirs else asked.client_place,
-            "sampling": asked_load.sampling(asked, self.read_only, self.scripts),
+            "sampling": asked_load.sampling(asked, self.read_only, self.scripts, self.pace[-1] if self.pace else None),
             "budget_seconds": parse_seconds(asked.budget) if asked.budget else None,
             "state": self.own.state if self.own and not asked.init and "state" not in asked.model_fields_set else asked.state,
             "seed": asked.seed if asked.seed is not None else random.randrange(2**31),
@@ -250,7 +250,8 @@ class Preparation(Basis):
             confirm, wanted = (*confirm, *more), wanted | beneath
             self.choices.extend(guest_machines.page_cache(self.node, study, self.cache, places))
             own = self.guest_memory.overhead if self.guest_memory is not None else 0
-            self.choices.append(guest_machines.sentence(self.node, self.cache, self.work, options.guest, own, dry=self.dry))
+            assert self.beneath is not None
+            self.choices.append(guest_machines.sentence(self.node, self.beneath, options.guest, own))
         if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
@@ -329,9 +330,8 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
         init_data, told = asked_load.data_of_init(node, asked)
         platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
         work = paths.work_tree(node, journal, "prepare", account)
-        if runtime.name == "vm" and not dry:
-            # First of all: what a hypervisor needs, which sizes of memory follow from, depends on which it is.
-            guest_machines.hypervisor(node, cache, work, dry=False)
+        # First of all: what a hypervisor needs, which sizes of memory follow from, depends on which it is.
+        beneath = guest_machines.hypervisor(node, cache, work, dry=dry) if runtime.name == "vm" else None
         yield Preparation(
             node=node,
             asked=asked,
@@ -354,6 +354,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             theirs=theirs,
             init_data=init_data,
             guest_memory=guest_policy(node, asked, cast(RuntimeName, runtime.name)),
+            beneath=beneath,
         )
     finally:
         journal.close()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.runner.prepare import merged
+from pgherd.runner.prepare import merged, version_defaults
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared, most_pages
@@ -49,7 +49,9 @@ def prepare_scaling(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
             found[name] = _server(node, request, dry)
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
-    return _with_budget(_together(found))
+    by_itself = version_defaults.sentences(version_defaults.between(node, found))
+    whole = _together(found)
+    return _with_budget(replace(whole, choices=(*whole.choices, *by_itself)))
 
 
 def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
@@ -124,28 +126,33 @@ def _clients(ground: Preparation, limits: Limits, size: int) -> tuple[tuple[int,
     each = ground.memory_needed(size, 2) - need
     limit = 1 + (budget - need) // max(each, 1)
     clients = choose_clients(limits.vcpus, limit=limit)
+    if clients[-1] < choose_clients(limits.vcpus)[-1]:
+        ground.choices.append(
+            f"At most {plural(clients[-1])}: with more a server needs more than the {format_bytes(budget)} of memory that it may have."
+        )
     return clients, max(clients[-1], min(limit, BEYOND * clients[-1]))
 
 
 def _together(found: Mapping[str, Prepared]) -> Prepared:
     """All variants as one study: the same numbers of clients for all, one budget of the host, one seed."""
     base = next(iter(found.values()))
-    first, each = _scaling(base), {name: _scaling(one) for name, one in found.items()}
+    each = merged.logged_alike({name: _scaling(one) for name, one in found.items()})
+    first = next(iter(each.values()))
     most = min(options.most for options in each.values())
     # Variants with fewer vCPUs would choose fewer clients: all of these are measured, as far as every variant has memory for them.
     clients = tuple(sorted({n for options in each.values() for n in options.clients if n <= most}))
     same = {"memory": first.memory, "cores": first.cores, "seed": first.seed}
     variants = tuple(Variant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in each.items())
     fields = _server_options(first).model_dump() | {"clients": clients, "most": most, "refine": first.refine}
-    runtimes = [options.runtime for options in each.values()]
     return replace(
         base,
         options=ScalingOptions(**fields, variants=variants),
-        surroundings=base.surroundings.model_copy(update={"runtime": "cgroup" if "cgroup" in runtimes else runtimes[0]}),
+        surroundings=merged.surroundings({name: one.surroundings for name, one in found.items()}),
         choices=merged.choices({name: one.choices for name, one in found.items()}),
         settings=merged.settings({name: one.settings for name, one in found.items()}),
         host_changes=merged.changes(one.host_changes for one in found.values()),
         confirm=merged.changes(one.confirm for one in found.values()),
+        typed=merged.changes(one.typed for one in found.values()),
         huge_pages=most_pages(found.values()),
         # One server's data at a time, and a golden copy of each; that of one is half of what it needs.
         disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),

@@ -11,6 +11,36 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import defaults, installations
 from pgherd.postgres.defaults import Defaults, Difference
 from pgherd.postgres.installations import Installation
+from pgherd.runner.prepare.prepared import Prepared
+
+
+def between(node: Node, made: Mapping[str, Prepared]) -> dict[str, dict[str, str]]:
+    """What differs between the installations of several variants by itself: name → variant → value. Somebody else's server is not
+    asked. Raises as ``differences``."""
+    names = list(made)
+    first, options = made[names[0]], [one.options for one in made.values()]
+    installed = {name: one.installation for name, one in made.items() if one.installation is not None}
+    if len(installed) < len(names) or any(getattr(one, "server", None) is not None or not hasattr(one, "settings") for one in options):
+        return {}
+    found = differences(
+        node,
+        installed[names[0]],
+        {name: installed[name] for name in names[1:]},
+        account=first.surroundings.run_as,
+        checksums=getattr(options[0], "checksums", None),
+        settings={setting for one in options for setting in getattr(one, "settings", {})},
+    )
+    rows: dict[str, dict[str, str]] = {}
+    for name, differing in found.items():
+        for row in differing:
+            rows.setdefault(row.name, dict.fromkeys(names, row.one))[name] = row.other
+    return rows
+
+
+def sentences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The same in a sentence; none where nothing differs."""
+    said = [f"{name} is {', '.join(f'{value} in {variant}' for variant, value in values.items())}" for name, values in found.items()]
+    return [f"What differs by itself, though nobody has set it: {'; '.join(said)}."] if said else []
 
 
 def differences(

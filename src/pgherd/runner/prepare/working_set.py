@@ -8,10 +8,12 @@ from typing import Any
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
-from pgherd.runner.prepare import guest_budget
+from pgherd.runner.prepare import guest_budget, read_ahead
+from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
@@ -72,6 +74,8 @@ def prepare_working_set(node: Node, asked: WorkingSetRequest, dry: bool) -> Prep
         buffer_sizes = _buffer_sizes(asked, database, most)
         difference = None if asked.difference is None else _mb(asked.difference, "--difference")
         _insist_made(asked, memory_sizes, buffer_sizes, difference, least)
+        swap = _swap(ground, asked, max([*memory_sizes, *buffer_sizes]) * MB)
+        ground.choices.extend(_unwarmed(asked, ground.facts, guest, memory_sizes, min(buffers, database)))
         options = WorkingSetOptions(
             **{
                 **ground.options(_limits(ground), selected, most * MB if guest else None),
@@ -89,16 +93,19 @@ def prepare_working_set(node: Node, asked: WorkingSetRequest, dry: bool) -> Prep
             configured=_configured(asked, ground, size, clients),
             database=database,
             refine=not (asked.memory_sizes or asked.buffer_sizes),
+            swap=swap,
             threads=asked.threads or max(1, math.ceil(_limits(ground).vcpus)),
             repeats=asked.repeats or 1,
             seconds=parse_seconds(asked.seconds) if asked.seconds else SECONDS,
             ramp=parse_seconds(asked.ramp) if asked.ramp else RAMP,
         )
         ground.choices.append(_plan(options))
+        ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
         if options.budget_seconds is None:
             options = options.model_copy(update={"budget_seconds": _budget(options)})
         largest = max([*options.memory_sizes, *options.buffer_sizes]) * MB
-        return ground.prepared("working-set", options, selected, disk=ground.disk(1, size), memory=min(ground.memory, largest))
+        prepared = ground.prepared("working-set", options, selected, disk=ground.disk(1, size), memory=min(ground.memory, largest))
+    return prepare_swap.with_swap(prepared, swap)
 
 
 def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
@@ -136,16 +143,43 @@ def _words(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]
             "Guests have no swap: one that is smaller than its server's own memory does not get slow, its kernel ends processes. E7's had "
             "some; sizes that do not live are shown as such."
         )
-    elif facts.swap:
+    elif asked.swap in ("zram", "file"):
+        pass  # what is made for the run is said where it is completed
+    elif facts.swap and asked.swap is None:
         said.append(
             f"Swap: {format_bytes(facts.swap)}, as this host has it: containers with too little memory swap, which slows them down."
         )
     else:
         said.append(
-            "No swap on this host: a container smaller than its server's own memory does not get slow, it is ended by the kernel. E7's "
-            "virtual machines had swap; sizes that do not live are shown as such."
+            f"No swap{'' if asked.swap else ' on this host'}: a container smaller than its server's own memory does not get slow, it is "
+            "ended by the kernel. E7's virtual machines had swap (--swap file makes some for the run); sizes that do not live are shown as "
+            "such."
         )
     return said
+
+
+def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
+    """That servers which swap cannot well be warmed in less memory than the ``warmed`` MB that are read into shared buffers: containers
+    have their size from the start here (why that is slow: pgherd.runner.deploy.budget)."""
+    swaps = not guest and (bool(facts.swap) if asked.swap is None else asked.swap != "none")
+    if "memory" not in asked.sweeps or not swaps or memory_sizes[0] >= warmed:
+        return []
+    return [
+        f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial, and with "
+        "swap that may hardly come to an end; give larger --memory-sizes, or lower --buffers."
+    ]
+
+
+def _swap(ground: Preparation, asked: WorkingSetRequest, size: int) -> Swap | None:
+    """Swap of the run's own, of ``size`` bytes unless another size is asked for; None where none is asked for: the containers then use
+    the host's, if it has any."""
+    if asked.swap is not None and ground.runtime == "vm":
+        raise UsageError(f"--swap {asked.swap} is for containers under cgroup: of a guest that is alone nothing is swapped; leave it out")
+    found, said = prepare_swap.complete(
+        ground.node, asked, size=size, overcommitted=False, cache=ground.cache, facts=ground.facts, budget=ground.memory
+    )
+    ground.choices.extend(said)
+    return None if asked.swap is None else found
 
 
 def _limits(ground: Preparation) -> Limits:

@@ -181,10 +181,8 @@ class Collection:
                     continue
                 told = self._told.get((int(result.id), number, target.target), 0)
                 # What was told from another host stood on this one's clock; what is kept is as it was written there.
-                emulated = run_metrics.emulated(phase, target.target)
-                known = self._progress.get((target.target, emulated))
-                ahead = lines[told - 1].at - known.at if known is not None and 0 < told <= len(lines) else 0.0
-                self._tell(int(result.id), number, target.target, [replace(one, at=one.at - ahead) for one in lines[told:]], emulated)
+                rest = [replace(one, at=one.at - target.ahead) for one in lines[told:]]
+                self._tell(int(result.id), number, target.target, rest, run_metrics.emulated(phase, target.target))
         self._told = {key: told for key, told in self._told.items() if key[0] > int(result.id)}
 
     def _tell(self, trial: int, phase: int, target: str, lines: list[ProgressLine], emulated: bool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.node.protocol import Source
+from pgherd.node.sampling import reading_line
 from pgherd.runtimes.vm.agent_sampling import RECORD
 from pgherd.runtimes.vm.guest_clock import GuestClock
 
@@ -108,9 +109,7 @@ def lines(records: bytes) -> tuple[list[str], bytes]:
         if end > len(records):
             break
         text = records[at + RECORD.size : end].decode(errors="replace")
-        document: dict[str, Any] = {"t": round(when / 1e9, 6), "i": index if index >= 0 else ~index}
-        document |= {"raw": text} if index >= 0 else {"raw": None, "error": text}
-        found.append(_line(document))
+        found.append((reading_line(when / 1e9, index, text) if index >= 0 else reading_line(when / 1e9, ~index, None, text)) + "\n")
         at = end
     return found, records[at:]
 

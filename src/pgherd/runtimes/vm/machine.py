@@ -166,6 +166,11 @@ class Machine:
                 self._monitor = None
             raise error
 
+    def heard(self, event: str) -> object:
+        """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
+        monitor = self._monitor
+        return (monitor, 0 if monitor is None else monitor.heard(event))
+
     def stop(self) -> None:
         """End it at once, as if the power went; servers in it are to be stopped before. Nothing happens if it does not run."""
         if self._process is None:

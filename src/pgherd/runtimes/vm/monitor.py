@@ -81,6 +81,9 @@ class Monitor:
         """``path`` of its socket; raises CapabilityError where the library is missing."""
         self._path, self._name = path, name
         self._qmp = _client(name)
+        self._heard: dict[str, int] = {}
+        # The library would keep every event for ever, for whoever asks: nobody does, and a balloon that moves makes one a second.
+        self._qmp.events.event_filter = self._hear
         self._connected = False
         self.lost = False
         """Whether the connection has broken; another monitor may connect again, if QEMU still runs."""
@@ -125,6 +128,16 @@ class Monitor:
         except (QMPError, AnyError, StateError, OSError) as error:
             self.lost = True
             raise TrialError(f"QEMU of guest {self._name} has gone away during {command}: {error}") from None
+
+    def heard(self, event: str) -> int:
+        """How many events of a name QEMU has told of since it was connected with."""
+        return self._heard.get(event, 0)
+
+    def _hear(self, event: Message) -> bool:
+        """In the library's thread: count an event, and have nothing of it kept."""
+        name = str(event["event"])
+        self._heard[name] = self._heard.get(name, 0) + 1
+        return False
 
     def close(self) -> None:
         """Close the connection; nothing happens if it is closed."""

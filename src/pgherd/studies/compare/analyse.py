@@ -158,8 +158,9 @@ def _warnings(found: Compared) -> list[str]:
     options, said = found.options, []
     if _self_differs(found):
         floor = found.floor[found.primary.metric.name]
+        by = words.as_change(floor.value, floor.low, floor.high)
         said.append(
-            f"{options.baseline} differs from itself ({words.change(floor)}), which chance alone would do in one run of a hundred: "
+            f"{options.baseline} differs from itself ({by}), which chance alone would do in one run of a hundred: "
             "take differences of that size for noise"
         )
     for side, decision in found.decided.items():
@@ -187,7 +188,7 @@ def _look_at(found: Compared) -> list[str]:
         for name in found.compared[1:]:
             estimate, metric = found.ratio(side, name), found.every[name].metric
             if estimate is not None and words.judged(estimate, options.equivalence) in ("higher", "lower"):
-                told.append(f"{metric.label} {words.change(estimate)}")
+                told.append(f"{metric.label} {words.as_change(estimate.value, estimate.low, estimate.high)}")
         if told:
             said.append(f"{side} differs from {options.baseline} for certain in other metrics: " + "; ".join(told))
     steadier = _steadier(found)
@@ -211,6 +212,6 @@ def _steadier(found: Compared) -> str:
     if mine is None or theirs is None or theirs > STEADIER * mine:
         return ""
     return (
-        f"CPU per transaction is steadier here than {found.primary.metric.label}: two runs of {found.options.baseline} differ by at most "
-        f"{100 * theirs:.1f} % against {100 * mine:.1f} %; --metric {other} lets it decide"
+        f"CPU per transaction is steadier here than {found.primary.metric.label}: {found.options.baseline} differs from itself (A/A) by "
+        f"{100 * theirs:.1f} % at most, against {100 * mine:.1f} %; --metric {other} lets it decide"
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.paired import paired_ratio, why_no_ratio
+from pgherd.analysis.two_sample import joint
 from pgherd.model.finding import Finding
 from pgherd.studies.compare.compared import Compared
 from pgherd.studies.findings import as_finding, missing
@@ -32,14 +33,9 @@ def rows(found: Compared) -> list[Row]:
 def warnings(found: Compared) -> list[str]:
     """A sentence for each variant of which two hosts disagree for certain: of intervals that all hold jointly at 95 %, theirs have nothing
     in common."""
+    # If two intervals of those that hold jointly have nothing in common, then one does not hold, or they are of different things.
     confidence = joint(len(found.options.hosts) * len(found.options.variants))
     return [said for side in found.options.variants if (said := _disagreement(found, side, confidence)) is not None]
-
-
-def joint(count: int, confidence: float = 0.95) -> float:
-    """The confidence of each of ``count`` intervals that hold jointly at this one (Bonferroni). If two of them have nothing in common,
-    then one at least does not hold, or they are of different things."""
-    return 1 - (1 - confidence) / max(count, 1)
 
 
 def apart(bounds: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:

@@ -25,7 +25,7 @@ from pgherd.studies.compare.options import CompareOptions
 from pgherd.studies.compare.series import Series, primary_series
 
 HOPELESS = 2
-"""Blocks after which an arm that never finished a trial ends the study: a pair needs both sides."""
+"""Blocks after which an arm that never finished a trial ends the study, and a metric that no trial has: a pair needs both sides."""
 
 
 def propose(options: CompareOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -89,14 +89,14 @@ class _Walk:
         options, clean = self.options, [block for block in self.done if block.clean]
         if not self.done:
             return arms.block(options, 0), None
-        stop = self._hopeless() or self._settled(clean)
+        stop = self._hopeless() or (self._unseen() if len(self.done) == HOPELESS else None) or self._settled(clean)
         if stop:
             return (), stop
         tainted = [block for block in self.done if not block.clean]
         again = tainted[self.reruns : options.max_reruns]
         planned = options.most - (len(self.done) - self.reruns)
         wanted = min(self._next_look(len(clean)) - len(clean), len(again) + planned)
-        if not self.done[0].finished:
+        if len(self.done) < HOPELESS and (not self.done[0].finished or self._unseen()):
             wanted = min(wanted, 1)  # whether that was chance should not cost many blocks to find out
         if wanted < 1:
             return (), f"{len(self.done)} blocks were run, {self.reruns} of them as reruns, and {len(tainted)} are tainted"
@@ -136,6 +136,18 @@ class _Walk:
             if all(failed):
                 return f"{side} did not finish a trial in any of {len(self.done)} blocks: {failed[-1][-1].error}"
         return None
+
+    def _unseen(self) -> str | None:
+        """That the metric which is to decide was seen in no block so far; None while a block has it, or none has finished."""
+        finished = [block for block in self.done if block.finished]
+        if not finished:
+            return None
+        try:
+            primary = primary_series(self.options, finished)
+        except KeyError as error:
+            return str(error.args[0])
+        why = primary.why_not(self.options)
+        return f"{primary.metric.label} cannot be compared: {why}" if why else None
 
     def _settled(self, clean: Sequence[Block]) -> str | None:
         """That every variant's comparison may stop, at a number of blocks at which one may look."""

@@ -33,14 +33,37 @@ def verdict(metric: Metric, decided: Verdict, equivalence: float) -> str:
     return CANNOT_TELL
 
 
-def change(estimate: Estimate) -> str:
-    """A ratio as a change: ``+4.8 % (+3.1 … +6.4 %)``."""
-    low, high = estimate.low, estimate.high
-    digits = 1 if low is None or high is None or high - low >= 0.01 else 2
-    text = f"{100 * (estimate.value - 1):+.{digits}f} %"
-    if low is None or high is None:
-        return text
-    return f"{text} ({100 * (low - 1):+.{digits}f} … {100 * (high - 1):+.{digits}f} %)"
+UNBOUNDED = 100.0
+"""A ratio beyond which an interval's end is not shown, to no difference or (of a certain change) to the change itself: few blocks or
+repeats that scatter much give such ends, which say nothing."""
+
+LEAST = 1e-6
+"""A ratio below which it is written as nothing: ends of intervals that say nothing again."""
+
+
+def percent(ratio: float, spread: float | None = None) -> str:
+    """``+4.8 %``: a ratio as a change, with as many decimals as ``spread`` (half its interval, a ratio too) deserves; where little is
+    left, enough to tell it from nothing, ``−99.97 %``."""
+    off = (ratio - 1) * 100
+    width = abs(off) if spread is None else spread * 100
+    decimals = 2 if width < 0.5 else 1 if width < 20 else 0
+    if LEAST <= ratio < 0.01:
+        decimals = max(decimals, -math.floor(math.log10(100 * ratio)))
+    return f"{round(off, decimals) + 0.0:+.{decimals}f} %".replace("-", "−")
+
+
+def as_change(value: float, low: float | None, high: float | None) -> str:
+    """``+4.8 % (+3.1 … +6.4 %)``: a ratio and its interval as a change. Without an interval, or with one of no width, only the change;
+    an end far beyond it (of one that is not certain: beyond no change) is left out, ``+200 % (+50 % … unbounded)``."""
+    if low is None or high is None or low == high:
+        return percent(value)
+    certain = low > 1 or high < 1
+    if not certain and high > UNBOUNDED:
+        return f"{percent(value)} (unbounded)"
+    if high > UNBOUNDED * max(value, 1):
+        return f"{percent(value)} ({percent(low)} … unbounded)"
+    spread = (high - low) / 2
+    return f"{percent(value, spread)} ({percent(low, spread).removesuffix(' %')} … {percent(high, spread)})"
 
 
 def no_ratio(pair: tuple[Values, Values]) -> str:
@@ -49,13 +72,13 @@ def no_ratio(pair: tuple[Values, Values]) -> str:
 
 
 def answer(options: CompareOptions, metric: Metric, decided: Mapping[str, Decision | None], floor: Estimate | None, blocks: int) -> str:
-    """The sentence: what each variant is, by how much, and what two runs of the baseline differ by."""
+    """The sentence: what each variant is, by how much, and what the A/A pair differs by."""
     known = {side: decision for side, decision in decided.items() if decision is not None}
     parts = [_of_variant(options, metric, side, decision, blocks) for side, decision in known.items()]
     # Too few blocks are too few for all variants: that is said once.
     parts += dict.fromkeys(decision.why for decision in known.values() if decision.estimate.low is None)
     if floor is not None:
-        parts.append(_floor(options, floor))
+        parts.append(f"{options.baseline} against itself (A/A): {as_change(floor.value, floor.low, floor.high)}")
     text = "; ".join(parts) + "."
     return "N" + text[1:] if text.startswith("nobody") else text  # a variant's name is written as it is
 
@@ -81,13 +104,13 @@ def _of_variant(options: CompareOptions, metric: Metric, side: str, decision: De
 
 
 def _numbers(estimate: Estimate, blocks: int) -> str:
-    text = change(estimate)
+    text = as_change(estimate.value, estimate.low, estimate.high)
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
-    if estimate.low is None or "(" not in text:
+    if estimate.low is None:
         return f"{text} ({many}, too few for an interval)"
-    value, _, interval = text.partition(" (")
+    value, opened, interval = text.partition(" (")
     level = f"{100 * (estimate.confidence or 0.95):.4g} %"
-    return f"{value} ({level} interval {interval.removesuffix(')')}, {many})"
+    return f"{value} ({level} interval {interval.removesuffix(')') if opened else 'of no width'}, {many})"
 
 
 def _within(estimate: Estimate, equivalence: float) -> bool:
@@ -99,10 +122,3 @@ def _within(estimate: Estimate, equivalence: float) -> bool:
 def farthest(floor: Estimate) -> float | None:
     """How far from 1 a ratio's interval reaches; None without an interval."""
     return None if floor.low is None or floor.high is None else max(abs(floor.low - 1), abs(floor.high - 1))
-
-
-def _floor(options: CompareOptions, floor: Estimate) -> str:
-    most = farthest(floor)
-    if most is None:
-        return f"two runs of {options.baseline} differ by {100 * abs(floor.value - 1):.1f} %"
-    return f"two runs of {options.baseline} differ by at most {100 * most:.1f} %"

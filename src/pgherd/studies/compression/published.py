@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-SOURCE = "TPCx-HCI's data set: values made by E-Gen from real sources, 45 TB raw"
+SOURCE = "Gary Little, n0derunner.com, of TPCx-HCI's data set: values made by E-Gen from real sources, 45 TB raw"
 
 RATIO = 2.0
 """Bytes before ÷ after, LZ4."""
 
 E15 = f"≈ 2:1 with LZ4 ({SOURCE})"
 
-ENCRYPTED = "data encrypted first no longer compresses"
+ENCRYPTED = "data encrypted first no longer compresses (Gary Little, n0derunner.com)"

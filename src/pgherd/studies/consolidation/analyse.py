@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgherd.analysis import overcommitment
-from pgherd.analysis.intervals import LEAST
+from pgherd.analysis.intervals import LEAST, Estimate
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.consolidation import memory, published, tables
@@ -16,7 +16,7 @@ from pgherd.studies.consolidation.words import answer
 from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.grade import trial_warnings, weighed
 
-_OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "normalised")
+_OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
 
 
 def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -25,12 +25,12 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
     rows = tables.scheme_rows(options, trials)
     findings = _row_findings(rows) | _gains(options, trials) | _holding(options, trials) | _others(options, trials)
     findings |= memory.swap_findings(options, trials)
-    over = options.workload == "orders" and any(options.rates)
+    over = options.enters_orders and any(options.rates)
     held = {
         "consolidation": rows,
         "periods": tables.period_rows(options, trials),
         "memory_kills": tables.kill_rows(trials),
-        "published_e4": tables.published_rows() if options.workload == "orders" else [],
+        "published_e4": tables.published_rows() if options.enters_orders else [],
         "memory": memory.memory_rows(options, trials) if any(options.rates) else [],
         "published_e5": tables.readings_rows(options, published.READINGS_E5) if over else [],
         "published_e6": tables.readings_rows(options, published.READINGS_E6) if over else [],
@@ -80,7 +80,7 @@ def _gains(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]:
             trials.values({"scheme": scheme, "buffers": large, "rate": 0.0}, _throughput),
             trials.values({"scheme": scheme, "buffers": small, "rate": 0.0}, _throughput),
         )
-        beside = published.gain(scheme) if (small, large) == (25, 75) and options.workload == "orders" else None
+        beside = published.gain(scheme) if (small, large) == (25, 75) and options.enters_orders else None
         words = None if beside is None else f"{beside:.3f} ({published.SOURCE})"
         experiment = "E4" if words else None
         name = f"buffers_ratio.scheme{scheme}"
@@ -105,7 +105,8 @@ def _holding(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding
                 ratio = overcommitment.ratio_of_ratios(alone, alone_base, all_, all_base)
                 if ratio is not None:
                     note = f"what scheme {scheme} keeps of its baseline over what scheme {shared} keeps"
-                    found[name_of("held_better", scheme=scheme, buffers=percent, rate=rate)] = as_finding(ratio, "ratio", note)
+                    beside = published.held_better(percent, scheme, rate) if options.enters_orders else None
+                    found[name_of("held_better", scheme=scheme, buffers=percent, rate=rate)] = _beside_e5(ratio, note, beside)
             if {3, BALLOON} <= set(options.runnable):
                 ratio = overcommitment.block_ratio(
                     trials.values({"scheme": BALLOON, "buffers": percent, "rate": rate}, _throughput),
@@ -113,20 +114,29 @@ def _holding(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding
                 )
                 if ratio is not None:
                     name = f"balloon_ratio.buffers{percent}.rate{rate:g}"
-                    found[name] = as_finding(ratio, "ratio", f"scheme {BALLOON} over scheme 3: the database balloon's part")
+                    beside = published.balloon_ratio(percent, rate) if options.enters_orders else None
+                    found[name] = _beside_e5(ratio, f"scheme {BALLOON} over scheme 3: the database balloon's part", beside)
     return found
+
+
+def _beside_e5(ratio: Estimate, note: str, beside: str | None) -> Finding:
+    return as_finding(ratio, "ratio", note, experiment="E5" if beside else None, published=beside)
 
 
 def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     skews = [skew for one in trials.every() for skew in one.skews]
+    late = sum(one.late for one in trials.every())
     if skews:
+        where = "all of them lie in ramp-ups, which are not counted"
+        if late:
+            where = f"in {late} of {len(skews)} periods a database began only after the ramp-up: a longer --ramp keeps that out"
         found["switch_skew"] = Finding(
             value=1000 * max(skews),
             unit="ms",
             n=len(skews),
             method="largest distance between the databases' first transactions of a period, over all periods",
-            note="no interval: it is the largest that was seen; ramp-ups are not counted, and it lies in them",
+            note=f"no interval: it is the largest that was seen; {where}",
         )
     honest, needed = options.honest(), options.needed()
     if honest is not None and needed is not None:

@@ -145,10 +145,10 @@ def swap_findings(options: ConsolidationOptions, trials: Trials) -> dict[str, Fi
             continue
         at = f"buffers{percent}.rate{rate:g}"
         if shared is not None:
-            beside = published.swapped(percent, rate) if options.workload == "orders" else None
+            beside = published.swapped(percent, rate) if options.enters_orders else None
             found |= _ratio(f"swapped_ratio.scheme{scheme}.{at}", trials, point, shared, beside)
         if scheme == BALLOON and 3 in options.runnable:
-            beside = published.swapped_by_balloon(percent, rate) if options.workload == "orders" else None
+            beside = published.swapped_by_balloon(percent, rate) if options.enters_orders else None
             found |= _ratio(f"swapped_balloon_ratio.{at}", trials, point, 3, beside)
     return found
 

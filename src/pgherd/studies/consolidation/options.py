@@ -6,6 +6,7 @@ from pydantic import Field
 
 from pgherd.analysis import overcommitment
 from pgherd.model.deployment import Staging
+from pgherd.model.load import NEW_ORDER
 from pgherd.model.swap import Swap
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.patterns import Plan
@@ -55,20 +56,27 @@ class ConsolidationOptions(DatabaseOptions):
         return tuple(scheme for scheme in self.schemes if scheme not in self.unavailable)
 
     @property
+    def enters_orders(self) -> bool:
+        """Whether new orders are counted: not where scripts of the user's own load the tables of the workload orders."""
+        return self.workload == ORDERS and any(script.name == NEW_ORDER for script in self.scripts)
+
+    @property
     def unit(self) -> str:
         """Of throughput: new orders per minute where orders are entered."""
-        return "new orders/min" if self.workload == ORDERS else "tps"
+        return "new orders/min" if self.enters_orders else "tps"
 
     def available(self, rate: float) -> int:
         """Memory (bytes) that the host gives the containers at a rate; undercommitted at 0: the whole budget."""
         return overcommitment.available(self.configured, rate) if rate > 0 else self.memory
 
     def needed(self) -> int | None:
-        """The most memory (bytes) that the databases' working sets come to in any period; None where they are not known."""
+        """The most memory (bytes) that the databases' working sets come to in any period; None where they are not known. Busy is who
+        has more clients than a quiet database, and everybody where there are no quiet ones."""
         if not self.working_sets:
             return None
         busy, quiet = self.working_sets[0], self.working_sets[-1]
-        return max(sum(busy if clients > self.low else quiet for clients in period) for period in zip(*self.plan, strict=True))
+        most = self.low if self.low < self.high else 0
+        return max(sum(busy if clients > most else quiet for clients in period) for period in zip(*self.plan, strict=True))
 
     def honest(self) -> float | None:
         """The largest rate at which the working sets fit; None where they are not known."""

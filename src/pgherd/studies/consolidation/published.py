@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SOURCE = "E4, VMware, vFabric Postgres 9.2: Performance and Best Practices"
+SOURCE_E5 = "E5, VMware, vFabric Postgres 9.2: Performance and Best Practices; virtual machines"
 SOURCE_E6 = "E6, VMware, vFabric Postgres 9.2: Performance and Best Practices"
 
 
@@ -41,6 +42,11 @@ READINGS_E5 = (
 )
 """(shared buffers in per cent, what was read off the curves)."""
 
+RATE_E5 = 0.55
+"""The rate of overcommitment at which E5's curves were read."""
+_HELD_BETTER = {(25, 3): "about 3", (25, 4): "about 3", (75, 3): "about 1.6", (75, 4): "about 2.4"}
+_BALLOON = {25: "about 1", 75: "about 1.5"}
+
 RATE_E6 = 0.3
 """The rate of overcommitment at which E6 looked at the memory."""
 
@@ -49,6 +55,18 @@ READINGS_E6 = (
     (75, "at 30 % the database balloon cuts another 20 % of what is compressed and swapped"),
 )
 """(shared buffers in per cent, what was read off the memory over time)."""
+
+
+def held_better(percent: int, scheme: int, rate: float) -> str | None:
+    """What a scheme of separate containers kept of its baseline over what the shared ones kept; None where it was not said."""
+    said = _HELD_BETTER.get((percent, scheme)) if rate == RATE_E5 else None
+    return None if said is None else f"{said} ({SOURCE_E5})"
+
+
+def balloon_ratio(percent: int, rate: float) -> str | None:
+    """Throughput with the database balloon over that without; None where it was not said."""
+    said = _BALLOON.get(percent) if rate == RATE_E5 else None
+    return None if said is None else f"{said} ({SOURCE_E5})"
 
 
 def swapped(percent: int, rate: float) -> str | None:
@@ -61,10 +79,16 @@ def swapped_by_balloon(percent: int, rate: float) -> str | None:
     return f"about 0.8 ({SOURCE_E6})" if (percent, rate) == (75, RATE_E6) else None
 
 
-def ratio(percent: int, scheme: int, base: int) -> float | None:
+def ratio(percent: int, scheme: int, base: int) -> str | None:
     """Published throughput of a scheme over another's; None where one was not measured."""
     one, other = BASELINES.get((percent, scheme)), BASELINES.get((percent, base))
-    return None if one is None or other is None else one.notpm / other.notpm
+    return None if one is None or other is None else f"{one.notpm / other.notpm:.3f} ({SOURCE})"
+
+
+def corrected_ratio(scheme: int, base: int) -> str | None:
+    """The same with E4's correction, in its words; None where it was not said."""
+    said = {1: "about 1", 2: "slightly above 1"}.get(base) if scheme in (3, 4) else None
+    return None if said is None else f"{said} ({SOURCE})"
 
 
 def gain(scheme: int) -> float | None:

@@ -97,4 +97,5 @@ def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str)
         state=options.state,
         phases=patterns.phases(options.plan, targets(options, scheme), options.load, ramp=options.ramp, seconds=options.seconds),
         intents=("not-client-bound",),
+        may_die=float(point["rate"]) > 0,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pgherd.analysis import overcommitment
 from pgherd.analysis.overcommitment import Period
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.consolidation.options import APART, ORDERS, ConsolidationOptions
+from pgherd.studies.consolidation.options import APART, ConsolidationOptions
 from pgherd.studies.consolidation.schemes import targets
 from pgherd.studies.schedule import Point
 
@@ -18,7 +18,8 @@ from pgherd.studies.schedule import Point
 class Seen:
     """A finished trial. ``periods`` holds each database's clients and throughput in each period; ``throughput`` is the sum of the
     databases', averaged over the periods. ``cores`` are those that the containers used in each period, None where not seen;
-    ``skews`` (seconds) how far apart the databases switched at each period's beginning.
+    ``skews`` (seconds) how far apart the databases switched at each period's beginning, and ``late`` in how many periods one of them
+    did so only after the ramp-up.
     """
 
     key: str
@@ -26,6 +27,7 @@ class Seen:
     periods: tuple[tuple[Period, ...], ...]
     cores: tuple[float, ...] | None
     skews: tuple[float, ...]
+    late: int
 
     @property
     def totals(self) -> list[float]:
@@ -76,15 +78,14 @@ def see(options: ConsolidationOptions, result: TrialResult) -> Seen | None:
         periods=tuple(periods),
         cores=tuple(seen) if len(seen) == len(cores) else None,
         skews=tuple(phase.skew for phase in result.phases if phase.skew is not None),
+        late=sum(any(one.first >= phase.start for one in phase.targets) for phase in result.phases if phase.skew is not None),
     )
 
 
 def _of(options: ConsolidationOptions, target: TargetResult | None) -> float:
     if target is None:
         return 0.0
-    if options.workload == ORDERS and target.new_orders_per_minute is not None:
-        return target.new_orders_per_minute
-    return target.throughput
+    return (target.new_orders_per_minute or 0.0) if options.enters_orders else target.throughput
 
 
 def _cores(phase: PhaseResult) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pgherd.analysis import overcommitment
 from pgherd.model.finding import Finding
 from pgherd.studies.consolidation import published
-from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
+from pgherd.studies.consolidation.options import APART, SCHEMES, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
 from pgherd.studies.findings import as_finding, missing
@@ -39,15 +39,16 @@ def _scheme_row(options: ConsolidationOptions, trials: Trials, point: Point) -> 
     of = trials.of(point)
     killed = sum(bool(result.memory_kills) for result in of)
     absent = "the kernel ended servers for want of memory" if killed else NOT_RUN
-    beside = published.BASELINES.get((percent, scheme)) if rate == 0 and options.unit != "tps" else None
+    beside = published.BASELINES.get((percent, scheme)) if rate == 0 and options.enters_orders else None
+    varied = published.VARIATION.get((percent, scheme))
+    unseen = _UNSEEN if any(one is not None for one in trials.blocks(point)) else absent
+    whose = "each database has vCPUs of its own" if scheme in APART else "nothing limits a container's vCPUs"
 
     def cell(take: Callable[[Seen], float | None], unit: str, why: str = absent, note: str = "") -> Finding:
         return mean(trials.values(point, take), unit, why, note)
 
-    def with_published(finding: Finding, value: float | None, unit: str) -> Finding:
-        if value is None:
-            return finding
-        return finding.model_copy(update={"experiment": "E4", "published": f"{value:,.2f} {unit}"})
+    def with_published(finding: Finding, said: str | None) -> Finding:
+        return finding if said is None else finding.model_copy(update={"experiment": "E4", "published": said})
 
     row: Row = {
         "buffers": percent,
@@ -55,18 +56,25 @@ def _scheme_row(options: ConsolidationOptions, trials: Trials, point: Point) -> 
         "scheme": scheme,
         "what": SCHEMES[scheme],
         **({"available": round(options.available(rate) / 2**20) if rate > 0 else None} if any(options.rates) else {}),
-        "throughput": with_published(cell(lambda one: one.throughput, options.unit), beside.notpm if beside else None, options.unit),
+        "throughput": with_published(
+            cell(lambda one: one.throughput, options.unit), f"{beside.notpm:,.2f} {options.unit}" if beside else None
+        ),
         "corrected": cell(lambda one: one.corrected, options.unit, note="with the quiet databases' share once more, as E4 does it")
         if shares_cpu(options, scheme)
-        else missing(options.unit, "no correction: each database has vCPUs of its own"),
+        else missing(options.unit, f"no correction: {whose}"),
         "ratio": ratio_to_first(options, trials, point),
+        **({"corrected_ratio": ratio_to_first(options, trials, point, correct=True)} if uneven(options) else {}),
         **({"normalised": normalised(options, trials, point)} if any(options.rates) else {}),
-        "variation": cell(lambda one: None if one.variation is None else 100 * one.variation, "%"),
+        "variation": with_published(
+            cell(lambda one: None if one.variation is None else 100 * one.variation, "%"),
+            f"{varied} %" if beside and varied is not None else None,
+        ),
         "cpu_used": with_published(
-            cell(lambda one: None if one.used is None else 100 * one.used, "%", _UNSEEN), beside.cpu if beside else None, "%"
+            cell(lambda one: None if one.used is None else 100 * one.used, "%", unseen), f"{beside.cpu:,.2f} %" if beside else None
         ),
         "per_core": with_published(
-            cell(lambda one: one.per_core, f"{options.unit}/core", _UNSEEN), beside.per_core if beside else None, f"{options.unit}/core"
+            cell(lambda one: one.per_core, f"{options.unit}/core", unseen),
+            f"{beside.per_core:,.2f} {options.unit}/core" if beside else None,
         ),
         "trials": len(of),
         "tainted": sum(result.tainted for result in of),
@@ -75,17 +83,31 @@ def _scheme_row(options: ConsolidationOptions, trials: Trials, point: Point) -> 
     return row
 
 
-def ratio_to_first(options: ConsolidationOptions, trials: Trials, point: Point) -> Finding:
-    """A scheme's throughput over the first scheme's at the same buffers and rate, by block."""
+def uneven(options: ConsolidationOptions) -> bool:
+    """Whether some schemes' databases share vCPUs where others' have their own: then a ratio is one of CPUs too."""
+    return len({shares_cpu(options, scheme) for scheme in options.runnable}) > 1
+
+
+def ratio_to_first(options: ConsolidationOptions, trials: Trials, point: Point, *, correct: bool = False) -> Finding:
+    """A scheme's throughput over the first scheme's at the same buffers and rate, by block; ``correct``: with E4's correction of
+    whichever of the two shares vCPUs."""
     scheme, first = int(point["scheme"]), options.runnable[0]
-    beside = published.ratio(int(point["buffers"]), scheme, first) if float(point["rate"]) == 0 and options.unit != "tps" else None
-    words = None if beside is None or scheme == first else f"{beside:.3f} ({published.SOURCE})"
     if scheme == first:
         return missing("ratio", "the first scheme")
-    found = overcommitment.block_ratio(trials.values(point, _throughput), trials.values({**point, "scheme": first}, _throughput))
+    words = None
+    if float(point["rate"]) == 0 and options.enters_orders:
+        words = published.corrected_ratio(scheme, first) if correct else published.ratio(int(point["buffers"]), scheme, first)
+
+    def values(of: int) -> list[float | None]:
+        corrects = correct and shares_cpu(options, of)
+        return trials.values({**point, "scheme": of}, lambda one: one.corrected if corrects else one.throughput)
+
+    experiment = "E4" if words else None
+    found = overcommitment.block_ratio(values(scheme), values(first))
     if found is None:
-        return missing("ratio", "no block has a number of both", experiment="E4" if words else None, published=words)
-    return as_finding(found, "ratio", f"against scheme {first}", experiment="E4" if words else None, published=words)
+        return missing("ratio", "no block has a number of both", experiment=experiment, published=words)
+    note = f"against scheme {first}" + (", with E4's correction for shared vCPUs" if correct else "")
+    return as_finding(found, "ratio", note, experiment=experiment, published=words)
 
 
 def normalised(options: ConsolidationOptions, trials: Trials, point: Point) -> Finding:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from pgherd.analysis.intervals import LEAST
 from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import published, soak
-from pgherd.studies.density.curve import OPEN, Curve, curve, held_finding, shape_findings
+from pgherd.studies.density.curve import OPEN, Curve, curve, held_finding, shape_findings, surely, tenths
 from pgherd.studies.density.evidence import evidence_findings
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
-from pgherd.studies.grade import grade, trial_warnings
+from pgherd.studies.grade import check_warnings, failure_warnings, grade, trial_warnings
+from pgherd.studies.joined import joined
 
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """All findings, tables and figures of a density run, one sentence as its answer, and its grade."""
-    warnings = trial_warnings(results)
-    points = group(options, results)
+    windows = soak.soak_windows(results) if options.soak_seconds else []
+    whole = joined(results)
+    # The noisy windows of a soak are told one by one, and count.
+    noisy = any(window.failed for window in windows)
+    warnings = failure_warnings(whole) + check_warnings(whole) if noisy else trial_warnings(whole)
+    points = group(options, whole)
     if not points:
-        said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
+        several = f"{len(results)} trials were run and none of them finished" if len(results) > 1 else "the only trial did not finish"
+        said = several if results else "no trial was run"
         return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
     line = curve(options, points)
     findings = {**shape_findings(line), **evidence_findings(line)}
@@ -34,15 +41,18 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     findings["databases_held_linear"] = held_finding(line, "slope")
     selection = _models(line)
     findings |= model_findings(selection)
-    given = _grade(options, points, results)
+    given = _grade(options, points, whole, complete=not options.soak_seconds or len(windows) >= options.soak_count)
     tables = {"density": density_rows(line), "cpu": cpu_rows(line), "models": model_rows(selection)}
+    figures: dict[str, Any] = {"models": model_curves(selection, line.loads[-1]), "published": published.figure()}
     answer = _answer(line, findings["databases_held"])
     if options.soak_seconds:
-        phases = soak.soak_phases(results)
-        findings |= soak.soak_findings(phases)
-        if phases:
-            tables["soak"] = soak.soak_rows(phases)
-        answer = soak.soak_answer(options, phases)
+        findings |= soak.soak_findings(windows)
+        if len(windows) > 1:
+            tables["soak"] = soak.soak_rows(windows)
+            figures["soak"] = {"hours": soak.hours(windows)}
+            warnings += soak.soak_warnings(options, results, windows)
+        given = soak.soak_grade(given, windows)
+        answer = soak.soak_answer(options, windows)
     else:
         warnings += _curve_warnings(line) + model_warnings(selection)
     return Analysis(
@@ -52,7 +62,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         tables=tables,
         warnings=warnings,
         look_at=_look_at(line, findings),
-        figures={"models": model_curves(selection, line.loads[-1]), "published": published.figure()},
+        figures=figures,
     )
 
 
@@ -62,10 +72,10 @@ def _models(line: Curve) -> Selection:
     return fit_models(loads, throughputs, "relative", seed=line.options.seed)
 
 
-def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[TrialResult]) -> Grade:
-    """As all curves; on one database's trials rests everything else."""
+def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[TrialResult], *, complete: bool) -> Grade:
+    """As all curves; on one database's trials rests everything else. ``complete``: no window of a soak is missing."""
     asked = {options.soak_point} if options.soak_seconds else set(options.points)
-    complete = asked <= {point.databases for point in points if point.clean}
+    complete &= asked <= {point.databases for point in points if point.clean}
     alone = [point for point in points if point.databases == 1]
     least = 1 if options.soak_seconds else LEAST  # the windows of a soak are its repeats
     return grade(points, results, complete=complete, wanted=options.repeats, essential=alone, least=least)
@@ -109,16 +119,29 @@ def _answer(line: Curve, held: Finding) -> str:
         count = math.floor(held.value + 1e-9)
         text = f"{_holder(options)} {plural(count)} of {each} at {wanted}"
         if held.low is not None and held.high is not None:
-            ends = f"from {held.low:.1f}, its end beyond what was measured" if OPEN in held.note else f"{held.low:.1f}–{held.high:.1f}"
-            text += f" (crossed at {held.value:.1f}, {100 * (held.confidence or 0.95):.0f} % interval {ends})"
+            low = tenths(held.low)
+            ends = f"from {low}, its end beyond what was measured" if OPEN in held.note else f"{low}–{held.high:.1f}"
+            text += f" (crossed at {tenths(held.value)}, {100 * (held.confidence or 0.95):.0f} % interval {ends})"
         else:
-            text += f" (crossed at {held.value:.1f}; too few repeats for an interval)"
+            text += f" (crossed at {tenths(held.value)}; too few repeats for an interval)"
     elif "never fell" in held.note:
-        share = f"{100 * options.fraction(largest.databases):.0f} % of the cores"
-        text = f"{_holder(options)} at least {plural(largest.databases)} of {each} at {wanted}, the most that were measured ({share})"
+        text = f"{_holder(options)} at least {_never_below(line, f'of {each} at {wanted}')}"
     else:
         text = f"{_holder(options)} no database of {each} at {wanted}: {held.note}"
     return f"{text}; {_limit(line)}."
+
+
+def _never_below(line: Curve, what: str) -> str:
+    """How many databases are held, so far as the interval bears it out, where the measured efficiency never fell below what is wanted."""
+    largest, found = line.points[-1].databases, line.held(line.basis)
+    sure = surely(found, largest)
+    share = f"{100 * line.options.fraction(largest):.0f} % of the cores"
+    if found.low is None or sure == largest:
+        few = "; too few repeats for an interval" if found.low is None else ""
+        return f"{plural(largest)} {what}, the most that were measured ({share}{few})"
+    kept = f"{largest}, the most that were measured, at {share}, kept {100 * float(line.efficiencies(line.basis)[-1]):.1f} %"
+    interval = f"{100 * (found.confidence or 0.95):.0f} % interval from {tenths(found.low)}"
+    return f"{plural(sure)} {what} ({interval}; {kept}, but the spread of the repeats reaches lower)"
 
 
 def _where(options: DensityOptions) -> str:

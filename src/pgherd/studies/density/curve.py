@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -175,9 +176,15 @@ def held_finding(line: Curve, basis: Basis) -> Finding:
     wanted = f"{100 * options.at:.3g} %"
     if found.value is None:
         if found.never_below:
-            note = f"efficiency never fell below {wanted} in the data: at least {largest} are held"
-            if found.low is not None and found.low < line.loads[-1]:
-                note += f" ({found.low:.1f} allowing for the spread of repeats)"
+            sure = surely(found, line.loads[-1])
+            note = f"efficiency never fell below {wanted} in the data"
+            if found.low is None:
+                note += f": at least {largest} {_are(line.loads[-1])} held; no interval: too few repeats"
+            elif sure < line.loads[-1]:
+                note += ", but the spread of the repeats reaches below it"
+                note += f": at least {plural(sure)} {_are(sure)} held (from {tenths(found.low)})"
+            else:
+                note += f", nor does its spread over the repeats: at least {largest} {_are(sure)} held"
             return missing("databases", note, method=method)
         return missing("databases", f"efficiency is below {wanted} from the first point on", method=method)
     between = f"{found.below:g}" if found.below == found.value else f"{found.below:g} and {found.above:g}"
@@ -197,6 +204,21 @@ def held_finding(line: Curve, basis: Basis) -> Finding:
         method=method + ", interval from the spread of repeats",
         note=note,
     )
+
+
+def surely(found: Capacity, largest: float) -> int:
+    """How many databases are held at least where the measured efficiency never fell below what is wanted: no more than its interval
+    bears out; without an interval all that were measured."""
+    return math.floor((largest if found.low is None else min(found.low, largest)) + 1e-9)
+
+
+def tenths(databases: float) -> str:
+    """To one decimal, rounded down as a number of databases that are held is: 8.98 is not 9."""
+    return f"{math.floor(10 * databases + 1e-6) / 10:.1f}"
+
+
+def _are(databases: float) -> str:
+    return "is" if databases == 1 else "are"
 
 
 def turning(line: Curve) -> Retrograde:

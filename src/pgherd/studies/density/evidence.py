@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.model.finding import Finding
-from pgherd.studies.cpu import NO_CONTAINER_CPU
+from pgherd.studies.cpu import NO_CONTAINER_CPU, PART_NOT_SEEN, named_parts, of_part
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
 from pgherd.studies.density.points import Point, plural
@@ -88,10 +88,10 @@ def _overhead_direct(line: Curve) -> dict[str, Finding]:
     if not values:
         return {"overhead_direct": missing("cores", NO_CONTAINER_CPU, **given)}
     method = "all CPU used on the host outside the containers, without pgherd and clients"
-    found = {"overhead_direct": as_finding(mean_interval(values), "cores", where, method=method, **given)}
-    for name in sorted({name for o in point.used for name in o.cpu.named}):
-        parts = [value for o in point.used if (value := o.cpu.named.get(name)) is not None]
-        found[f"overhead_direct.{name}"] = as_finding(mean_interval(parts), "cores", where)
+    whole = mean_of(point, lambda o: o.cpu.platform, "cores", NO_CONTAINER_CPU, where)
+    found = {"overhead_direct": whole.model_copy(update={"method": method, **given})}
+    for name in named_parts([point]):
+        found[f"overhead_direct.{name}"] = mean_of(point, of_part(name), "cores", PART_NOT_SEEN, where)
     return found
 
 
@@ -124,19 +124,14 @@ def _fairness(line: Curve) -> dict[str, Finding]:
     within = [point for point in several if line.options.fraction(point.databases) <= 1 + 1e-9]
     point = within[-1] if within else several[0]
     where = f"at {point.databases} databases"
-    found = {
-        "fairness": mean_of(point, lambda o: o.jain, "ratio", "nothing was measured per database", f"Jain's index {where}"),
-        "fairness_min_max": mean_of(point, lambda o: o.min_max, "ratio", "nothing was measured per database", f"slowest ÷ fastest {where}"),
-    }
     worst = min(several, key=lambda p: min(p.values(lambda o: o.min_max), default=1.0))
-    found["fairness_worst"] = mean_of(
-        worst,
-        lambda o: o.min_max,
-        "ratio",
-        "nothing was measured per database",
-        f"slowest ÷ fastest at {worst.databases} databases, the least even",
-    )
-    return found
+    least = f"slowest ÷ fastest at {worst.databases} databases, the least even"
+    nothing = "nothing was measured per database"
+    return {
+        "fairness": mean_of(point, lambda o: o.jain, "ratio", nothing, f"Jain's index {where}", most=1),
+        "fairness_min_max": mean_of(point, lambda o: o.min_max, "ratio", nothing, f"slowest ÷ fastest {where}", most=1),
+        "fairness_worst": mean_of(worst, lambda o: o.min_max, "ratio", nothing, least, most=1),
+    }
 
 
 def _own(line: Curve) -> dict[str, Finding]:

@@ -16,6 +16,9 @@ FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 SOAK_WINDOW = 60.0
 """Length of a soak's phases, seconds."""
 
+SOAK_STRETCH = 10
+"""Windows of one of a soak's trials: what an interruption costs at most."""
+
 
 class DensityOptions(DatabaseOptions):
     """Everything that a density run depends on.
@@ -48,6 +51,12 @@ class DensityOptions(DatabaseOptions):
     def fraction(self, databases: float) -> float:
         """Share of the cores that so many databases are given."""
         return databases / self.full
+
+    @property
+    def soak_count(self) -> int:
+        """Windows that a soak plans; at least one."""
+        total = self.soak_seconds or self.soak_window
+        return max(1, round(total / min(self.soak_window, total)))
 
     @property
     def soak_point(self) -> int:

@@ -15,27 +15,25 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Intent, Trial
 from pgherd.studies import schedule
 from pgherd.studies.databases import target
-from pgherd.studies.density.options import DensityOptions, deployment, names
+from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, deployment, names
 from pgherd.studies.schedule import Design, Point
 
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
     if options.soak_seconds:
-        if results:
-            return Proposal(stop="the soak is over", worst_case=1)
-        return Proposal(trials=(_soak(options),), worst_case=1)
+        return _soak_on(options, results)
     return schedule.propose(options, _design(options), results)
 
 
 def planned(options: DensityOptions) -> tuple[Trial, ...]:
     """All trials that a run plans before anything is known: what fits no budget is among them."""
-    return (_soak(options),) if options.soak_seconds else _design(options).planned
+    return _soak(options) if options.soak_seconds else _design(options).planned
 
 
 def worst_case(options: DensityOptions) -> int:
     """How many trials a run has at most."""
-    return 1 if options.soak_seconds else schedule.worst_case(options, _design(options))
+    return len(_soak(options)) if options.soak_seconds else schedule.worst_case(options, _design(options))
 
 
 def _design(options: DensityOptions) -> Design:
@@ -87,9 +85,10 @@ def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str
 
 
 def _intents(options: DensityOptions) -> tuple[Intent, ...]:
+    rate: tuple[Intent, ...] = ("rate-met",) if options.rate else ()
     if options.intent == "io-bound":
-        return ("io-bound",)
-    return ("rate-met" if options.rate else "cpu-bound", "cached", "not-client-bound")
+        return ("io-bound", *rate, "not-client-bound")
+    return (*(rate or ("cpu-bound",)), "cached", "not-client-bound")
 
 
 def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Load]:
@@ -131,16 +130,30 @@ def _trial(options: DensityOptions, databases: int, repeat: int, reason: str) ->
     return _build(options, databases, repeat, reason, (phase,))
 
 
-def _soak(options: DensityOptions) -> Trial:
-    """One trial of many windows; their drivers follow each other, with a short ramp that is not counted."""
-    total = options.soak_seconds or options.soak_window
-    window = min(options.soak_window, total)
-    loads = _loads(options, options.soak_point, 0)
-    count = max(1, round(total / window))
-    phases = tuple(
-        Phase(name=f"w{i:04d}", ramp=options.ramp if i == 0 else min(options.ramp, 1.0), seconds=window, loads=loads) for i in range(count)
+def _soak_on(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
+    """The stretches that are left. One that failed is a hole in the soak: its time is over."""
+    stretches = _soak(options)
+    begun = sum(len(result.trial.phases) for result in results)
+    left = tuple(trial for number, trial in enumerate(stretches) if number * SOAK_STRETCH >= begun)
+    return Proposal(trials=left, worst_case=len(stretches)) if left else Proposal(stop="the soak is over", worst_case=len(stretches))
+
+
+def _soak(options: DensityOptions) -> tuple[Trial, ...]:
+    """Trials of some windows each, so that whatever ends a run of hours costs it no more than the last of them. Their drivers follow
+    each other, with a short ramp that is not counted; between trials the servers are left as they are, but may have to be made anew."""
+    window = min(options.soak_window, options.soak_seconds or options.soak_window)
+    loads, count = _loads(options, options.soak_point, 0), options.soak_count
+    phases = [
+        Phase(name=f"w{i:04d}", ramp=min(options.ramp, 1.0) if i % SOAK_STRETCH else options.ramp, seconds=window, loads=loads)
+        for i in range(count)
+    ]
+    first, *others = (tuple(phases[begin : begin + SOAK_STRETCH]) for begin in range(0, count, SOAK_STRETCH))
+    began = _build(options, options.soak_point, 0, "planned", first)
+    on = {"goes_on": True, "state": "warm"}
+    return (
+        began,
+        *(began.model_copy(update={**on, "repeat": number, "phases": stretch}) for number, stretch in enumerate(others, 1)),
     )
-    return _build(options, options.soak_point, 0, "planned", phases)
 
 
 def _build(options: DensityOptions, databases: int, repeat: int, reason: str, phases: tuple[Phase, ...]) -> Trial:

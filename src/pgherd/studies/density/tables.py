@@ -49,8 +49,8 @@ def _density_row(line: Curve, index: int) -> Row:
     for name, take in _LATENCY.items():
         row[name] = mean_of(point, take, "ms", NO_PERCENTILE, "median over the databases")
     nothing = "nothing was measured per database"
-    row["jain"] = mean_of(point, lambda o: o.jain, "ratio", nothing, "1 by definition" if n == 1 else "")
-    row["min_max"] = mean_of(point, lambda o: o.min_max, "ratio", nothing, "1 by definition" if n == 1 else "")
+    row["jain"] = mean_of(point, lambda o: o.jain, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
+    row["min_max"] = mean_of(point, lambda o: o.min_max, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
     row["limited_by"] = point.limited_by
     row["trials"] = point.tried
     row["tainted"] = point.tainted

@@ -13,7 +13,7 @@ from pgherd.studies.disk.access import MIX, TESTS
 from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imbalance
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.studies.disk.points import MEMORY_FILESYSTEMS, Group, cached, group, limited_by, reached, shared
-from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, volume_rows
+from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
 from pgherd.studies.grade import trial_warnings
 
 
@@ -55,6 +55,7 @@ def _rates(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Finding]:
         part = reached(options, of)
         if part is not None:
             suffix = f".{of.place}" if len(options.names()) > 1 else ""
+            found |= {f"mix_{side}s{suffix}": mixed(of, side) for side in ("read", "write")}
             found[f"rate_reached{suffix}"] = Finding(
                 value=part,
                 unit="ratio",
@@ -90,6 +91,10 @@ def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str
         _, unit, values = at[name].figure
         if values:
             note = " (from a cache)" if cached(options, at[name]) else ""
+            if name == MIX:  # as two rates
+                reads, writes = (mixed(at[name], side).value or 0.0 for side in ("read", "write"))
+                parts.append(f"a mix of {_short(reads)} reads and {_short(writes)} writes a second{note}")
+                continue
             parts.append(f"{TESTS[name].label} {_short(sum(values) / len(values))} {unit}{note}")
     where = f"All {len(options.names())} volumes at once" if place == ALL else f"Volume {place}"
     where += f", {len(options.hosts)} hosts together" if options.hosts else ""
@@ -108,7 +113,7 @@ def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
     if hit:
         said = ", ".join(f"{of.test.label} on {of.place} ({of.device_share or 0:.0%})" for of in hit)
         found.append(f"Came from a cache, since the devices moved less than fio asked for: {said}")
-    small = [one for one in options.volumes if one.direct and one.size < options.memory]
+    small = [one for one in options.volumes if one.direct and one.size < options.memory and one.filesystem not in MEMORY_FILESYSTEMS]
     if small:
         names = ", ".join(dict.fromkeys(one.name for one in small))
         found.append(

@@ -32,8 +32,9 @@ class Measured:
     mean over all I/Os; of percentiles the slowest volume's, and of a mix the reads' (``read_p50``) and the writes' apart.
     ``device_share`` is what the devices moved over what fio asked for (None: not seen). ``job_cpu`` is the share of one CPU that
     the busiest fio job used, ``host`` the share of the host's CPU that was in use. ``rates`` are reads and writes per second of
-    the volume that reached least. Of several hosts, ``device_share`` and ``host`` are of the one that has least, and most; ``by_host``
-    holds what each of them did, and ``by_volume`` I/Os per second of all volumes of a name."""
+    the volume that reached least, ``sides`` those of all volumes together, by direction. Of several hosts, ``device_share`` and
+    ``host`` are of the one that has least, and most; ``by_host`` holds what each of them did, and ``by_volume`` I/Os per second of
+    all volumes of a name."""
 
     key: str
     clean: bool
@@ -44,6 +45,7 @@ class Measured:
     job_cpu: float | None = None
     host: float | None = None
     rates: tuple[float, float] | None = None
+    sides: dict[str, float] = field(default_factory=dict)
     steady: SteadyWindow | None = None
     by_volume: dict[str, float] = field(default_factory=dict)
     by_host: dict[str, HostShare] = field(default_factory=dict)
@@ -73,6 +75,7 @@ def measure(options: DiskOptions, result: TrialResult) -> Measured | None:
         job_cpu=max((t.values["job_cpu"] for t in phase.targets if "job_cpu" in t.values), default=None),
         host=max((one for one in busy if one is not None), default=None),
         rates=_rates(phase.targets) if test.rw == "randrw" else None,
+        sides={side: math.fsum(t.values.get(f"{side}_iops", 0.0) for t in phase.targets) for side in _SIDES},
         steady=_steady(phase.targets),
         by_volume=_by_volume(phase.targets),
         by_host=by_host,

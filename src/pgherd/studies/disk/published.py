@@ -1,10 +1,10 @@
-"""What E12 published (reference: a storage vendor's fio figures of a cluster of four hosts, not of one disk)."""
+"""What E12 published (reference: Gary Little, n0derunner.com: fio figures of a cluster of four hosts, not of one disk)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-SOURCE = "a cluster of 4 nodes with shared storage, not one disk"
+SOURCE = "Gary Little, n0derunner.com: a cluster of 4 nodes with shared storage, not one disk"
 
 E12: Mapping[str, str] = {
     "random-read": "1,160,551 IOPS, partly from a cache",

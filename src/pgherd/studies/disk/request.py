@@ -28,6 +28,7 @@ class DiskRequest(SpreadRequest):
     buffered: bool = Field(False, description="through the page cache, even where direct I/O is possible")
     together: bool = Field(True, description="all volumes at once too")
     check_depth: bool = Field(True, description="measure at twice the depth too, to tell whether the depth is the limit")
+    trace: bool = Field(False, description="trace the block requests of the volumes' devices one by one (perf)")
     repeats: int | None = Field(None, ge=1, description="trials per test and volume")
     seconds: str | None = Field(None, description="measured period of each trial")
     ramp: str | None = Field(None, description="ramp-up before it, not counted")

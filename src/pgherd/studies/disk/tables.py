@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.model.finding import Finding
 from pgherd.studies.disk import published
+from pgherd.studies.disk.access import MIX
 from pgherd.studies.disk.measure import Measured
 from pgherd.studies.disk.options import ALL, DiskOptions
 from pgherd.studies.disk.points import Group, cached, limited_by, reached, shared
@@ -44,7 +46,9 @@ def disk_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
         row["bandwidth"] = _mean(of, lambda one: one.bytes / 1e6, "MB/s", note)
         row["latency"] = _mean(of, lambda one: one.latency.get("mean"), "ms", note)
         for percentile in ("p50", "p99", "p99_9"):
-            row[percentile] = _mean(of, _latency(percentile), "ms", note)
+            row[percentile] = _mean(of, _latency(percentile), "ms", "; ".join(filter(None, (_writes_apart(of, percentile), note))))
+        if of.test.name == MIX:
+            row["reads"], row["writes"] = (mixed(of, side) for side in ("read", "write"))
         row["limited_by"] = limited_by(options, of, alone)
         row["from_cache"] = _answer(cached(options, of))
         share = of.values(lambda one: one.device_share)
@@ -61,6 +65,19 @@ def disk_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
         row["tainted"] = of.tainted
         rows.append(row)
     return rows
+
+
+def mixed(of: Group, side: str) -> Finding:
+    """The I/Os per second of one direction of a mix, which is stated as two rates."""
+    return _mean(of, lambda one: one.sides.get(side), "IOPS", "" if of.clean else TAINTED)
+
+
+def _writes_apart(of: Group, percentile: str) -> str:
+    """That a mix's percentile is the reads' alone, and what the writes' is: fio tells them for each direction. '' of other tests."""
+    if of.test.name != MIX:
+        return ""
+    writes = of.values(lambda one: one.latency.get(f"write_{percentile}"))
+    return f"of the reads; of the writes {f'{statistics.fmean(writes):.3g} ms' if writes else 'not known'}"
 
 
 def alone_of(groups: Sequence[Group], of: Group) -> list[Group]:

@@ -23,7 +23,7 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
     if not any(streams != IDLE for found in groups.values() for streams in found):
         said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
         return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
-    limits = {link: known for link, found in groups.items() if (known := limit_of(found)) is not None}
+    limits = {link: known for link, found in groups.items() if (known := limit_of(found, options.iperf3_version)) is not None}
     graded = grade(options, groups, results)
     if options.hosts:
         text, findings, tables, look_at = pairs.conclusions(options, groups, limits)
@@ -72,7 +72,9 @@ def _sentence(link: str, found: Groups, known: Limit, named: bool) -> str:
     alone = found[1].throughput.value or math.nan
     who = f"{link} carries" if named else "The link carries"
     text = f"{who} {speed(known.best / GBIT)} with "
-    text += "one stream, and no more with several" if known.at == 1 else f"{known.at} streams, and {speed(alone)} with one"
+    several = any(streams > 1 for streams in found)
+    best = "one stream" + (", and no more with several" if several else ", and several were not measured")
+    text += best if known.at == 1 else f"{known.at} streams, and {speed(alone)} with one"
     text += f"; {known.enough} make 90 % of the best" if known.enough > 1 else ""
     bound = {
         "latency": "one stream is bound by latency, not by the link's bandwidth",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,10 @@ from pgherd.studies.network import published
 from pgherd.studies.network.options import IDLE, NetworkOptions
 
 GBIT = 1e9
+THREADED = (3, 16)
+"""The first iperf3 that drives each stream from a thread of its own."""
+ONE_THREAD = 1.05
+"""CPUs, to within how exactly they are counted, that one thread can use."""
 SENDER_ONLY = "known to the sender only"
 Row = dict[str, Finding | str | int | float | None]
 Take = Callable[[TargetResult], float | None]
@@ -81,22 +87,34 @@ def _rtt(one: TargetResult) -> float | None:
     return one.values.get("rtt_ms")
 
 
-def _cpu(one: TargetResult) -> float | None:
-    """Of the busier end; the far end's is over its whole run."""
-    known = [value for value in (one.client_cpu, one.values.get("remote_cpu")) if value is not None]
-    return max(known) if known else None
+def threads_of(version: str, streams: int) -> int:
+    """How many threads iperf3 drives so many streams with: one before 3.16, one for each since. Of several hosts' versions the lowest
+    counts."""
+    found = [(int(major), int(minor)) for major, minor in re.findall(r"(?:^|, )(\d+)\.(\d+)", version)]
+    return streams if found and min(found) >= THREADED else 1
 
 
-def limit_of(found: Groups) -> Limit | None:
-    """What bounds one stream of a link; None where one stream was not measured."""
+def _cpu(one: TargetResult, streams: int, version: str) -> float | None:
+    """What a thread of the busier end used of its CPU; the far end's is over its whole run. Of which version that one is nobody says: it
+    has one thread unless it used more than one CPU."""
+    far = one.values.get("remote_cpu")
+    shares = [
+        None if one.client_cpu is None else one.client_cpu / threads_of(version, streams),
+        None if far is None else far / streams if far > ONE_THREAD else far,
+    ]
+    return max((share for share in shares if share is not None), default=None)
+
+
+def limit_of(found: Groups, version: str) -> Limit | None:
+    """What bounds one stream of a link; None where one stream was not measured. ``version`` is iperf3's."""
     throughput: dict[int, float] = {}
     cpu: dict[int, float] = {}
     for streams, group in found.items():
         value = group.throughput.value
         if streams != IDLE and value:
             throughput[streams] = value * GBIT
-            busy = group.mean(_cpu, "", "").value
-            cpu |= {} if busy is None else {streams: busy}
+            known = [share for one in group.used if (share := _cpu(one, streams, version)) is not None]
+            cpu |= {streams: math.fsum(known) / len(known)} if known else {}
     try:
         return limit(throughput, cpu)
     except ValueError:
@@ -107,6 +125,8 @@ def enough(found: Groups, known: Limit) -> Finding:
     """The fewest streams with 90 % of the best, and the range that the intervals leave open."""
     method = "fewest streams whose mean throughput is 90 % of the best mean; the range is what the intervals leave open"
     ends = {streams: group.throughput for streams, group in found.items() if streams != IDLE}
+    if len(ends) == 1:
+        return missing("streams", known.why, method=method)
     low = {streams: one.low for streams, one in ends.items() if one.low is not None}
     high = {streams: one.high for streams, one in ends.items() if one.high is not None}
     n = min(one.n for one in ends.values())

@@ -54,7 +54,7 @@ def _beyond(line: Curve) -> str:
         loss = 100 * (1 - line.turning.ratio.value)
         parts.append(f"{plural(line.loads[-1])} make {loss:.1f} % less than {line.turning.best:g}")
     elif not line.at_edge:
-        parts.append(f"more than {plural(best.clients)} gain nothing")
+        parts.append(f"more than {plural(best.clients)} made no more")
     return ", and ".join(parts) or f"no smaller number comes within {100 * (1 - ENOUGH):.0f} % of that"
 
 

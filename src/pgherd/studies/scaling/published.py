@@ -32,7 +32,9 @@ def ratio(options: DatabaseOptions, baseline: DatabaseOptions, of: str) -> dict[
         if of == "peak" and workload in PEAK:
             return _beside(PEAK[workload])
         return _beside(LINEAR) if of == "linear" and workload == "select-only" else {}
-    return _beside(PLACE) if of == "peak" and options.runtime != baseline.runtime else {}
+    # Of somebody else's server it is not known whether it is virtual.
+    places = {"unknown" if one.server is not None else "vm" if one.runtime == "vm" else "physical" for one in (options, baseline)}
+    return _beside(PLACE) if of == "peak" and places == {"vm", "physical"} else {}
 
 
 def major(options: DatabaseOptions) -> str:

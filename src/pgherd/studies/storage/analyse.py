@@ -68,18 +68,18 @@ def _by_side(options: StorageOptions, results: Sequence[TrialResult]) -> dict[st
 def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
     """All that is said of one arm."""
     row: Row = {"server": side, "throughput": _mean(trials, lambda o: o.throughput, "tps", "nothing was measured")}
-    alone = "data and WAL lie on one device, or on none that can be seen"
+    alone = "data and WAL lie on one device, or one on the other, or on none that can be seen"
     if options.io_bound is not None:
         spread = {max(1, len(arm.options.get("tablespaces", ()))) for arm in options.arms}
-        disks = f"published: {published.MANY_DISKS}" if len(spread) > 1 else ""
-        row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's devices were not seen", note=disks, experiment="E13")
+        disks = published.MANY_DISKS if len(spread) > 1 else None
+        row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's devices were not seen", beside=disks, experiment="E13")
         row["under_1ms"] = _mean(
             trials,
             lambda o: None if o.fast_share is None else 100 * o.fast_share,
             "%",
             f"unknown without a trace{f': {options.untraced}' if options.untraced else ''}",
             method=f"traced reads and writes of the data's devices; {_MEAN}",
-            note="published: " + published.IOPS,
+            beside=published.IOPS,
             experiment="E13",
         )
     row["checkpoints"] = _mean(trials, lambda o: len(o.checkpoints), "per trial", "the server's log was not seen")
@@ -89,7 +89,7 @@ def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
         "per trial",
         "too few seconds, or no writing, to say",
         method=f"{RULE}; {_MEAN}",
-        note="published: " + published.STALLS,
+        beside=published.STALLS,
         experiment="E11",
     )
     row["stalls_in_checkpoints"] = _mean(
@@ -106,7 +106,7 @@ def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
     row["wal_queue"] = _numbers(wal, "queue", "requests", alone)
     row["wal_await"] = _numbers(wal, "write_await", "ms", alone)
     row["burst_ratio"] = _mean(
-        trials, lambda o: o.burst_ratio, "", f"{alone}, or no bursts", note="published: " + published.BURST_RATIO, experiment="E11"
+        trials, lambda o: o.burst_ratio, "", f"{alone}, or no bursts", beside=published.BURST_RATIO, experiment="E11"
     )
     row["burst_await"] = _numbers(data, "burst_write_await", "ms", "no bursts of data writes", published.WRITE_AWAIT)
     row |= _latencies(trials)
@@ -177,13 +177,13 @@ def _mean(
     absent: str,
     *,
     method: str = _MEAN,
-    note: str = "",
+    beside: str | None = None,
     experiment: str | None = None,
 ) -> Finding:
     values = [value for one in trials if (value := take(one)) is not None]
     if not values:
-        return missing(unit, absent, method=method, experiment=experiment)
-    return as_finding(mean_interval(values), unit, note, method=method, experiment=experiment)
+        return missing(unit, absent, method=method, experiment=experiment, published=beside)
+    return as_finding(mean_interval(values), unit, method=method, experiment=experiment, published=beside)
 
 
 def _numbers(parts: Sequence[Mapping[str, float | None]], name: str, unit: str, absent: str, beside: str = "") -> Finding:

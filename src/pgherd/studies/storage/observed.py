@@ -10,7 +10,7 @@ from pgherd.analysis import histogram, stalls
 from pgherd.analysis.stalls import Stall
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.io_view import KB, MB, burst_ratio, series_numbers
+from pgherd.studies.io_view import KB, MB, beneath, burst_ratio, only_wal, series_numbers
 from pgherd.studies.schedule import throughput
 
 BLOCK = 8192
@@ -21,8 +21,10 @@ class Observed:
     """One trial. Rates are MB/s (2^20 bytes), latencies ms; None: not seen, or too little of it.
 
     ``data`` is the device that took the most writes of those that hold data or tablespaces; ``data_written``, ``iops`` and
-    ``fast_share`` (the share of their requests under 1 ms, by the trace) are of all of those. ``apart`` says whether data and WAL lie on
-    devices of their own. ``stalls`` is None where nothing can be said of them.
+    ``fast_share`` (the share of their requests under 1 ms, by the trace) are of all of those. ``apart`` says whether the WAL's device
+    sees the WAL alone: no data lie on it, nor on one that passes its requests on to it. ``through`` says that it passes its own on to
+    one of the data's, which then sees both: what the data's devices wrote is not told. ``stalls`` is None where nothing can be said of
+    them.
     ``burst_ratio`` is the mean rate of the data's bursts over the WAL's mean rate. ``window`` is the length in seconds.
     """
 
@@ -30,6 +32,7 @@ class Observed:
     throughput: float
     window: float
     apart: bool
+    through: bool
     data: DeviceView | None
     wal: DeviceView | None
     checkpoints: tuple[Checkpoint, ...]
@@ -64,25 +67,27 @@ def observe(result: TrialResult) -> Observed | None:
     holding = [view for view in io.devices if "data" in view.roles or "tablespace" in view.roles]
     data = max(holding, key=lambda view: math.fsum(view.series.write_bytes), default=None)
     wal = next((view for view in io.devices if "wal" in view.roles), None)
-    apart = data is not None and wal is not None and wal.number not in {view.number for view in holding}
+    apart = data is not None and wal is not None and only_wal(wal, io.devices)
+    through = wal is not None and not beneath(wal.number, io.devices).isdisjoint(view.number for view in holding)
     wal_numbers = series_numbers(wal.series) if wal is not None else {}
     return Observed(
         trial=result.id,
         throughput=throughput(result),
         window=phase.seconds,
         apart=apart,
+        through=through,
         data=data,
         wal=wal,
         checkpoints=tuple(io.checkpoints),
         stalls=_stalls(phase, io, wal, apart),
         inside=io.latency.get("inside", {}),
         outside=io.latency.get("outside", {}),
-        burst_ratio=None if data is None or wal is None or not apart else burst_ratio(data.series, wal.series),
+        burst_ratio=None if data is None or wal is None or not apart or through else burst_ratio(data.series, wal.series),
         wal_generated=_servers(phase, "wal.bytes"),
         wal_written=wal_numbers.get("write_rate") if apart else None,
         relations_written=_servers(phase, "io.write_bytes"),
         checkpoint_written=_servers(phase, "ckpt.buffers", BLOCK),
-        data_written=_sum(holding, "write_rate") if apart else None,
+        data_written=_sum(holding, "write_rate") if apart and not through else None,
         iops=_sum(holding, "reads", "writes"),
         fast_share=_fast(holding),
     )

@@ -88,7 +88,12 @@ def _warnings(options: StorageOptions, trials: Sequence[Observed]) -> list[str]:
     if options.io_bound is None and not all(one.apart for one in trials):
         found.append(
             "no device is the WAL's alone: what it sees is not known, and a stall is seen by the flushes of data and WAL; "
-            "--wal-dir puts the WAL on another device"
+            "--wal-dir puts the WAL on another device, which must not have a loop device of the data on it either"
+        )
+    if any(one.through for one in trials):
+        found.append(
+            "the WAL's device passes its requests on to the data's, as a loop device on a file there does: what the data's device sees is "
+            "of both, and is not held against the WAL or PostgreSQL's own numbers"
         )
     return found + disagreements(trials)
 

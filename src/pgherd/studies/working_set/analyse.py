@@ -75,10 +75,14 @@ def answer(options: WorkingSetOptions, findings: dict[str, Finding]) -> str:
     rate, room = findings.get("honest_rate"), findings.get("headroom")
     if rate is not None and room is not None and rate.value is not None and room.value is not None:
         many = "one database" if len(options.clients) == 1 else f"{len(options.clients)} databases"
-        parts.append(
-            f"{many} of {options.configured} MB leave {room.value:,.0f} MB to spare, so that up to {100 * rate.value:.0f} % "
-            "overcommitment is honest"
-        )
+        if room.value < 0:
+            parts.append(f"{many} of {options.configured} MB would need {-room.value:,.0f} MB more, so that no overcommitment is honest")
+        else:
+            verb = "leaves" if len(options.clients) == 1 else "leave"
+            parts.append(
+                f"{many} of {options.configured} MB {verb} {room.value:,.0f} MB to spare, so that up to {100 * rate.value:.0f} % "
+                "overcommitment is honest"
+            )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 

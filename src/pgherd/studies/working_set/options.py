@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from pgherd.model.deployment import Deployment, RuntimeName
+from pgherd.model.swap import Swap
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.working_set.request import SWEEPS, Sweep
 
@@ -39,7 +40,7 @@ class WorkingSetOptions(DatabaseOptions):
     ``buffers`` are the shared buffers while memory is varied; ``difference`` what a container has beyond them while they are varied, None:
     from the first sweep. ``most`` is the largest container that the host's budget allows, ``least`` the smallest that can be made.
     ``configured`` is what each database would be given, for the headroom; ``database`` the size of the database. With ``refine`` further
-    sizes are proposed near the knee.
+    sizes are proposed near the knee. ``swap`` is made for the run; None: the containers use what the host has.
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
@@ -53,6 +54,7 @@ class WorkingSetOptions(DatabaseOptions):
     configured: int = Field(ge=1)
     database: int = Field(ge=1)
     refine: bool = True
+    swap: Swap | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> WorkingSetOptions:

@@ -10,6 +10,7 @@ from pgherd.model.load import ClientPlace
 from pgherd.model.trial import State
 from pgherd.studies.compare.request import Share
 from pgherd.studies.databases import BuiltinWorkload, DatabaseRequest
+from pgherd.studies.swap import SwapRequest
 
 Sweep = Literal["memory", "buffers"]
 """What is varied: the container's memory with fixed shared buffers, or shared buffers with a fixed difference to the container's memory."""
@@ -17,7 +18,7 @@ Sweep = Literal["memory", "buffers"]
 SWEEPS: tuple[Sweep, ...] = ("memory", "buffers")
 
 
-class WorkingSetRequest(DatabaseRequest):
+class WorkingSetRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd working-set`` as given on the command line or in a scenario, beside those of the databases."""
 
     clients: tuple[int, ...] | None = Field(None, description="loads: numbers of clients, each with a working set of its own")

@@ -1,0 +1,48 @@
+"""Trials that go on from each other, put together: one long measurement, cut in pieces so that an interruption costs little. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.model.finding import Verdict
+from pgherd.model.result import TrialResult
+
+
+def joined(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The results, with each trial that goes on from the one before it as further phases of that; those that failed stand by themselves."""
+    found: list[TrialResult] = []
+    last: int | None = None
+    for result in results:
+        if result.error is None and result.trial.goes_on and last is not None:
+            found[last] = _and(found[last], result)
+            continue
+        if result.error is None:
+            last = len(found)
+        found.append(result)
+    return found
+
+
+def failed_in(result: TrialResult, verdict: Verdict) -> tuple[str, ...]:
+    """The phases of a trial in which a check failed; all of them where it failed for the trial as a whole."""
+    return () if verdict.result != "fail" else verdict.failed_in or tuple(phase.phase for phase in result.phases)
+
+
+def _and(before: TrialResult, after: TrialResult) -> TrialResult:
+    verdicts = {(v.check, v.kind): v.model_copy(update={"failed_in": failed_in(before, v)}) for v in before.verdicts}
+    for later in after.verdicts:
+        failed = failed_in(after, later)
+        known = verdicts.get((later.check, later.kind))
+        worst = later if known is None or _ORDER.index(later.result) > _ORDER.index(known.result) else known
+        verdicts[later.check, later.kind] = worst.model_copy(update={"failed_in": (*(known.failed_in if known else ()), *failed)})
+    return before.model_copy(
+        update={
+            "ended": after.ended,
+            "trial": before.trial.model_copy(update={"phases": (*before.trial.phases, *after.trial.phases)}),
+            "phases": [*before.phases, *after.phases],
+            "verdicts": list(verdicts.values()),
+            "memory_kills": (*before.memory_kills, *after.memory_kills),
+        }
+    )
+
+
+_ORDER = ("pass", "unknown", "fail")
