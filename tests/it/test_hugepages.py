@@ -82,15 +82,13 @@ def test_killed_while_pages_are_reserved(pgherd, host):
     first = ("--pages", "2MB,none", "--seed", "4")  # by which the block does not begin with a minute of the other kind
     process = pgherd.start("hugepages", *first, *QUICK[:2], "--seconds", "60s", "--blocks", "1", "--yes", "--no-report")
     pgherd.wait_until(lambda: process.poll() is not None or (reserved() != host[0] and pgherd.programs("pgbench")), 0.05)
-    with pgherd.cleaning_alone():
-        process.send_signal(signal.SIGKILL)
-        ended = pgherd.end(process)
-        assert ended.code == -signal.SIGKILL, ended
-        assert reserved()[SMALL] > host[0][SMALL], "nobody is left to give them back"
-        cleaned = pgherd("clean")
+    assert process.poll() is None and reserved()[SMALL] > host[0][SMALL]
+    process.send_signal(signal.SIGKILL)
+    ended = pgherd.end(process)
+    assert ended.code == -signal.SIGKILL, ended
+    cleaned = pgherd("clean")
     assert cleaned.code == 0, cleaned
-    assert f"wrote {host[0][SMALL]} back to {huge_pages.pool_file(SMALL)}" in " ".join(cleaned.out.split())
-    assert state() == host
+    assert state() == host, "by this clean, or by one of another worker's that came first: every one takes back what the dead hold"
     pgherd.nothing_left()
 
 
