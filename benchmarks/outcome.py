@@ -29,6 +29,7 @@ ORDER = (
     "presence",
     "throughput",
     "log_cost",
+    "repeated",
     "sampling",
     "metrics_cost",
     "provision",

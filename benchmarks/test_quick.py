@@ -27,6 +27,12 @@ def test_log_cost(quick):
     assert all(side["transactions"] > 0 for block in document["raw"] for side in block.values())
 
 
+def test_repeated(quick):
+    document = quick("repeated")
+    assert len(document["raw"]) == 2
+    assert all(rate > 0 for pair in document["raw"] for rate in pair.values())
+
+
 def test_sampling(quick):
     document = quick("sampling", "--databases", "2", "3")
     assert {row["databases"] for row in document["raw"]} == {2, 3}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.steady_window import first_steady, rounds_of, steady_window
+from pgherd.analysis.steady_window import rounds_of, steady_window
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,6 @@ def test_nothing_is_said_of_too_little():
 def test_rounds_are_parts_alike_in_length():
     assert rounds_of([1, 3, 2, 4, 5, 5, 6, 8, 9, 9, 100]) == [2, 3, 5, 7, 9]
     assert rounds_of([1, 2, 3, 4]) == []
-
-
-def test_the_first_window_that_is_steady():
-    assert first_steady([400, 300, 200, 100, 100, 101, 99, 100]) == 3
-    assert first_steady([1, 2, 4, 8, 16, 32]) is None and first_steady([1, 1]) is None
 
 
 @given(st.lists(st.floats(1, 1e9), min_size=5, max_size=5), st.floats(0.001, 1000))

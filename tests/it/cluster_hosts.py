@@ -214,6 +214,16 @@ class Bed:
         finally:
             self._run(*within, "umount", place)
 
+    @contextlib.contextmanager
+    def hidden(self, name: str, directory: Path) -> Iterator[None]:
+        """A host on which this directory is an empty file system of 64 MB: in its own mount namespace that is mounted over it."""
+        within = ("nsenter", "--target", str(self._first(name)), "--mount", "--pid", "--")
+        self._run(*within, "mount", "-t", "tmpfs", "-o", "mode=755,size=64m", "hidden", str(directory))
+        try:
+            yield
+        finally:
+            self._run(*within, "umount", str(directory))
+
     def cut(self, name: str) -> None:
         """Cut a host off in the middle of the way: both ends of its link stay up, so that nobody is told."""
         self._ip("link", "set", f"to-{name}", "nomaster")

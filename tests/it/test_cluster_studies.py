@@ -1,6 +1,7 @@
 """Studies of one server at a time over two hosts: scaling with its clients on the other host, and a comparison in turn on both."""
 
 import json
+import shutil
 
 import pytest
 
@@ -26,6 +27,11 @@ def bed(cluster):
 def trials(bed, study):
     (run,) = (bed.root / "driver/runs").glob(f"*-{study}-*")
     return [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+
+
+def copies(bed, name):
+    """The markers of a host's golden copies of scale 2."""
+    return sorted((bed.root / name / "cache/pgherd/golden").glob("pg*-pgbench-2-*/golden.json"))
 
 
 def leftovers(bed):
@@ -74,3 +80,29 @@ def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
     assert [row["host"] for row in document["tables"]["by_host"]] == ["a", "b"]
     assert {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
     assert leftovers(bed) == []
+
+
+def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
+    words = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--budget", "2s")
+    done = bed.pgherd(*words)
+    assert done.returncode in (0, 1), done.stderr
+    (own,), (other,) = copies(bed, "a"), copies(bed, "b")
+    first, second = json.loads(own.read_text()), json.loads(other.read_text())
+    assert first["made"] != second["made"] and "carried from" not in done.stderr, "neither had it: each has made its own"
+
+    own.write_text(json.dumps({**first, "seconds": 1e6}))  # so long that no machine is too busy to carry it sooner
+    shutil.rmtree(other.parent)
+    before = set((bed.root / "driver/runs").glob("*-density-*"))
+    done = bed.pgherd(*words)
+    assert done.returncode in (0, 1), done.stderr
+    assert f"golden copy {first['key']} carried from a to b: " in done.stderr, done.stderr
+    (other,) = copies(bed, "b")
+    came = json.loads(other.read_text())
+    assert other.parent.name == own.parent.name and (came["made"], came["owner"]) == (first["made"], second["owner"])
+    assert {path.owner() for path in (other.parent / "data").rglob("*")} == {path.owner() for path in (own.parent / "data").rglob("*")}
+    (run,) = set((bed.root / "driver/runs").glob("*-density-*")) - before
+    found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    assert not any(trial["error"] for trial in found), [trial["error"] for trial in found]
+    at_once = [phase["targets"] for trial in found for phase in trial["phases"] if len(phase["targets"]) == 2]
+    assert at_once and all(one["target"].split("/")[0] in NAMES and one["throughput"] > 0 for targets in at_once for one in targets)
+    assert [path.name for path in other.parents[1].iterdir() if path.name.startswith(".unfinished")] == [] and leftovers(bed) == []

@@ -81,7 +81,7 @@ def written(program, number: int) -> Path:
 
 
 def repeats(program, file: Path, trial: dict) -> str:
-    """Run the script, which drives what the trial drove; returns what it said. How near their rates are is measured by benchmarks/repeated.py."""
+    """Run the script, which drives what the trial drove; returns what it said. benchmarks/repeated.py has how near their rates are."""
     driven = {target["target"] for phase in trial["phases"] for target in phase["targets"]}
     found, said = to_its_end(program, file)
     total = found.pop("sum")

@@ -88,10 +88,32 @@ def test_resumed_in_the_middle_of_a_block(pgherd):
     assert pgherd.record()["state"] == "finished"
 
 
+def test_scenario_files_of_watched_servers(pgherd, tmp_path):
+    """Those of the storage study, whose options hold the server's own; its findings are compared too."""
+    files = []
+    for name, clients in (("few", 1), ("many", 2)):
+        files.append(str(tmp_path / f"{name}.yaml"))
+        options = {"scale": 1, "clients": clients, "seconds": "4s", "ramp": "0s"}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"study": "storage", "options": options}))
+    ended = pgherd("compare", *files, *CALM, "--blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
+    assert ended.code in FINE, ended
+    trials = pgherd.trials()
+    assert sorted(map(side, trials[:3])) == ["few", "few again", "many"] and not [trial["error"] for trial in trials if trial["error"]]
+    document = json.loads(ended.out)
+    differing = {row["option"]: (row["few"], row["many"]) for row in document["tables"]["differences"]}
+    assert differing.pop("clients") == ("1", "2") and set(differing) <= {"max_connections", "threads"}, differing
+    assert "storage.throughput" in {row["metric"] for row in document["tables"]["comparison"]}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         pytest.param(("--variant", "a", "--variant", "b"), "variants 'a' and 'b' are identical", id="identical"),
+        pytest.param(
+            ("--variant", "a:work_mem=1GB", "--variant", "b:work_mem=1024MB"),
+            "identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to the same",
+            id="identical in other words",
+        ),
         pytest.param(("--variant", "a:work_mem=much"), 'variant \'a\': .*invalid value for parameter "work_mem": "much"', id="bad value"),
         pytest.param(
             ("--variant", "a:nonsense=1"), "variant 'a': .*unrecognized configuration parameter \"nonsense\"", id="no such setting"

@@ -274,17 +274,17 @@ from pgherd.postgres.golden import ensure
 from pgherd.postgres.installations import Installation
 from pgherd.workloads.registry import fillings
 
-bin_, major, place, account = sys.argv[1:]
+bin_, version, major, place, account = sys.argv[1:]
 node = LocalNode()
 contents = fillings(node, [Database(workload="script", init=place + "/slow.sql")])
-installation = Installation(bin_, "0", int(major), "system", "0")
+installation = Installation(bin_, version, int(major), "system", version)
 ensure(node, installation, contents, account=account or None, cache_dir=place, socket_dir=place + "/s")
 """
 
 
 def test_a_builder_that_is_killed_leaves_no_server_and_is_cleaned_up_after(node, installation, account: str | None, place: Path) -> None:
     (place / "slow.sql").write_text("SELECT pg_sleep(120);\n")
-    argv = [sys.executable, "-c", BUILDER, installation.bin, str(installation.major), str(place), account or ""]
+    argv = [sys.executable, "-c", BUILDER, installation.bin, installation.version, str(installation.major), str(place), account or ""]
     builder = subprocess.Popen(argv, cwd="/")
     try:
         assert processes.wait_until(lambda: _loading(node, place) is not None or builder.poll() is not None, 60)

@@ -5,6 +5,7 @@ Moments are random: see ``chance`` in conftest.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -137,6 +138,33 @@ def test_interrupted_while_servers_are_made(pgherd):
     pgherd.wait_until(lambda: list(pgherd.cache.glob("work/*/00*-db*/data")) or process.poll() is not None, pause=0.001)
     _interrupt(pgherd, process)
     assert pgherd.record()["state"] == "interrupted" and not pgherd.trials()
+
+
+def test_interrupted_while_servers_are_warmed(elsewhere):
+    """However long that takes: here ten minutes for each relation."""
+    pgherd, script, init = elsewhere, elsewhere.root / "own.sql", elsewhere.root / "init.sql"
+    script.write_text("SELECT count(*) FROM things;\n")
+    slow = "CREATE FUNCTION pg_prewarm(regclass, text, text) RETURNS int8 LANGUAGE sql AS 'SELECT 0::int8 FROM pg_sleep(600)'"
+    instead = "CREATE EXTENSION pg_prewarm; ALTER EXTENSION pg_prewarm DROP FUNCTION pg_prewarm; DROP FUNCTION pg_prewarm"
+    init.write_text(f"CREATE TABLE things AS SELECT 1 AS id;\n{instead};\n{slow};\n")
+    process = pgherd.start_density(*FOREVER, "--points", "2", "--script", str(script), "--init", str(init))
+    pgherd.wait_until(lambda: process.poll() is not None or (_is_warming(pgherd) and _in_a_statement(pgherd) == 2))
+    _interrupt(pgherd, process, times=2)
+    assert pgherd.record()["state"] == "interrupted" and not pgherd.trials()
+
+
+def _is_warming(pgherd) -> bool:
+    return any("warming" in file.read_text() for file in pgherd.runs.glob("*/live.json"))
+
+
+def _in_a_statement(pgherd) -> int:
+    """How many backends of the program's servers run a query right now."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().rstrip(b" \0")
+            count += words.endswith(b"[local] SELECT") and os.readlink(process / "cwd").startswith(f"{pgherd.root}/")
+    return count
 
 
 def test_interrupted_in_the_ramp(pgherd):

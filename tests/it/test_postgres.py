@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_a_wrong_setting_shows_at_the_start_in_postgresqls_words(server: Instanc
         server.wait_ready()
 
 
+def test_a_postgresql_that_was_upgraded_meanwhile_is_no_longer_the_runs(server: Instance) -> None:
+    was = f"{server.installation.major}.0"
+    one = Instance(
+        server.node, replace(server.installation, version=was), server.data_dir, server.socket_dir, account=server.account, name="db01/pg"
+    )
+    with pytest.raises(TrialError, match=rf"is PostgreSQL {server.installation.version}, but {server.installation.bin} held {was} when"):
+        start_all([(one, (), None)])
+    assert not one.running
+
+
 def test_a_killed_server_is_noticed_cleaned_up_after_and_recovers(server: Instance, node: LocalNode) -> None:
     server.start()
     server.wait_ready()
@@ -151,7 +162,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 
 bin_, place, account, ending = sys.argv[1:]
-installation = Installation(bin_, "0", {major}, "system")
+installation = Installation(bin_, "{version}", {major}, "system")
 data = place + "/held"
 initdb(LocalNode(), installation, data, account=account or None)
 server = Instance(LocalNode(), installation, data, place + "/h", account=account or None)
@@ -167,7 +178,7 @@ print(server.ending(), flush=True)
 
 
 def _hold(installation: Installation, place: Path, account: str | None, ending: str, prefix: list[str]) -> subprocess.CompletedProcess[str]:
-    program = textwrap.dedent(HOLDER).format(major=installation.major, settings=SMALL)
+    program = textwrap.dedent(HOLDER).format(version=installation.version, major=installation.major, settings=SMALL)
     argv = [*prefix, sys.executable, "-c", program, installation.bin, str(place), account or "", ending]
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd="/")
 

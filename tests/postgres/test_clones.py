@@ -36,7 +36,7 @@ def copy(place: Path) -> Golden:
     (data / "base").mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("15\n")
     (data / "base/1").write_bytes(os.urandom(400_000))
-    return Golden("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, None)
+    return Golden("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, None, parts={})
 
 
 def same(left: Path, right: Path) -> bool:
@@ -91,7 +91,7 @@ def test_after_a_failure_nothing_more_is_begun(copy: Golden, place: Path) -> Non
 
 
 def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy: Golden, place: Path) -> None:
-    large = Golden("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, None)
+    large = Golden("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, None, parts={})
     with pytest.raises(CapabilityError, match="cloning 4 servers needs"):
         clone_all(node, [(large, str(place / f"{number}")) for number in range(4)], None)
     assert not (place / "0").exists()

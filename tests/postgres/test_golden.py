@@ -35,7 +35,7 @@ def make(cache: Path, key: str, **changes) -> Golden:
     """A finished golden copy, as far as its marker says."""
     home = cache / "golden" / key
     (home / "data").mkdir(parents=True)
-    made = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None)
+    made = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None, parts={})
     (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(replace(made, **changes))}))
     return replace(made, **changes)
 
@@ -129,3 +129,21 @@ def test_the_lock_excludes_and_ends(node: LocalNode, tmp_path: Path) -> None:
     assert said == []
     with pytest.raises(CapabilityError, match="cannot be locked"), golden._locked(node, str(tmp_path / "no/such/lock"), said.append):
         pass
+
+
+def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: LocalNode, tmp_path: Path) -> None:
+    key = key_of(V15, [Known()], False)
+    made = make(tmp_path / "other", key)
+    with pytest.raises(OSError, match="full"), golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
+        assert unfinished is not None and golden.is_being_made(node, str(tmp_path), key)
+        raise OSError("full")
+    assert os.listdir(tmp_path / "golden") == [f".lock-{key}"] and not golden.is_being_made(node, str(tmp_path), key)
+    with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
+        assert unfinished is not None
+        golden.seal(node, unfinished, made)
+        assert golden.at(node, str(tmp_path), key) is None, "not before the end"
+    assert golden.at(node, str(tmp_path), key) == replace(made, path=str(tmp_path / "golden" / key))
+    with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
+        assert unfinished is None, "it is there already"
+    with pytest.raises(CapabilityError, match="a golden copy needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
+        raise AssertionError("there is no room for it")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import configuration
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import SOCKET_PATH_LIMIT, Instance, stop_all
+from pgherd.postgres.instance import Instance, stop_all
 from pgherd.postgres.tcp_access import Opening
 
 SCRIPTED = """#!{python}
@@ -38,7 +39,7 @@ def instance(tmp_path: Path, body: str = "sys.exit(0)", name: str = "db01/pg") -
 
 def test_a_socket_path_that_the_kernel_would_refuse() -> None:
     installation = Installation("/x", "18.6", 18, "system")
-    longest = "/" + "s" * (SOCKET_PATH_LIMIT - len("//.s.PGSQL.5432"))
+    longest = "/" + "s" * (SOCKET_PATH_MAX - len("//.s.PGSQL.5432"))
     Instance(LocalNode(), installation, "/d", longest)
     with pytest.raises(UsageError, match="has 108 bytes, but the kernel allows 107"):
         Instance(LocalNode(), installation, "/d", longest + "s")

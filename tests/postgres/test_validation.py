@@ -8,7 +8,7 @@ from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import choose_settings
-from pgherd.postgres.validation import complaints, contexts, no_tls, parse_contexts, understand, validate
+from pgherd.postgres.validation import complaints, contexts, no_tls, parse_contexts, understand, understood, validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
@@ -43,6 +43,12 @@ def test_understand_keeps_the_words_and_drops_the_rest() -> None:
     ]
     assert understand("setpriv: failed to execute postgres\n") == ["setpriv: failed to execute postgres"]
     assert understand("") == ["PostgreSQL ended without a word"]
+
+
+def test_what_postgresql_makes_of_settings_without_a_cluster(node: LocalNode, installation: Installation) -> None:
+    given = {"shared_buffers": "1GB", "jit": "FALSE", "search_path": '"a b", c', "some_extension.size": "1GB"}
+    found = understood(node, installation.bin, given, [*given, "work_mem", "no_such_setting", "other_extension.size"])
+    assert found == {"shared_buffers": "131072", "jit": "off", "work_mem": "4096"} | {name: given[name] for name in list(given)[2:]}
 
 
 WRONG = [

@@ -155,7 +155,8 @@ def test_what_cannot_be_drawn_says_why(record, comparison):
 
 def test_hostile_names_stay_text(comparison, synthetic):
     record = comparison.comparison_run({synthetic.HOSTILE: comparison.GOOD}, blocks=4)
-    rows = [{**row, "metric": synthetic.HOSTILE + row["metric"]} for row in record.analysis.tables["comparison"]]
+    shown = record.analysis.tables["comparison"]
+    rows = [{**row, **{name: synthetic.HOSTILE + row[name] for name in ("metric", "label")}} for row in shown]
     hostile = changed(record, tables={**record.analysis.tables, "comparison": rows})
     for one in (record, hostile):
         drawn, left_out = figures.draw(inputs(one))
@@ -166,7 +167,7 @@ def test_hostile_names_stay_text(comparison, synthetic):
 
 def test_more_metrics_than_fit_are_said(record):
     row = record.analysis.tables["comparison"][1]
-    rows = [record.analysis.tables["comparison"][0], *({**row, "metric": f"own_{i}", "better": ""} for i in range(40))]
+    rows = [record.analysis.tables["comparison"][0], *({**row, "metric": f"own_{i}", "label": f"own {i}", "better": ""} for i in range(40))]
     figure = compare_figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": rows})))
     assert f"The first {compare_figures.MOST} metrics" in str(figures.specification(figure)["title"])
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pgherd.model.guest_machine import GuestMachine
 from pgherd.report.differences import differences, names, same
 
 
@@ -85,17 +86,18 @@ def test_hosts_of_a_cluster_are_told_apart_by_name(run8, synthetic):
     assert names(found["host facts"]) == ["n2 cores", "n2 logical cpus", "n2 physical cores"]
 
 
-def test_files_are_not_compared_with_those_that_a_run_did_not_record(run8):
-    def given(run, data, inputs):
-        options = {"init": f"/runs/{run}/inputs/init-b.sql", **data}
-        return changed(run8[0], run=run, options=options, inputs=inputs)
+def test_files_that_only_one_run_has_differ_from_none(run8):
+    found = differences([("a", run8[0]), ("b", changed(run8[0], inputs={"init-b.sql": "bb"}))])["files"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("init-b.sql", "–", "bb")]
 
-    data = {"init_data": {"directory": "/d", "files": ["a.csv"], "digest": "x"}}
-    old, new = given("old", {}, {}), given("new", data, {"init-b.sql": "bb"})
-    found = differences([("a", old), ("b", new)])
-    assert "files" not in found and not found["options"].rows
-    without = changed(run8[0], options={})
-    assert names(differences([("a", without), ("b", new)])["files"]) == ["init-b.sql"], "that one has none"
+
+def test_what_no_hypervisor_is_asked_for_is_no_difference(run8):
+    def given(guest):
+        return changed(run8[0], options={"vcpus": 1, "guest": None if guest is None else guest.model_dump(mode="json")})
+
+    assert not differences([("a", given(None)), ("b", given(GuestMachine()))])["options"].rows
+    found = differences([("a", given(None)), ("b", given(GuestMachine(pinned=True)))])["options"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("guest: pinned", "–", "True")]
 
 
 def test_an_option_that_is_absent_is_none(run8):

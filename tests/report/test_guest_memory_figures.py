@@ -59,6 +59,8 @@ def test_no_balloon_is_said(tmp_path) -> None:
 def test_the_stack_is_the_guests_memory() -> None:
     one = Effects(1000, 400, 50, 250, 90, 30, 100, 80)
     assert list(bands(one)) == list(BANDS) and sum(bands(one).values()) == 1000
+    balloon = {name: size for name, size in bands(one).items() if name.startswith("balloon: ")}
+    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part lies within the balloon"
     assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "more than there is stands out of the frame"
 
 

@@ -49,6 +49,8 @@ def test_a_guest_is_a_row_of_every_phase() -> None:
             "target": 650,
         }
     )
+    parts = ("resident", "ballooned", "compressed", "swapped", "untouched", "residue")
+    assert sum(values[name] for name in parts) == pytest.approx(values["configured"]), "by_database is in it once, as a part of ballooned"
     ballooned = row["ballooned"]
     assert ballooned.n == 3 and ballooned.low < 300 < ballooned.high
     assert "never to be added" in row["by_database"].note

@@ -51,6 +51,14 @@ def test_what_could_not_be_seen_once_is_not_passed(options: Build, simulate: Any
     assert checks(whole)["steal"] == ("unknown", ())
 
 
+def test_what_taints_is_not_hidden_by_what_was_only_said_before(options: Build, simulate: Any) -> None:
+    given = options(soak_seconds=1200)
+    results = simulate(given, taint=lambda trial: "steal").all(planned(given))
+    said = [v.model_copy(update={"severity": "warn"}) for v in results[0].verdicts]
+    (whole,) = joined([results[0].model_copy(update={"verdicts": said}), results[1]])
+    assert whole.tainted and joined(results)[0].tainted
+
+
 def test_one_that_failed_stands_by_itself(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=3000)
     trials = planned(given)

@@ -5,7 +5,8 @@
  * A session counts itself once it is let in, and until it leaves: BalloonShared.clients
  * is the number of those that are between the two. It is raised before
  * the session looks at the balloon, and inflate_chunk() reads the floor with
- * the balloon's lock held; so one of the two sees the other.
+ * the balloon's lock held; so one of the two sees the other. Only one process can hold it with the floor of before, and it takes a
+ * chunk at most until it reads the floor again: where there is room for that, the session need not wait for the lock.
  */
 #include "postgres.h"
 
@@ -46,8 +47,12 @@ client_comes(struct Port *port, int status)
 		previous_authentication(port, status);
 	if (status != STATUS_OK || balloon == NULL)
 		return;
-	before_shmem_exit(client_leaves, (Datum) 0);
-	pg_atomic_fetch_add_u32(&balloon->clients, 1);
+	on_shmem_exit(client_leaves, (Datum) 0);	/* after its transaction has been ended, and its pins with it */
+	pg_atomic_fetch_add_u32(&balloon->clients, 1);	/* a full barrier: what is read below is not older */
+
+	/* Who inflates takes the lock again as soon as he has let it go: who need not wait for it does not. */
+	if (balloon->nballooned + BALLOON_CHUNK <= NBuffers - balloon_floor())
+		return;
 
 	/* With the lock, so that a chunk that somebody is just taking by the old floor is seen. */
 	LWLockAcquire(balloon->lock, LW_SHARED);

@@ -59,9 +59,10 @@
 #define balloon_path(relation, fork) relpath(RelationGetSmgr(relation)->smgr_rnode, fork)
 #endif
 
-/* Does a process that waits for this wait for a page? Since 18 reads may be done by others. */
+/* Does a process that waits for this wait for a page? Since 18 reads may be done by others: an I/O worker, or the kernel (io_uring). */
 #if PG_VERSION_NUM >= 180000
-#define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ || (event) == WAIT_EVENT_AIO_IO_COMPLETION)
+#define balloon_is_read(event) \
+	((event) == WAIT_EVENT_DATA_FILE_READ || (event) == WAIT_EVENT_AIO_IO_COMPLETION || (event) == WAIT_EVENT_AIO_IO_URING_EXECUTION)
 #else
 #define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ)
 #endif

@@ -16,6 +16,7 @@
 #include "buffers.h"
 #include "checks.h"
 #include "floors.h"
+#include "inflate.h"
 #include "law.h"
 #include "report.h"
 #include "settings.h"

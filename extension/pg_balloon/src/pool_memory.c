@@ -6,7 +6,7 @@
  * that was returned may be gone to somebody else when a backend touches it
  * again, which ends that backend with SIGBUS. So such a pool gets no balloon.
  * huge_pages = try does not tell what came of it before PostgreSQL 17, so the
- * kernel is asked.
+ * kernel is asked; where it does not answer, only huge_pages = off is trusted.
  */
 #include "postgres.h"
 
@@ -16,6 +16,7 @@
 
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/pg_shmem.h"
 
 #include "pool_memory.h"
 
@@ -100,6 +101,12 @@ balloon_can_punch(void *probe, char *why_not, Size size)
 		snprintf(why_not, size,
 				 "shared_buffers lies in huge pages of %zu kB, of which single buffers cannot be given back; set huge_pages to off",
 				 pool_page / 1024);
+		return false;
+	}
+	if (pool_page == 0 && huge_pages != HUGE_PAGES_OFF)
+	{
+		snprintf(why_not, size,
+				 "/proc/self/smaps does not tell whether shared_buffers lies in huge pages, and huge_pages is not off; set it to off");
 		return false;
 	}
 	memset(tried, 'x', page);

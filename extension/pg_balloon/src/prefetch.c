@@ -390,6 +390,7 @@ pg_balloon_prefetch_main(Datum argument)
 	before_shmem_exit(prefetcher_leaves, (Datum) 0);
 	ghosts = MemoryContextAlloc(TopMemoryContext, BATCH * sizeof(BalloonGhost));
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	balloon_settings_of_worker();
 	wait_prefetch = balloon_wait_event("PgBalloonPrefetch");
 
 	INSTR_TIME_SET_CURRENT(born);

@@ -45,7 +45,8 @@ static double rate = -1;		/* touches per page and second; < 0: not known yet */
 
 /*
  * How many sessions wait for a page of a table or index to be read at this moment: time lost, in seconds per second. Read
- * without a lock: it is a sample. Autovacuum and our own prefetch are in no hurry.
+ * without a lock: it is a sample. Autovacuum and our own prefetch are in no hurry. An I/O worker of 18, which is in no
+ * database, reads for a session: that one is counted if it waits, and reads ahead if it does not.
  */
 int
 balloon_waiting(void)
@@ -57,7 +58,8 @@ balloon_waiting(void)
 		PGPROC	   *proc = &ProcGlobal->allProcs[i];
 		uint32		event = *(volatile uint32 *) &proc->wait_event_info;
 
-		if (proc->pid != 0 && balloon_is_read(event) && !(proc->statusFlags & PROC_IS_AUTOVACUUM) && proc->pid != balloon->prefetcher)
+		if (proc->pid != 0 && OidIsValid(proc->databaseId) && balloon_is_read(event) &&
+			!(proc->statusFlags & PROC_IS_AUTOVACUUM) && proc->pid != balloon->prefetcher)
 			waiting++;
 	}
 	return waiting;

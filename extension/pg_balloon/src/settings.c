@@ -105,3 +105,16 @@ balloon_define_settings(void)
 #endif
 	MarkGUCPrefixReserved("pg_balloon");
 }
+
+/*
+ * Settings of the server that our workers do not follow, as autovacuum does not: nobody watches them read damaged pages, and a
+ * limit on transactions is not meant for what writes the pages of a chunk, however slow the storage is. Once a worker is connected.
+ */
+void
+balloon_settings_of_worker(void)
+{
+	SetConfigOption("zero_damaged_pages", "false", PGC_SUSET, PGC_S_OVERRIDE);
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+#endif
+}

@@ -33,5 +33,6 @@ extern int	balloon_die_after;
 #endif
 
 extern void balloon_define_settings(void);
+extern void balloon_settings_of_worker(void);
 
 #endif							/* PG_BALLOON_SETTINGS_H */

@@ -35,6 +35,7 @@
 #include "compat.h"
 #include "floors.h"
 #include "ghosts.h"
+#include "inflate.h"
 #include "law.h"
 #include "misses.h"
 #include "prefetch.h"
@@ -255,9 +256,9 @@ flush_log(const BalloonView *view)
 			(errmsg("pg_balloon %s %lld kB: %s", pending.act == BALLOON_GIVE ? "inflated by" : "deflated by",
 					(long long) (pending_buffers * (BLCKSZ / 1024)), balloon_why_text(pending.why)),
 			 view == NULL ? 0 :
-			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, misses %.0f/s, refaults %.0f/s.",
+			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, misses %.0f/s, waiting %.0f, refaults %.0f/s.",
 					   (long long) balloon->nballooned * (BLCKSZ / 1024), (long long) view->available / 1024,
-					   (long long) view->limit / 1024, view->hot * 100, view->misses, view->refaults)));
+					   (long long) view->limit / 1024, view->hot * 100, view->misses, view->waiting, view->refaults)));
 	pending_buffers = 0;
 	logged_at = GetCurrentTimestamp();
 }
@@ -455,6 +456,7 @@ pg_balloon_main(Datum argument)
 
 	/* No database: the worker reads no table. It needs transactions for cleaning up after errors. */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	balloon_settings_of_worker();
 
 	/* Each look at the statistics is a new one, as in the autovacuum launcher: there is no transaction at whose end an old one goes. */
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
@@ -473,6 +475,7 @@ pg_balloon_main(Datum argument)
 		AbortCurrentTransaction();
 		LWLockReleaseAll();
 		pgstat_report_wait_end();
+		MemoryContextSwitchTo(context); /* an error outside of a transaction leaves ErrorContext, which is emptied now */
 		FlushErrorState();
 		RESUME_INTERRUPTS();
 		pgstat_report_activity(STATE_IDLE, NULL);

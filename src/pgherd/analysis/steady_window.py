@@ -49,12 +49,3 @@ def steady_window(rounds: Sequence[float]) -> SteadyWindow | None:
     centre = (n - 1) / 2
     slope = math.fsum((at - centre) * (value - mean) for at, value in enumerate(rounds)) / math.fsum((at - centre) ** 2 for at in range(n))
     return SteadyWindow((max(rounds) - min(rounds)) / mean, slope * (n - 1) / mean)
-
-
-def first_steady(rounds: Sequence[float], width: int = ROUNDS) -> int | None:
-    """Where the first window of so many rounds begins that is steady; None where none is."""
-    for at in range(len(rounds) - width + 1):
-        window = steady_window(rounds[at : at + width])
-        if window is not None and window.steady:
-            return at
-    return None

@@ -47,8 +47,9 @@ _OWN = (
     equivalence="2%",
 )
 def command(scenarios: tuple[Path, ...], **given: Any) -> int:
-    """Compare two or more variants of a server, or scenario files of any study: trials in shuffled blocks, ratios block by
-    block, and the baseline against itself beside them. One --variant alone is compared with the request without changes.
+    """Compare two or more variants of a server, or scenario files of any study that compares nothing itself: trials in shuffled
+    blocks, ratios block by block, and the baseline against itself beside them. One --variant alone is compared with the request
+    without changes.
 
     \b
     pgherd compare --variant big:shared_buffers=1GB

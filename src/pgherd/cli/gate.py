@@ -50,7 +50,13 @@ def wanted(text: str, allowed: float) -> Wanted:
 @click.command("gate")
 @click.argument("baseline")
 @click.argument("run")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME[:ALLOW]", help="A metric or finding, and what of it may be lost.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[:ALLOW][:higher|lower]",
+    help="A metric or finding, what of it may be lost, and of a finding which is better, where pgherd does not know it.",
+)
 @click.option("--allow", default="5%", show_default=True, metavar="SHARE", help="What may be lost where a metric does not say it.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the result as JUnit XML.")
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a summary for a pull request.")

@@ -88,7 +88,7 @@ class TerminalProgress(Watcher):
         """One line for the trial."""
         self._remaining.finish(time.monotonic() - self._begun, result.trial.seconds())
         point = point_words(result.trial)
-        failed = [verdict.check for verdict in result.verdicts if verdict.result == "fail" and verdict.severity == "taint"]
+        failed = [verdict.check for verdict in result.verdicts if verdict.taints]
         said = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
         self._console.print(f"  {result.id}  {point:<16} {said}{taint}", highlight=False, markup=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pgherd.host.cgroup_layout import text_of
 from pgherd.node.protocol import Node
 
-_CPU = "/sys/devices/system/cpu"
+_CPU, _NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,13 @@ def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
         if text:
             found[cpu] = parse_list(text)
     return found
+
+
+def numa_nodes(node: Node, cpus: Sequence[int]) -> dict[int, int]:
+    """CPU → number of its NUMA node; CPUs whose node is not visible are left out."""
+    numbers = parse_list(text_of(node, f"{_NODES}/online"))
+    found = {cpu: number for number in numbers for cpu in parse_list(text_of(node, f"{_NODES}/node{number}/cpulist"))}
+    return {cpu: found[cpu] for cpu in cpus if cpu in found}
 
 
 def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...]]) -> bool | None:

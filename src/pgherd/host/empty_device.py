@@ -11,6 +11,8 @@ LEAST = 64 * 2**20
 """Bytes of the smallest device that is used."""
 HEAD = 2**20
 """Bytes at the device's start that must all be zero, beside that no known signature is found anywhere."""
+_SUPERBLOCK_END = 2048
+_UNKNOWN = "data of an unknown kind in its first megabyte"
 
 
 def insist_empty(node: Node, device: str) -> int:
@@ -51,6 +53,12 @@ def insist_empty(node: Node, device: str) -> int:
     return size
 
 
+def half_formatted(node: Node, device: str) -> bool:
+    """Whether a device holds what an mkfs.ext4 leaves that was ended too soon: data without any known signature, before which there is
+    nothing. It empties the first bytes first, and writes the superblock, which belongs there, last of all."""
+    return _holds(node, device) == _UNKNOWN and _zero(node, device, _SUPERBLOCK_END)
+
+
 def _holds(node: Node, device: str) -> str:
     """What is on a device, in words; '' for nothing. Two probes that know different signatures, and the first bytes."""
     probe = node.run(Command(("blkid", "--probe", "--output", "export", "--", device)))
@@ -62,8 +70,11 @@ def _holds(node: Node, device: str) -> str:
         return f"something that cannot be read ({wiped.err.strip()})"
     if wiped.out.strip():
         return wiped.out.split()[0]
-    zeros = node.run(Command(("cmp", f"--bytes={HEAD}", "--", device, "/dev/zero")))
-    return "" if zeros.code == 0 else "data of an unknown kind in its first megabyte"
+    return "" if _zero(node, device, HEAD) else _UNKNOWN
+
+
+def _zero(node: Node, device: str, size: int) -> bool:
+    return node.run(Command(("cmp", f"--bytes={size}", "--", device, "/dev/zero"))).code == 0
 
 
 def _names(node: Node, path: str) -> list[str]:

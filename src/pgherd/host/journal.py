@@ -128,12 +128,12 @@ class Journal:
         self.done(number)
         return said
 
-    def make_tree(self, path: str, *, mode: int = 0o700, user: str | None = None) -> int:
+    def make_tree(self, path: str, *, mode: int = 0o700) -> int:
         """Make a directory that goes with this journal: note its removal, make it, mark it. Returns its number."""
         if self._node.exists(path):
             raise FileExistsError(f"{path} exists already")
         number = self.note(RemoveTree(path=path))
-        self._node.make_dir(path, mode=mode, user=user)
+        self._node.make_dir(path, mode=mode)
         self._node.write(f"{path}/{MARKER}", self.id.encode())
         return number
 

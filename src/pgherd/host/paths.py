@@ -108,12 +108,3 @@ def socket_root(node: Node, journal: Journal) -> str:
             else:
                 return path
     raise CapabilityError(f"no directory for sockets can be made ({'; '.join(reasons)}); make /tmp writable")
-
-
-def check_socket_path(directory: str, port: int) -> str:
-    """The socket that a server with this directory and port makes; raises CapabilityError when its path is too long."""
-    path = f"{directory}/.s.PGSQL.{port}"
-    length = len(os.fsencode(path))
-    if length > SOCKET_PATH_MAX:
-        raise CapabilityError(f"the socket path {path} has {length} bytes, but Linux takes at most {SOCKET_PATH_MAX}; use shorter names")
-    return path

@@ -10,6 +10,7 @@ from pgherd.model.base import Model
 
 Grade = Literal["A", "B", "C"]
 VerdictResult = Literal["pass", "fail", "unknown"]
+_FROM_BEST: tuple[VerdictResult, ...] = ("pass", "unknown", "fail")
 
 
 class Finding(Model):
@@ -49,6 +50,17 @@ class Verdict(Model):
     why: str = ""
     severity: Literal["taint", "warn"] = "taint"
     failed_in: tuple[str, ...] = ()
+
+    @property
+    def gravity(self) -> tuple[int, bool]:
+        """Of several verdicts of one check (of phases, hosts, trials that go on from each other) the greatest counts: what failed before
+        what could not be seen before what passed, and of those that are alike in this what taints before what is only said."""
+        return _FROM_BEST.index(self.result), self.severity == "taint"
+
+    @property
+    def taints(self) -> bool:
+        """Whether it makes its trial unfit to stand alone."""
+        return self.result == "fail" and self.severity == "taint"
 
 
 class Proposal(Model):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from pgherd.model.base import Model
 
@@ -17,3 +19,8 @@ class GuestMachine(Model):
     pinned: bool = False
     huge_page: int | None = Field(None, gt=0)
     merge: bool = False
+
+    @model_serializer(mode="wrap")
+    def _asked(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what is asked for: a container that is no guest asks for nothing, and so differs in nothing from a guest that does not."""
+        return {name: value for name, value in dump(self).items() if value}

@@ -85,9 +85,10 @@ class PhaseResult(Model):
     """One phase: the common window (wall-clock seconds since the epoch) in which all its drivers ran.
 
     ``overlap`` is the common window over the planned measured period. ``skew`` (seconds) is how far apart the targets began their
-    new load at the phase's start, by their drivers' own output: None for a single target. ``metrics`` maps an entity (``host``,
-    ``container:NAME``, ``server:CONTAINER/SERVER``, ``disk:NAME``, ``driver:TARGET``, ``pgherd``) to its metrics over
-    the window: a counter's rate per second, a gauge's mean. Names and units are those of pgherd.metrics.
+    new load at the phase's start, by their drivers' own output (over several hosts with what is not known of their clocks): None for a
+    single target. ``metrics`` maps an entity (``host``, ``container:NAME``, ``server:CONTAINER/SERVER``, ``disk:NAME``,
+    ``driver:TARGET``, ``pgherd``) to its metrics over the window: a counter's rate per second, a gauge's mean. Names and units are
+    those of pgherd.metrics.
     """
 
     phase: str
@@ -170,4 +171,4 @@ class TrialResult(Model):
     @property
     def tainted(self) -> bool:
         """True when it failed, or when a taint verdict failed; an unknown intent taints nothing but is shown."""
-        return self.error is not None or any(v.result == "fail" and v.severity == "taint" for v in self.verdicts)
+        return self.error is not None or any(v.taints for v in self.verdicts)

@@ -61,7 +61,7 @@ class Golden:
 
     ``bytes`` is its use of disk, ``databases`` maps each database to its size in bytes (pg_database_size), ``made``
     is in seconds since the epoch, ``seconds`` how long it took, ``owner`` the account that owns its files. ``parts`` maps
-    each database to the bytes of its ``tables`` and ``indexes``, catalogues aside; older copies do not tell them.
+    each database to the bytes of its ``tables`` and ``indexes``, catalogues aside.
     """
 
     key: str
@@ -74,7 +74,7 @@ class Golden:
     made: float
     seconds: float
     owner: str | None = None
-    parts: dict[str, dict[str, int]] = field(default_factory=dict)
+    parts: dict[str, dict[str, int]] = field(kw_only=True)
 
     @property
     def data_dir(self) -> str:
@@ -99,7 +99,7 @@ def find(
     node: Node, installation: Installation, contents: Sequence[Filling], cache_dir: str, checksums: bool | None = None
 ) -> Golden | None:
     """The golden copy, if it has been made."""
-    return _read(node, os.path.join(cache_dir, "golden", key_of(installation, contents, _resolve(installation, checksums))))
+    return at(node, cache_dir, key_of(installation, contents, _resolve(installation, checksums)))
 
 
 def ensure(
@@ -125,29 +125,67 @@ def ensure(
     """
     resolved = _resolve(installation, checksums)
     key = key_of(installation, contents, resolved)
-    parent = os.path.join(cache_dir, "golden")
-    home = os.path.join(parent, key)
-    if (made := _read(node, home)) is not None:
+    if (made := at(node, cache_dir, key)) is not None:
         return made
+    with assembling(node, cache_dir, key, needed_bytes(contents), account=account, say=say) as unfinished:
+        if unfinished is not None:
+            what = ", ".join(dict.fromkeys(one.identity for one in contents)) or "nothing"
+            say(f"making a golden copy: PostgreSQL {installation.version} with {what}")
+            _build(node, installation, contents, unfinished, key, account, socket_dir, resolved, say)
+    if (made := at(node, cache_dir, key)) is None:
+        raise TrialError(f"the golden copy {key} was removed as soon as it was there; run the command again")
+    return made
+
+
+@contextlib.contextmanager
+def assembling(
+    node: Node, cache_dir: str, key: str, needed: int, *, account: str | None, say: Callable[[str], None] = lambda _: None
+) -> Iterator[str | None]:
+    """A directory in which the copy of this key is put together: the body is to ``seal`` it, and it is then put in place. None where
+    the copy has come to be there meanwhile. Nobody else makes the same one until the body ends; where it fails nothing is left.
+
+    Raises:
+        CapabilityError: there are fewer than ``needed`` bytes of disk, or the account cannot enter the cache.
+        TrialError: it cannot be put in place.
+    """
+    parent = os.path.join(cache_dir, "golden")
     node.make_dir(parent, mode=0o755)
     insist_enterable(node, parent, account)
     with _locked(node, os.path.join(parent, f".lock-{key}"), say):
-        if (made := _read(node, home)) is not None:
-            return made
+        if at(node, cache_dir, key) is not None:
+            yield None
+            return
         _discard(node, parent, key)
-        check_space(node, parent, needed_bytes(contents), "a golden copy")
-        what = ", ".join(dict.fromkeys(one.identity for one in contents)) or "nothing"
-        say(f"making a golden copy: PostgreSQL {installation.version} with {what}")
+        check_space(node, parent, needed, "a golden copy")
         unfinished = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         try:
             node.make_dir(unfinished, mode=0o700, user=account)
-            golden = _build(node, installation, contents, unfinished, home, key, account, socket_dir, resolved, say)
-            done = node.run(Command(["mv", "-T", "--", unfinished, home]))
+            yield unfinished
+            done = node.run(Command(["mv", "-T", "--", unfinished, os.path.join(parent, key)]))
             if done.code != 0:
                 raise TrialError(f"the golden copy cannot be put in place: {done.err.strip()}")
-            return golden
         finally:
             node.remove_tree(unfinished)
+
+
+def seal(node: Node, unfinished: str, golden: Golden) -> None:
+    """Say what a directory that has been put together holds, and have all of it on the disk; raises TrialError."""
+    node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
+    # Without this a crash of the machine could leave a copy that looks whole and is not: nothing else has synced it.
+    synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(golden.bytes))
+    if synced.code != 0:
+        raise TrialError(f"the golden copy cannot be written to disk: {synced.err.strip()}")
+
+
+def at(node: Node, cache_dir: str, key: str) -> Golden | None:
+    """The finished golden copy of this key, if there is one."""
+    return _read(node, os.path.join(cache_dir, "golden", key))
+
+
+def is_being_made(node: Node, cache_dir: str, key: str) -> bool:
+    """Whether some pgherd makes the copy of this key, or puts it together, right now."""
+    lock = os.path.join(cache_dir, "golden", f".lock-{key}")
+    return node.exists(lock) and not _lock_is_free(node, lock)
 
 
 def list_all(node: Node, cache_dir: str) -> list[Golden]:
@@ -215,13 +253,12 @@ def _build(
     installation: Installation,
     contents: Sequence[Filling],
     unfinished: str,
-    home: str,
     key: str,
     account: str | None,
     socket_dir: str,
     checksums: bool,
     say: Callable[[str], None],
-) -> Golden:
+) -> None:
     began = node.now()
     data = os.path.join(unfinished, "data")
     initdb(node, installation, data, account=account, checksums=checksums)
@@ -246,7 +283,7 @@ def _build(
         raise TrialError(f"the loading server {server.ending()}; its log ends with:\n{server.log_tail(8)}")
     golden = Golden(
         key=key,
-        path=home,
+        path=os.path.join(os.path.dirname(unfinished), key),
         version=installation.version,
         contents=tuple(one.identity for one in contents),
         checksums=checksums,
@@ -257,12 +294,7 @@ def _build(
         owner=account,
         parts=parts,
     )
-    node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
-    # fsync was off: without this a crash of the machine could leave a copy that looks whole and is not.
-    synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(golden.bytes))
-    if synced.code != 0:
-        raise TrialError(f"the golden copy cannot be written to disk: {synced.err.strip()}")
-    return golden
+    seal(node, unfinished, golden)
 
 
 def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], None]) -> None:

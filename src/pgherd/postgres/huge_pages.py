@@ -11,8 +11,8 @@ from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.installations import Installation
 
-_ON = ("on", "true", "yes", "1", "tru", "tr", "t", "ye", "y")
-_OFF = ("off", "false", "no", "0", "of", "fals", "fal", "fa", "f", "n")
+ON = ("on", "true", "yes", "1", "tru", "tr", "t", "ye", "y")
+OFF = ("off", "false", "no", "0", "of", "fals", "fal", "fa", "f", "n")
 """Spellings of a boolean that PostgreSQL takes (src/backend/utils/adt/bool.c); 'try' is neither."""
 
 
@@ -31,12 +31,12 @@ class Need:
 
 def insists(settings: Mapping[str, str]) -> bool:
     """Whether these settings make a server that starts on huge pages or not at all (huge_pages = on)."""
-    return settings.get("huge_pages", "try").strip().lower() in _ON
+    return settings.get("huge_pages", "try").strip().lower() in ON
 
 
 def declines(settings: Mapping[str, str]) -> bool:
     """Whether these settings keep a server from huge pages that stand free (huge_pages = off)."""
-    return settings.get("huge_pages", "try").strip().lower() in _OFF
+    return settings.get("huge_pages", "try").strip().lower() in OFF
 
 
 def page_size(node: Node, settings: Mapping[str, str]) -> int:

@@ -156,7 +156,7 @@ def _look(node: Node, directory: str) -> Installation | None:
         major=int(match[2]),
         kind="embedded" if directory.endswith(_EMBEDDED) else "system",
         build=(match[1] + match[3]).strip(),
-        extras=extras_of("\n".join(path for _, path in _libraries(node, os.path.join(directory, "postgres")))),
+        extras=extras_of("\n".join(path for _, path in libraries(node, os.path.join(directory, "postgres")))),
     )
 
 
@@ -165,7 +165,7 @@ def extras_of(libraries: str) -> frozenset[str]:
     return frozenset(extra for library, extra in _EXTRAS.items() if re.search(rf"\b{library}[-.]", libraries))
 
 
-def _libraries(node: Node, program: str) -> list[tuple[str, str]]:
+def libraries(node: Node, program: str) -> list[tuple[str, str]]:
     """(name, path) of the shared objects that a program loads; empty where ldd is missing."""
     try:
         listed = node.run(Command(["ldd", program]), timeout=10).out
@@ -231,7 +231,7 @@ def _cannot_run(node: Node, directory: str, account: str) -> str:
 
 def _library_dirs_beside(node: Node, installation: Installation, prefix: str) -> list[str]:
     """Library directories outside the prefix that the client tools find by a path relative to themselves."""
-    paths = [path for tool in ("psql", "pgbench") for _, path in _libraries(node, installation.tool(tool)) if "/../" in path]
+    paths = [path for tool in ("psql", "pgbench") for _, path in libraries(node, installation.tool(tool)) if "/../" in path]
     directories = {os.path.dirname(os.path.normpath(path)) for path in paths}
     return sorted(directory for directory in directories if os.path.commonpath([directory, prefix]) != prefix)
 

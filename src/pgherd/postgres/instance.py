@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pgherd.host import shared_memory
+from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import configuration, tcp_access
 from pgherd.postgres.initdb import SUPERUSER
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import DIFFERING, differing
-
-SOCKET_PATH_LIMIT = 107
-"""Longest path of a Unix socket in bytes (sun_path of unix(7) less its final NUL)."""
 
 StopMode = Literal["fast", "immediate"]
 
@@ -68,9 +66,9 @@ class Instance:
         self._process: Process | None = None
         self._log_start = 0
         socket = os.path.join(socket_dir, f".s.PGSQL.{port}")
-        if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT:
+        if len(os.fsencode(socket)) > SOCKET_PATH_MAX:
             raise UsageError(
-                f"the socket's path {socket} has {len(os.fsencode(socket))} bytes, but the kernel allows {SOCKET_PATH_LIMIT}; "
+                f"the socket's path {socket} has {len(os.fsencode(socket))} bytes, but the kernel allows {SOCKET_PATH_MAX}; "
                 "use a shorter directory for sockets"
             )
 
@@ -183,7 +181,8 @@ class Instance:
         """Wait until it accepts connections, and has answered one.
 
         Raises:
-            TrialError: it ended, or was not ready within ``timeout`` seconds (it may be recovering).
+            TrialError: it ended, was not ready within ``timeout`` seconds (it may be recovering), or is of another version than its
+                installation was found to be.
         """
         wait_all_ready([self], timeout)
 
@@ -316,10 +315,16 @@ def _answers(instance: Instance) -> bool:
 
     try:
         instance.admit()
-        instance.sql("SELECT 1")
+        said = str(instance.sql("SHOW server_version")[0][0]).split()[0]
     except psycopg.OperationalError:
         return False
     instance.disconnect()
+    asked = instance.installation
+    if said != asked.version:  # as unattended upgrades do: the trials before it were another server's
+        raise TrialError(
+            f"server {instance.name} is PostgreSQL {said}, but {asked.bin} held {asked.version} when the run began: it was upgraded "
+            "meanwhile; start a new run"
+        )
     return True
 
 

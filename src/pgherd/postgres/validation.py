@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Command, Node
@@ -51,6 +51,22 @@ def configured(node: Node, installation: Installation, settings: Mapping[str, st
         initdb.initdb(node, installation, cluster, account=account)
     node.write(os.path.join(cluster, "postgresql.conf"), configuration.write(settings).encode())
     return cluster
+
+
+def understood(node: Node, bin_: str, settings: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """What the PostgreSQL in ``bin_`` makes of settings, in its own units and spelling: 1GB of shared_buffers is 131072, true is on.
+
+    Of ``names`` that are not set it is the default; those that it does not know are left out. Of an extension's, which it would know once
+    the extension is loaded, it is the text as it was given. No cluster is needed: -C answers before it looks for one, to root too.
+    """
+    given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    found = {}
+    for name in names:
+        asked = [os.path.join(bin_, "postgres"), "-C", name, "-D", "/", "-c", "config_file=/dev/null", *given]
+        done = node.run(Command(asked))
+        if done.code == 0:
+            found[name] = done.out.removesuffix("\n")
+    return found
 
 
 def no_tls(node: Node, installation: Installation, account: str | None, workdir: str) -> str:

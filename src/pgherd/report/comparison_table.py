@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pgherd.model.finding import Finding
 from pgherd.report.tables import Row
 from pgherd.report.wording import clean
-from pgherd.studies.compare.metrics import metric
 
 COLUMNS = ("variant", "metric", "baseline", "value", "change", "verdict", "A/A")
 
@@ -18,8 +17,8 @@ def readable(rows: Sequence[Row]) -> list[Row]:
 
 
 def label(row: Row) -> str:
-    """A row's metric in words, as it is of its trials (runs that are older do not say it)."""
-    return clean(row.get("label") or metric(str(row.get("metric", ""))).label)
+    """A row's metric in words, as it is of its trials."""
+    return clean(row.get("label", ""))
 
 
 def change(ratio: object) -> Finding | None:

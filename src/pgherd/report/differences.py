@@ -16,21 +16,16 @@ _HOST = (
 )
 _BYTES = {"memory", "swap", "container_memory"}
 """Compared as they are written: a few kilobytes more after another boot are no other machine."""
-_DATA = "init_data."
 
 
 def differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
     """Kind → table of what is not the same in all runs, a column for each: host facts, settings, options, versions, and the user's
     files (by a hash of their contents) where a run has any.
 
-    A table without rows: they are all the same. Without a table of files where a run has some that it did not record, as older ones.
+    A table without rows: they are all the same.
     """
-    known = all(record.inputs for _, record in runs if _has_files(record))
-    kinds = [kind for kind in _KINDS if kind != "files" or (known and any(record.inputs for _, record in runs))]
-    facts = {kind: [dict(_KINDS[kind](record)) for _, record in runs] for kind in kinds}
-    if not known:  # the data that the files read were not looked at then either
-        facts["options"] = [{name: value for name, value in one.items() if _DATA not in name} for one in facts["options"]]
-    return {kind: _differing(kind, runs, facts[kind]) for kind in kinds}
+    kinds = [kind for kind in _KINDS if kind != "files" or any(record.inputs for _, record in runs)]
+    return {kind: _differing(kind, runs) for kind in kinds}
 
 
 def same(found: Mapping[str, Table]) -> str:
@@ -46,7 +41,8 @@ def names(table: Table) -> list[str]:
     return [row[0].text for row in table.rows]
 
 
-def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]], facts: Sequence[dict[str, str]]) -> Table:
+def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> Table:
+    facts = [dict(_KINDS[kind](record)) for _, record in runs]
     rows = []
     for name in sorted({name for one in facts for name in one}):
         values = [one.get(name, MISSING) for one in facts]
@@ -78,12 +74,8 @@ def _options(record: RunRecord) -> Iterator[tuple[str, str]]:
     """Where files of the user's lie is no difference: each run has copies of its own, and ``_files`` has their contents."""
     own = f"/{record.run}/inputs/"
     for name, text in _flat({name: value for name, value in record.options.items() if name != "settings"}):
-        if not name.endswith(f"{_DATA}directory"):
+        if not name.endswith("init_data.directory"):
             yield name, text.partition(own)[2] or text
-
-
-def _has_files(record: RunRecord) -> bool:
-    return any(f"/{record.run}/inputs/" in text for _, text in _flat(record.options))
 
 
 def _files(record: RunRecord) -> Iterator[tuple[str, str]]:

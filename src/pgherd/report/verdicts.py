@@ -9,7 +9,6 @@ from pgherd.model.finding import Verdict, VerdictResult
 from pgherd.model.result import TrialResult
 from pgherd.report.wording import clean
 
-_WORST: dict[VerdictResult, int] = {"fail": 0, "unknown": 1, "pass": 2}
 SYMBOLS: dict[str, str] = {"pass": "✓", "fail": "✗", "unknown": "?", "": ""}
 
 
@@ -46,7 +45,7 @@ def matrix(results: Sequence[TrialResult]) -> Matrix:
     for result in results:
         cells = []
         for check in checks:
-            own = sorted((verdict for verdict in result.verdicts if verdict.check == check), key=lambda v: _WORST[v.result])
+            own = sorted((verdict for verdict in result.verdicts if verdict.check == check), key=lambda v: v.gravity, reverse=True)
             cells.append(MatrixCell(own[0].result if own else "", "; ".join(map(_words, own)) if own else "not checked"))
         rows.append((result, tuple(cells)))
     return Matrix(checks, sum(kind == "intent" for kind in kinds.values()), tuple(rows))
@@ -64,9 +63,7 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
             if verdict.result != "pass":
                 key = (verdict.result, verdict.check, verdict.wanted, verdict.why, verdict.severity)
                 grouped.setdefault(key, []).append((result.id, verdict.observed))
-    for (outcome, check, wanted, why, severity), found in sorted(
-        grouped.items(), key=lambda item: (_WORST[_result(item[0][0])], item[0][1])
-    ):
+    for (outcome, check, wanted, why, severity), found in sorted(grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])):
         named = list(dict.fromkeys(clean(trial) for trial, _ in found))
         everywhere = len(named) == len(results) > 1
         trials = f"all {len(named)} trials" if everywhere else f"trial{'s' if len(found) > 1 else ''} {', '.join(named)}"
@@ -76,10 +73,6 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
         line += f" in trial {clean(found[0][0])}" if len(found) > 1 else ""
         lines.append(f"{line}; wanted: {clean(wanted)}{f' ({clean(why)})' if why else ''}.")
     return lines
-
-
-def _result(text: str) -> VerdictResult:
-    return "fail" if text == "fail" else "unknown"
 
 
 def _words(verdict: Verdict) -> str:

@@ -199,9 +199,7 @@ def _result(one: PresentResult) -> Text:
 
 
 def _verdicts(one: PresentResult) -> str:
-    failed = [
-        f"{v.check} ({clean(v.observed)}, wanted {clean(v.wanted)})" for v in one.verdicts if v.result == "fail" and v.severity == "taint"
-    ]
+    failed = [f"{v.check} ({clean(v.observed)}, wanted {clean(v.wanted)})" for v in one.verdicts if v.taints]
     unknown = [v.check for v in one.verdicts if v.result == "unknown" and v.severity == "taint"]
     if failed:
         return f"tainted: {'; '.join(failed)}"

@@ -159,14 +159,14 @@ def brief(value: float | None) -> str:
     return MISSING if value is None else number(float(f"{value:.3g}"))
 
 
-def compact(value: float | None, spread: float | None = None) -> str:
+def compact(value: float | None) -> str:
     """``121934`` → ``121.9k``: for narrow places."""
     value = finite(value)
     if value is None:
         return MISSING
     size, letter = next(((size, letter) for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")) if abs(value) >= size), (1.0, ""))
     size = 1e3 if letter == "k" else size
-    return number(value / size, spread / size if spread else None, most=3) + letter
+    return number(value / size, most=3) + letter
 
 
 def percent_value(cell: Cell) -> float | None:

@@ -12,6 +12,9 @@ class Watcher:
     def setup(self, what: str) -> None:
         """A step of setting up has begun (making a golden copy, cloning, starting)."""
 
+    def insist(self) -> None:
+        """Called now and then while a step takes long; raises TrialError where the work has been called off."""
+
     def planned(self, trials: int, seconds: float) -> None:
         """``trials`` more are planned, which take about ``seconds``."""
 

@@ -134,12 +134,6 @@ def check(guests: Sequence[Guest], budget: int | None, reserve: float) -> None:
         )
 
 
-def shares_per_page(shares: float, pages: float, active: float, tax: float) -> float:
-    """The adjusted shares-per-page ratio ρ of ``pages`` of which the fraction ``active`` is in use, at a ``tax`` of 0 to below 1."""
-    idle_cost = 1 / (1 - tax)
-    return shares / (pages * (active + idle_cost * (1 - active)))
-
-
 def divide(guests: Sequence[Guest], working_sets: Mapping[str, float], together: int, tax: float) -> dict[str, int]:
     """What each guest is to have of the bytes that all can have ``together``, by name; whole pages, at most ``together`` in sum.
 

@@ -69,7 +69,7 @@ def trial_warnings(results: Sequence[TrialResult]) -> list[str]:
     found = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
-        checks = Counter(v.check for result in tainted for v in result.verdicts if v.result == "fail" and v.severity == "taint")
+        checks = Counter(v.check for result in tainted for v in result.verdicts if v.taints)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where a point has no clean trial")
     return found + check_warnings(results)

@@ -32,7 +32,7 @@ def _and(before: TrialResult, after: TrialResult) -> TrialResult:
     for later in after.verdicts:
         failed = failed_in(after, later)
         known = verdicts.get((later.check, later.kind))
-        worst = later if known is None or _ORDER.index(later.result) > _ORDER.index(known.result) else known
+        worst = later if known is None or later.gravity > known.gravity else known
         verdicts[later.check, later.kind] = worst.model_copy(update={"failed_in": (*(known.failed_in if known else ()), *failed)})
     return before.model_copy(
         update={
@@ -43,6 +43,3 @@ def _and(before: TrialResult, after: TrialResult) -> TrialResult:
             "memory_kills": (*before.memory_kills, *after.memory_kills),
         }
     )
-
-
-_ORDER = ("pass", "unknown", "fail")

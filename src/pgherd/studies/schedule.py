@@ -234,16 +234,11 @@ class _Walk:
 
 def _systematic(trials: Sequence[TrialResult]) -> bool:
     """Whether the same intent failed in every trial of a point, two or more: repeating would not change it."""
-    failed = [
-        {v.check for v in result.verdicts if v.result == "fail" and v.severity == "taint" and v.kind == "intent"}
-        if result.error is None
-        else set()
-        for result in trials
-    ]
+    failed = [{v.check for v in result.verdicts if v.taints and v.kind == "intent"} if result.error is None else set() for result in trials]
     return len(failed) > 1 and bool(set.intersection(*failed))
 
 
 def _why(result: TrialResult) -> str:
     if result.error is not None:
         return "it did not finish"
-    return "failed " + ", ".join(v.check for v in result.verdicts if v.result == "fail" and v.severity == "taint")
+    return "failed " + ", ".join(v.check for v in result.verdicts if v.taints)

@@ -19,7 +19,6 @@ from pgherd.node.protocol import Command, Node
 from pgherd.workloads.workload import Query, client_options
 
 PREFIX = "random-block:"
-PAGES_PER_MIB = 128
 UPDATES = 25
 """Per cent of the transactions that update, if nothing else is asked for."""
 

@@ -4,6 +4,8 @@
  *	slow-reads		every read of a file whose path holds what this one holds takes five milliseconds longer …
  *	slow-writes		… and every write
  *	no-returning	the operating system takes no memory back
+ *	stuck-returning	… or takes it only once the file is gone
+ *	no-smaps		the process may not look at its own mappings
  *	fast-clock		whenever it is looked at, the clock has gone on by a second
  */
 #define _GNU_SOURCE
@@ -69,10 +71,22 @@ READS(preadv64, const struct iovec *, int)
 int madvise(void *from, size_t length, int advice)
 {
     int (*real)(void *, size_t, int) = dlsym(RTLD_NEXT, "madvise");
+    while (advice == MADV_REMOVE && access(DIRECTORY "/stuck-returning", F_OK) == 0) usleep(5000);
     if (advice != MADV_REMOVE || access(DIRECTORY "/no-returning", F_OK) != 0) return real(from, length, advice);
     errno = EPERM;
     return -1;
 }
+
+#define OPENS(name) \
+    FILE *name(const char *path, const char *mode) \
+    { \
+        FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, #name); \
+        if (strcmp(path, "/proc/self/smaps") != 0 || access(DIRECTORY "/no-smaps", F_OK) != 0) return real(path, mode); \
+        errno = EACCES; \
+        return NULL; \
+    }
+OPENS(fopen)
+OPENS(fopen64)
 
 int clock_gettime(clockid_t which, struct timespec *now)
 {

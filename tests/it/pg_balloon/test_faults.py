@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -149,6 +151,88 @@ def test_memory_that_is_refused_while_it_is_switched_off(injected: Any, started:
         one.wait_until(lambda: one.status("ballooned_bytes") == 20 * MB)
 
 
+def test_a_session_comes_while_memory_is_on_its_way(injected: Any, started: Any) -> None:
+    """Whoever inflates holds the balloon's lock meanwhile. A session that is far from the floor need not wait for it."""
+    flag = injected.root / "stuck-returning"
+    with started(injected) as one, psycopg.connect(one.server.conninfo(), autocommit=True) as mover:
+        (moving,) = mover.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        with psycopg.connect(one.server.conninfo(), autocommit=True) as watcher:
+            returning = "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = %s"
+            flag.touch()
+            thread = threading.Thread(target=mover.execute, args=("SELECT pg_balloon_inflate(%s)", (8 * MB,)), daemon=True)
+            try:
+                thread.start()
+                one.wait_until(lambda: watcher.execute(returning, (moving,)).fetchone() == (True,))
+                with psycopg.connect(one.server.conninfo(), autocommit=True, connect_timeout=30) as newcomer:
+                    assert newcomer.execute(returning, (moving,)).fetchone() == (True,), "it came while memory was on its way"
+            finally:
+                flag.unlink()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        assert one.status("ballooned_bytes") == 8 * MB and one("SELECT pg_balloon_check()") == 0
+
+
+def test_where_nobody_tells_what_pages_the_pool_lies_in(injected: Any, started: Any) -> None:
+    """They may be huge, and then a backend could end with SIGBUS: no balloon, unless huge_pages is off."""
+    flag = injected.root / "no-smaps"
+    with started(injected) as one:
+        flag.touch()
+        try:
+            for allowed, usable in (("try", False), ("off", True)):
+                one.server.stop()
+                one.write({"huge_pages": allowed})
+                one.server.start()
+                one.server.wait_ready()
+                assert one.status("usable") is usable
+                if usable:
+                    assert one("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB and one.status("resident_bytes") <= 56 * MB
+                else:
+                    assert "does not tell whether shared_buffers lies in huge pages" in one.status("why_not")
+        finally:
+            flag.unlink()
+
+
+def test_a_session_whose_pages_others_read_counts_once(workshop: Any, started: Any) -> None:
+    """I/O workers of PostgreSQL 18 read for it. Counted as well, one session that scans a table would look like several that wait."""
+    built = workshop(18, "-DPG_BALLOON_INJECTION")
+    slow = built.root / "slow-reads"
+    ended = threading.Event()
+    with started(built) as one:
+        one.run("CREATE TABLE wide AS SELECT g, repeat('x', 700) FROM generate_series(1, 60000) g", "CHECKPOINT")
+        if one("SHOW io_method") != "worker":
+            pytest.skip("this PostgreSQL 18 has its sessions read themselves")
+        slow.write_text(one("SELECT pg_relation_filepath('wide')"))
+
+        def scan() -> None:
+            with psycopg.connect(one.server.conninfo(), autocommit=True) as own:
+                own.execute("SET max_parallel_workers_per_gather = 0")
+                while not ended.is_set():
+                    own.execute("SELECT count(*) FROM wide")
+
+        def said(pattern: str) -> list[str]:
+            return re.findall(pattern, Path(one.server.log).read_text())
+
+        thread = threading.Thread(target=scan, daemon=True)
+        thread.start()
+        waited: list[str] = []
+        try:
+            deadline = time.monotonic() + PATIENCE
+            for target in itertools.cycle(("20MB", "0")):  # no session of ours looks meanwhile: it might wait too
+                known = len(said("pg_balloon (?:in|de)flated by"))
+                one.write(enabled="on", target=target, interval="20ms", prefetch="off")
+                os.kill(one.server.pid, signal.SIGHUP)
+                one.wait_until(lambda known=known: len(said("pg_balloon (?:in|de)flated by")) > known)
+                waited = said(r", waiting (\d+), ")
+                if len(waited) >= 12 and "1" in waited:
+                    break
+                assert time.monotonic() < deadline, waited
+        finally:
+            slow.unlink()
+            ended.set()
+            thread.join(PATIENCE)
+        assert set(waited) <= {"0", "1"}
+
+
 def test_reading_back_from_slow_storage_keeps_nobody_waiting(injected: Any, started: Any) -> None:
     """A table's lock is let go after a moment, and the database after two seconds, however long all the pages would take."""
     slow = injected.root / "slow-reads"
@@ -199,6 +283,24 @@ def test_slow_writes_do_not_keep_the_worker_from_looking(injected: Any, started:
             finally:
                 slow.unlink()
         one.sound()
+
+
+def test_a_limit_on_transactions_does_not_end_the_worker(workshop: Any, started: Any) -> None:
+    """transaction_timeout came with PostgreSQL 17; to write the dirty pages of a chunk takes longer than this one."""
+    built = workshop(18, "-DPG_BALLOON_INJECTION")
+    slow = built.root / "slow-writes"
+    with started(built) as one:
+        one.run("CREATE TABLE dirty (id int, p text)", "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 100000) g")
+        with psycopg.connect(one.server.conninfo(), autocommit=True) as watcher:
+            watcher.execute("SET transaction_timeout = 0")
+            slow.write_text("/base/")
+            try:
+                one.write({"transaction_timeout": "400ms"}, enabled="on", target="56MB", interval="20ms")
+                os.kill(one.server.pid, signal.SIGHUP)
+                one.wait_until(lambda: watcher.execute("SELECT written FROM pg_stat_balloon").fetchone()[0] > 300)
+            finally:
+                slow.unlink()
+        assert "transaction timeout" not in Path(one.server.log).read_text()
 
 
 def test_dirty_pages_are_given_although_there_is_no_time_to_look_for_clean_ones(injected: Any, started: Any) -> None:

@@ -83,6 +83,17 @@ def test_other_versions_are_refused(built: Any) -> None:
     assert done.returncode != 0 and "supports PostgreSQL 15 to 18 only" in done.stderr
 
 
+def test_a_read_by_the_kernel_is_waited_for_like_any_other(workshop: Any) -> None:
+    """Few builds of PostgreSQL 18 have io_uring, so the compiler is asked whether its wait counts."""
+    built = workshop(18)
+    source = '#include "postgres.h"\n#include "utils/wait_event.h"\n#include "compat.h"\n'
+    for event, counts in (("AIO_IO_URING_EXECUTION", ""), ("AIO_IO_COMPLETION", ""), ("DATA_FILE_READ", ""), ("DATA_FILE_WRITE", "!")):
+        source += f'_Static_assert({counts}balloon_is_read(WAIT_EVENT_{event}), "{event}");\n'
+    include = ["-I", built.config("includedir-server"), "-I", str(built.tree / "src")]
+    done = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_not_preloaded(balloon: Any) -> None:
     """Without shared_preload_libraries the functions say what to do."""
     balloon.server.stop()
@@ -126,6 +137,8 @@ def test_a_target_is_followed_and_switching_off_gives_all_back(calm: Any) -> Non
     calm.wait_until(lambda: calm.status("ballooned_bytes") == 40 * MB)
     assert calm.status("decision_reason") == "pg_balloon.target"
     assert calm.status("resident_bytes") <= 24 * MB and calm.status("stuck_bytes") == 0
+    if calm("SELECT current_setting('server_version_num')::int") >= 160000:
+        assert calm("SELECT least(buffers_unused, buffers_pinned) >= 5120 FROM pg_buffercache_summary()")  # as the README has it
     calm.wait_until(lambda: (calm.status("available_bytes") or 0) > 0)
     calm.set(enabled="on", target="1GB", interval="20ms")
     calm.wait_until(lambda: calm.status("ballooned_bytes") >= 55 * MB)
@@ -215,6 +228,24 @@ def test_evicted_pages_are_read_back(calm: Any) -> None:
         assert calm(named) == ["PgBalloonMain", "PgBalloonPrefetch", "PgBalloonPunch"]
     assert calm("SELECT sum(id) FROM kept") == calm("SELECT sum(id) FROM rewritten") == 200010000
     calm.sound()
+
+
+def test_reading_back_zeroes_no_damaged_page(balloon: Any) -> None:
+    """Although zero_damaged_pages is on: that is not meant for what nobody watches, and autovacuum does not follow it either."""
+    balloon.run("CREATE TABLE t (id int, filler text) WITH (autovacuum_enabled = off)")
+    balloon.run("INSERT INTO t SELECT g, repeat('x', 400) FROM generate_series(1, 20000) g", "CHECKPOINT")
+    balloon.write({"zero_damaged_pages": "on"}, enabled="on", target="56MB", interval="20ms", prefetch="off")
+    balloon.server.reload()
+    balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 56 * MB)
+    evicted = balloon("""SELECT min(block) FROM generate_series(0, pg_relation_size('t') / 8192 - 1) block WHERE block NOT IN
+        (SELECT relblocknumber FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t') AND relforknumber = 0)""")
+    with open(Path(balloon.server.data_dir, balloon("SELECT pg_relation_filepath('t')")), "r+b") as file:
+        file.seek(evicted * 8192 + 4096)
+        file.write(b"damage")
+    balloon.write({"zero_damaged_pages": "on"}, enabled="on", target="0", interval="20ms", prefetch="on")
+    balloon.server.reload()
+    balloon.wait_until(lambda: "invalid page in block" in Path(balloon.server.log).read_text())
+    assert "zeroing" not in Path(balloon.server.log).read_text()
 
 
 def test_pages_of_a_database_that_was_half_dropped_are_forgotten(calm: Any) -> None:

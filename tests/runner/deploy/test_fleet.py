@@ -31,7 +31,7 @@ from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
 
 NODE = LocalNode()
-GOLDEN = Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0)
+GOLDEN = Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
 
 class Pretended:

@@ -24,7 +24,7 @@ KEY = ("a", "pg")
 
 class Goldens:
     def of(self, server):
-        return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0)
+        return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
 
 @pytest.fixture

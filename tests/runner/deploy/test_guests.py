@@ -101,7 +101,7 @@ def guests(tmp_path, monkeypatch):
 
     class Goldens:
         def of(self, server):
-            return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0)
+            return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
     packed = []
 

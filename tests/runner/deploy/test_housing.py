@@ -51,7 +51,7 @@ def housing(tmp_path, monkeypatch):
 
     def ensure(*_, checksums=None, **__):
         made.append(checksums)
-        return Golden("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0)
+        return Golden("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0, parts={})
 
     monkeypatch.setattr(module.golden, "ensure", ensure)
     monkeypatch.setattr(module, "fillings", lambda *_: [])

@@ -9,7 +9,7 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
 from pgherd.runner.deploy import volumes as module
-from pgherd.runner.deploy.volumes import Volumes, check_wal_directory, same_device, used_by, wal_bytes
+from pgherd.runner.deploy.volumes import Volumes, check_directory, same_device, used_by, wal_bytes
 
 NODE = LocalNode()
 GB = 2**30
@@ -131,27 +131,27 @@ def test_loops_and_devices_are_made_once_below_the_runs_own_directory(tmp_path, 
 
 
 def test_a_good_directory_is_left_as_it_is(theirs):
-    check_wal_directory(NODE, str(theirs), None, 1)
+    check_directory(NODE, str(theirs), None, 1)
     assert os.listdir(theirs) == ["precious"]
 
 
 def test_a_bad_directory_is_refused_with_what_to_do(tmp_path, theirs, monkeypatch):
     with pytest.raises(UsageError, match="nowhere does not exist; make the directory"):
-        check_wal_directory(NODE, str(tmp_path / "nowhere"), None, 1)
+        check_directory(NODE, str(tmp_path / "nowhere"), None, 1)
     with pytest.raises(UsageError, match="precious is not a directory"):
-        check_wal_directory(NODE, str(theirs / "precious"), None, 1)
+        check_directory(NODE, str(theirs / "precious"), None, 1)
     with pytest.raises(UsageError, match=r"MB free|GB free|TB free.*make room"):
-        check_wal_directory(NODE, str(theirs), None, 2**60)
+        check_directory(NODE, str(theirs), None, 2**60)
     monkeypatch.setattr(module.paths, "unreachable", lambda path, account: "/private" if account else None)
     with pytest.raises(CapabilityError, match="servers run as 'pgherd', which cannot enter /private"):
-        check_wal_directory(NODE, str(theirs), "pgherd", 1)
+        check_directory(NODE, str(theirs), "pgherd", 1)
 
     class ReadOnly(LocalNode):
         def run(self, command, timeout=60.0):
             return Completed(1, "", "") if "-w" in command.argv else super().run(command, timeout)
 
     with pytest.raises(CapabilityError, match="cannot be written to"):
-        check_wal_directory(ReadOnly(), str(theirs), None, 1)
+        check_directory(ReadOnly(), str(theirs), None, 1)
 
 
 def test_room_for_what_is_written():

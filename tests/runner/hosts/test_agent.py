@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.cluster import labels
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.result import MemoryKill, PhaseResult
@@ -18,6 +19,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.runner.hosts import agent as host_agent
 from pgherd.runner.hosts.agent import HostAgent, make_agent
 from pgherd.runner.play.driven import Common
+from pgherd.runner.prepare.server_places import Holding
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -118,6 +120,16 @@ def test_it_says_what_its_host_is(agent, monkeypatch):
     assert found.labels == {"disk": "ssd", "rack": "2"} and found.room > 0
 
 
+def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="there is no account 'pgherd-nobody-at-all' on this host"):
+        agent.look((), "pgherd-nobody-at-all")
+    monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
+    here, there = (Holding(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
+    agent.look((here,), None)
+    with pytest.raises(UsageError, match="none does not exist; make the directory"):
+        agent.look((here, there), None)
+
+
 def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
     agent.open("run", SURROUNDINGS, {"/elsewhere/bin": "15.18", "/pg": "18.6"})
     assert {bin_: one.bin for bin_, one in agent._fleet.installations.items()} == {"/elsewhere/bin": "/old", "/pg": "/pg"}
@@ -126,6 +138,18 @@ def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
     assert not agent.work.exists(), "what was opened for it is gone"
     with pytest.raises(TrialError, match="no run open"):
         agent.apply(PART)
+
+
+def test_golden_copies_are_carried_while_a_run_is_open(agent):
+    with pytest.raises(TrialError, match="no run open"):
+        agent.golden("lacks", PART)
+    agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
+    assert agent.golden("lacks", PART) == {} == agent.golden("has", {"x": "/pg"})
+    carrier = agent._carrier
+    dropped = []
+    carrier.drop = lambda: dropped.append(True)
+    agent.close()
+    assert dropped and agent._carrier is None, "what has come half way goes with the run"
 
 
 def test_a_trial_from_end_to_end(agent):
@@ -178,6 +202,24 @@ def test_a_play_is_called_off_at_once(agent):
     failed = agent.failed(PART, Thresholds())
     assert failed.kills == (KILL,) and agent._fleet.distrusted
     assert agent.apply(PART) == "1 kept", "the next trial begins as any"
+
+
+def test_a_step_that_takes_long_is_called_off(agent, monkeypatch):
+    begun = threading.Event()
+
+    def warm(self, part):
+        begun.set()
+        while True:
+            self.watcher.insist()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Fleet, "apply", warm)
+    agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
+    caller = threading.Thread(target=lambda: begun.wait() and agent.call_off())
+    caller.start()
+    with pytest.raises(TrialError, match="called off"):
+        agent.apply(PART)
+    caller.join()
 
 
 def test_what_is_called_off_before_it_has_begun_does_not_begin(agent):

@@ -31,7 +31,7 @@ class Agent:
 
     def __init__(self, scratch):
         self.scratch, self.said, self.files, self.opened = scratch, [], [], None
-        self.late, self.trouble, self.until = 0.0, None, None
+        self.late, self.behind, self.trouble, self.until = 0.0, 0.0, None, None
 
     def open(self, run, surroundings, postgres):
         self.opened = run, surroundings, postgres
@@ -40,6 +40,10 @@ class Agent:
     def put(self, name, data):
         self.said.append(("put", name, data))
         return f"/there/{name}"
+
+    def golden(self, step, *arguments):
+        self.said.append(("golden", step, *arguments))
+        return {}
 
     def apply(self, part):
         self.said.append(("apply", part))
@@ -73,7 +77,7 @@ class Agent:
         found = []
         for phase, (start, end) in zip(part.phases, windows, strict=True):
             raw = {target: [f"drivers/00-p/{target.replace('/', '.')}/stdout"] for target in phase.loads}
-            counts = {"driver": "pgbench", "transactions": 10, "throughput": 1, "first": start, "last": end}
+            counts = {"driver": "pgbench", "transactions": 10, "throughput": 1, "first": start + self.behind, "last": end}
             targets = [TargetResult(target=target, raw=raw[target], **counts) for target in phase.loads]
             metrics = {"host": {"cpu.user": 1.0}}
             found.append(PhaseResult(phase=phase.name, start=start, end=end, overlap=1, targets=targets, metrics=metrics))
@@ -205,6 +209,23 @@ def test_a_trial_is_played_in_step_and_put_together(scene):
     assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts": "pass"}
 
 
+def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
+    bench = scene()
+    for _ in range(2):
+        bench.apply(bench.placed(trial()))
+    agent = scene.engine.actors_of["b"]
+    assert [said[:2] for said in agent.said if said[0] in ("golden", "apply")][:2] == [("golden", "lacks"), ("apply", agent.said[-1][1])]
+    assert sum(said[0] == "golden" for said in agent.said) == 1
+    lacked = next(said[2] for said in agent.said if said[0] == "golden")
+    assert [host.name for host in lacked.deployment.hosts] == ["b"]
+    scene.engine.lose("a")
+    with contextlib.suppress(TrialError):
+        bench.apply(bench.placed(trial()))
+    scene.engine.find("a")
+    bench.apply(bench.placed(trial()))
+    assert sum(said[0] == "golden" for said in scene.engine.actors_of["b"].said) == 1, "by the agents that were made then"
+
+
 def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
     bench = scene()
     _, _, played = play(bench, scene)
@@ -275,6 +296,21 @@ def test_hosts_that_begin_late_are_seen(scene):
     verdicts = {one.check: one for one in played.verdicts}
     assert verdicts["start-skew"].result == "fail" and "b was the last" in verdicts["start-skew"].observed
     assert verdicts["overlap"].result == "fail" and played.phases[0].overlap == pytest.approx((0.15 - 0.004) / 0.2, abs=1e-6)
+
+
+def test_targets_that_switch_apart_on_two_hosts_are_seen(scene):
+    bench, asked = scene(), trial()
+    (phase,) = asked.phases
+    asked = asked.model_copy(update={"phases": tuple(phase.model_copy(update={"name": name}) for name in ("w1", "w2"))})
+    for behind, result in ((0.05, "pass"), (0.15, "fail")):
+        scene.engine.actors_of["b"].behind = behind
+        _, _, played = play(bench, scene, asked)
+        assert [one.skew for one in played.phases] == pytest.approx([behind + 0.004] * 2, abs=1e-6), "by the corrected clocks"
+        (found,) = [one for one in played.verdicts if one.check == "switch-skew"]
+        assert found.result == result and found.observed.startswith(f"{1000 * behind + 4:.0f} ms (w"), found
+        assert "b/db2/pg/bench the last, over all hosts" in found.observed
+        scene.directory = scene.directory.with_name(f"after-{result}")
+        scene.directory.mkdir()
 
 
 def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):

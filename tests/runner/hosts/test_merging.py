@@ -30,8 +30,25 @@ def test_targets_of_all_hosts_stand_in_one_phase_on_the_driver_s_clock():
     (found,) = merging.merge(parts, [WINDOW], clocks(a=100.0, b=-50.0))
     assert [(t.target, pytest.approx(t.first)) for t in found.targets] == [("a/db1/pg/bench", 1.0), ("b/db2/pg/bench", 1.02)]
     assert [t.ahead for t in found.targets] == pytest.approx([100.0, -50.0]), "their files have their own hosts' clocks"
-    assert (found.start, found.end, found.overlap, found.skew) == (1.0, 11.0, 0.99, 0.022)
+    assert (found.start, found.end, found.overlap, found.skew) == (1.0, 11.0, 0.99, pytest.approx(0.022))
     assert found.throughput == 20
+
+
+def test_skew_is_over_the_targets_of_all_hosts_on_one_clock():
+    """80 ms on each host, 70 ms between their first ones, and 150 ms between the first of all and the last of all."""
+
+    def on(host, ahead, *firsts):
+        targets = [target for first in firsts for target in result(f"{host}/db/pg/bench", ahead + first).targets]
+        return PhaseResult(phase="w2", start=ahead + 2, end=ahead + 10, overlap=1, targets=targets, skew=0.08 if targets else None)
+
+    def skew(**parts):
+        (found,) = merging.merge({host: [one] for host, one in parts.items()}, [WINDOW], clocks(a=100.0, b=-50.0))
+        return found.skew
+
+    assert skew(a=on("a", 100.0, 1.0, 1.08), b=on("b", -50.0, 1.07, 1.15)) == pytest.approx(0.15 + 0.002), "and what is not known of clocks"
+    assert skew(a=on("a", 100.0, 1.0), b=on("b", -50.0, 1.03)) == pytest.approx(0.03 + 0.002)
+    assert skew(a=on("a", 100.0, 1.0, 1.08), b=on("b", -50.0)) == 0.08, "one host's targets are timed by one clock"
+    assert skew(a=on("a", 100.0, 1.0), b=on("b", -50.0)) is None, "a single target"
 
 
 def test_the_memory_account_is_that_of_the_host_with_the_largest_gap():

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from pgherd import __version__
-from pgherd.model.errors import UsageError
+from pgherd.model.deployment import Volume
+from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
@@ -13,6 +14,7 @@ from pgherd.runner.hosts import preparation as prepare_cluster
 from pgherd.runner.hosts.agent import Greeting
 from pgherd.runner.hosts.preparation import prepare_over
 from pgherd.runner.prepare.prepared import Prepared
+from pgherd.runner.prepare.server_places import Holding
 from pgherd.studies.compare import CompareOptions
 from pgherd.studies.compare.request import CompareRequest
 from pgherd.studies.density import DensityOptions
@@ -35,7 +37,7 @@ class Agent:
 
     def __init__(self, met, options=OPTIONS, disk=1):
         self.met, self.asked, self.files, self.pages, self.version = met, None, {}, None, "18.6"
-        self.options, self.disk = options, disk
+        self.options, self.disk, self.holds, self.looked, self.lacks = options, disk, (), None, None
 
     def hello(self):
         return self.met
@@ -43,6 +45,11 @@ class Agent:
     def put(self, name, data):
         self.files[f"/there/{name}"] = data
         return f"/there/{name}"
+
+    def look(self, holds, run_as):
+        self.looked = [(held.volume.path, held.bytes) for held in holds], run_as
+        if self.lacks is not None:
+            raise self.lacks
 
     def try_out(self, pages):
         self.pages = pages
@@ -61,7 +68,7 @@ class Agent:
         return Prepared(
             study=study,
             options=options,
-            surroundings=Surroundings(runtime="process", cores=6, memory=GB),
+            surroundings=Surroundings(runtime="process", cores=6, memory=GB, run_as="postgres"),
             thresholds=Thresholds(),
             facts=self.met.facts,
             installation=Installation("/pg", "18.6", 18, "system"),
@@ -72,6 +79,8 @@ class Agent:
             memory=2,
             confirm=("99 pages",),
             huge_pages={2**21: 99} if asked.huge_pages else {},
+            holds=() if asked.data_on is None else (Holding(Volume(name="on-data", path=asked.data_on), "servers' data", 4 * GB),),
+            typed=("/dev/sdb",) if asked.allow_format else (),
         )
 
 
@@ -80,13 +89,16 @@ def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
     found = engine_of(["a", "b"])
     found.met = {"a": greeting(), "b": greeting(cores=2)}
-    found.options, found.disk = OPTIONS, 1
+    found.options, found.disk, found.lacks = OPTIONS, 1, {}
     waiting = []
 
     def make():
         if not waiting:
             waiting.extend(found.hosts())
-        return Agent(found.met[waiting.pop(0)], found.options, found.disk)
+        name = waiting.pop(0)
+        made = Agent(found.met[name], found.options, found.disk)
+        made.lacks = found.lacks.get(name)
+        return made
 
     crew = prepare_cluster.Crew
     monkeypatch.setattr(prepare_cluster, "Crew", lambda engine: crew(engine, make))
@@ -167,6 +179,37 @@ def test_a_host_that_holds_nothing_at_first_may_be_filled_later(engine):
     with pytest.raises(UsageError, match="host b has 9 GB free .* may need 10 GB there"):
         prepare_over(engine, "density", asked(placement="pack"), dry=True)
     prepare_over(engine, "density", asked(placement="listed:*=a"), dry=True)
+
+
+def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
+    """Of six containers a, which completes the request, gets four, for whose data 4 GB are needed; b gets two."""
+    engine.options = OPTIONS.model_copy(update={"points": (6,)})
+    prepare_over(engine, "density", asked(data_on="/fast"), dry=True)
+    assert engine.actors_of["b"].looked == ([("/fast", 2 * GB)], "postgres")
+    assert engine.actors_of["a"].looked is None, "it has looked when it completed the request"
+    for error in (UsageError("volume /fast does not exist"), CapabilityError("volume /fast cannot be written to")):
+        engine.lacks = {"b": error}
+        with pytest.raises(type(error), match="^on host b: volume /fast "):
+            prepare_over(engine, "density", asked(data_on="/fast"), dry=True)
+    prepare_over(engine, "density", asked(data_on="/fast", placement="listed:*=a"), dry=True)
+    assert engine.actors_of["b"].looked is None, "it gets no container"
+    prepare_over(engine, "density", asked(), dry=True)
+    assert engine.actors_of["b"].looked is None, "nothing is to lie on a volume"
+
+
+def test_a_comparison_puts_as_much_on_the_volumes_of_each_host(engine):
+    engine.met["b"] = replace(engine.met["b"], room=99 * GB)
+    wanted = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_on="/fast")
+    prepare_over(engine, "compare", wanted, dry=True)
+    assert engine.actors_of["b"].looked == ([("/fast", 4 * GB)], "postgres")
+    engine.lacks = {"b": UsageError("volume /fast does not exist")}
+    with pytest.raises(UsageError, match="^on host b: volume /fast does not exist"):
+        prepare_over(engine, "compare", wanted, dry=True)
+
+
+def test_a_device_is_typed_for_every_host_on_which_it_is_formatted(engine):
+    prepared, _ = prepare_over(engine, "density", asked(allow_format=("/dev/sdb",)), dry=True)
+    assert prepared.typed == ("a:/dev/sdb", "b:/dev/sdb")
 
 
 def test_a_label_cannot_hide_a_host_s_name():

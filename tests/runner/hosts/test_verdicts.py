@@ -74,6 +74,39 @@ def test_overlap_is_judged_over_all_hosts():
     assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_in == (), "the only one is the whole trial"
 
 
+def switched(name, skew, *firsts):
+    targets = [
+        TargetResult(target=f"{host}/db/pg/bench", driver="pgbench", transactions=9, throughput=1, first=first, last=20)
+        for host, first in zip("ab", firsts, strict=False)
+    ]
+    return PhaseResult(phase=name, start=2, end=20, overlap=1, targets=targets, skew=skew)
+
+
+def test_a_switch_is_judged_over_all_hosts_and_once():
+    """Each host saw its own targets switch together; how far apart the hosts' were shows only here."""
+    parts = {"a": [verdict("pass", "switch-skew")], "b": [verdict("pass", "switch-skew")]}
+    together = [switched("w1", 0.02, 1.0, 1.02), switched("w2", 0.15, 1.0, 1.15)]
+    found = [one for one in host_verdicts.together(parts, together, seen(), LIMITS) if one.check == "switch-skew"]
+    assert [(one.result, one.severity, one.failed_in) for one in found] == [("fail", "warn", ("w2",))]
+    assert found[0].observed == (
+        "150 ms (w2), all before the measured period, b/db/pg/bench the last, over all hosts, with their clocks known to 2 ms"
+    )
+    counted = [switched("w1", 0.02, 1.0, 1.02), switched("w2", 1.0, 1.0, 2.0)]
+    assert named(host_verdicts.together(parts, counted, seen(), LIMITS))["switch-skew"].severity == "taint"
+    good = named(host_verdicts.together(parts, [switched("w1", 0.02, 1.0, 1.02)] * 2, seen(), LIMITS))["switch-skew"]
+    assert good.result == "pass" and good.observed.startswith("20 ms (w1)")
+
+
+def test_a_switch_is_judged_where_one_host_carries_all():
+    own = Seen([], clocks(a=0.001))
+    phases = [switched("w1", 0.02, 1.0), switched("w2", 0.3, 1.0)]
+    found = named(host_verdicts.together({"a": [verdict("fail", "switch-skew")]}, phases, own, LIMITS))
+    assert found["switch-skew"].result == "fail" and "300 ms (w2)" in found["switch-skew"].observed
+    alone = [switched("w1", None, 1.0), switched("w2", None, 1.0)]
+    assert named(host_verdicts.together({"a": []}, alone, own, LIMITS))["switch-skew"].observed == "a single target"
+    assert "switch-skew" not in named(host_verdicts.together({"a": []}, phases[:1], own, LIMITS)), "it switches to nothing"
+
+
 def test_clocks_that_are_not_known_well_enough_taint_a_trial():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
     found = named(host_verdicts.together(parts, [phase()], seen(a=0.001, b=0.03), LIMITS))["clock-offset"]

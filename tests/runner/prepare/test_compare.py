@@ -120,6 +120,14 @@ def test_limits_of_the_run():
     assert prepared(variant=("x:jit=off",), blocks=30, budget="1m").options.budget_seconds == 60
 
 
+def test_what_is_left_to_other_programs_is_said_where_something_is():
+    def said(**asked):
+        return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
+
+    assert said(cores=2) == ["1 vCPU of 2 for the server and its clients: the rest is left to other programs."]
+    assert not said(cores=1), "it has all that the run may use"
+
+
 def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
     """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
 
@@ -164,6 +172,17 @@ def test_at_a_given_rate_latency_decides():
         ({}, UsageError, "nothing to compare; name variants, such as"),
         ({"variant": ("a", "b")}, UsageError, "variants 'a' and 'b' are identical: nothing could differ but noise"),
         ({"variant": ("same:protocol=prepared",)}, UsageError, "variants 'base' and 'same' are identical"),
+        (
+            {"variant": ("a:work_mem=1GB", "b:work_mem=1024MB")},
+            UsageError,
+            "variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to the same; nothing could differ",
+        ),
+        (
+            {"variant": ("a:jit=on,memory=1GB", "b:jit=true,memory=1024MB")},
+            UsageError,
+            "memory is 1GB in 'a' and 1024MB in 'b', jit is on in 'a' and true in 'b', which comes to the same",
+        ),
+        ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which comes to the same"),
         ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' stands twice"),
         ({"variant": ("base:jit=off",)}, UsageError, "stands twice .which the request without changes has."),
         ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*is protocol meant"),
@@ -194,6 +213,17 @@ def test_at_a_given_rate_latency_decides():
             "different studies cannot be compared: a is sizes, b is density",
         ),
         ({"arms": [{"name": n, "study": "compare"} for n in "ab"]}, UsageError, "a comparison cannot be compared"),
+        ({"arms": [{"name": n, "study": "hugepages"} for n in "ab"]}, UsageError, "cannot be compared, and hugepages is one"),
+        (
+            {"arms": [{"name": n, "study": "scaling", "options": {"variant": ["x:jit=off"]} if n == "b" else {}} for n in "ab"]},
+            UsageError,
+            "a comparison cannot be compared, and scenario 'b' is one, of variants of its own; give a scenario of each",
+        ),
+        (
+            {"arms": [{"name": n, "study": "storage", "options": {"compare": "jit=on,off"}} for n in "ab"]},
+            UsageError,
+            "a comparison cannot be compared, and scenario 'a' is one",
+        ),
         ({"arms": [{"name": n, "study": "none"} for n in "ab"]}, UsageError, "there is no study 'none'"),
         ({"arms": [{"name": n, "study": "sizes"} for n in "ab"]}, UsageError, "scenarios 'a' and 'b' are identical"),
         ({"arms": [{"name": n, "study": "sizes", "options": {"scale": [1]}} for n in "ab"]}, UsageError, "arm 'a': 'scale': extra inputs"),
@@ -223,6 +253,28 @@ def test_studies_are_arms_with_each_point_measured_once_per_block():
     assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
     sizes = [{"name": name, "study": "sizes", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
     assert len(arms.block(prepared(arms=sizes).options, 0)) == 3
+
+
+def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp_path):
+    """The storage study's options hold those of its server: what goes for arms goes for that."""
+    scripts = {}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        scripts[name] = tmp_path / name / "same.sql"
+        scripts[name].write_text(f"SELECT '{name}';\n")
+    shares = iter([1.0, 0.2] * 2)
+    monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: next(shares))
+    one = {"study": "storage", "options": {"scale": 1, "seconds": "40s", "clients": 2}}
+    found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "storage", "options": {**one["options"], "clients": 3}}])
+    assert len(arms.block(found.options, 0)) == 3
+    assert {arms.prepared(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
+    assert [row["option"] for row in difference_rows(found.options) if row["option"] != "settings.max_connections"] == ["clients"]
+    own = [{"name": name, "study": "storage", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()]
+    monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: 1.0)
+    kept = with_inputs(LocalNode(), prepared(arms=own).options, tmp_path / "run" / "inputs")
+    for arm in kept.arms:
+        with open(arms.prepared(arm)[1].of("db01")["scripts"][0]["source"]) as file:
+            assert file.read() == f"SELECT '{arm.name}';\n"
 
 
 @pytest.fixture

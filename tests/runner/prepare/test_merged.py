@@ -1,5 +1,6 @@
 import pytest
 
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.load import Script
@@ -7,6 +8,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.swap import Swap
 from pgherd.postgres.settings import Row
 from pgherd.runner.prepare import merged
+from pgherd.runner.prepare.server_places import Holding
 from pgherd.studies.density.options import DensityOptions
 
 
@@ -25,6 +27,13 @@ def test_settings_that_differ_come_first_with_every_value():
 
 def test_changes_once():
     assert merged.changes([("a", "b"), ("b", "c")]) == ("a", "b", "c")
+
+
+def test_a_volume_holds_what_the_largest_variant_puts_there():
+    fast, other = Volume(name="fast", path="/fast"), Volume(name="other", path="/other")
+    small, large = Holding(fast, "servers' WAL", 1), Holding(fast, "servers' WAL", 3)
+    assert merged.holds([(small,), (large, Holding(other, "servers' data", 2)), ()]) == (large, Holding(other, "servers' data", 2))
+    assert merged.holds([(large,), (small,)]) == (large,)
 
 
 BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",))

@@ -100,6 +100,8 @@ def test_the_wal_lies_where_it_is_asked_for(tmp_path):
     assert options.wal_dir == str(tmp_path)
     prepared = prepare_density(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), points=(1,), scale=1), True)
     assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
+    (held,) = prepared.holds
+    assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
     with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_dir=str(tmp_path / "no")) as ground:
         ground.disk(1, 1)
 

@@ -74,6 +74,11 @@ def test_variants_share_all_but_what_they_change():
     assert len([choice for choice in found.choices if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
 
 
+def test_variants_that_say_the_same_in_other_words_are_refused():
+    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to "):
+        prepared(variant=("a:work_mem=1GB", "b:work_mem=1024MB"), clients=(1,))
+
+
 def test_variants_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2])
     monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: next(shares))

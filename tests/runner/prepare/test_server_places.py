@@ -1,12 +1,13 @@
 """Where parts of servers lie, as asked for, and what is refused before anything is begun."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.runner.prepare.server_places import ServerPlaces, asked_places, server_places
+from pgherd.runner.prepare.server_places import ServerPlaces, asked_places, look, server_places, wal_beside
 from pgherd.studies.databases import DatabaseRequest
 
 NODE = LocalNode()
@@ -70,6 +71,25 @@ def test_too_small_is_said_with_both_sizes(places):
         server_places(NODE, asked(data_on=f"loop:64MB@{places / 'a'}"), None, {"data": 2**40})
     with pytest.raises(UsageError, match="servers' WAL may need 1024 TB|servers' WAL may need"):
         server_places(NODE, asked(wal_on=str(places / "a")), None, {"wal": 2**50})
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypatch):
+    a, b = str(places / "a"), str(places / "b")
+    held = server_places(NODE, asked(data_on=a, wal_on=b, temp_on=b), None, NEEDED).holds
+    assert [(one.volume.path, one.words, one.bytes) for one in held] == [
+        (a, "servers' data", 2**20),
+        (b, "servers' WAL and servers' temporary files", 2**21),
+    ]
+    assert [held[1].part(number, 3).bytes for number in (1, 2, 3)] == [699051, 1398102, 2**21]
+    assert look(NODE, held[0], None).endswith(f"below {a}")
+    (places / "a").rmdir()
+    with pytest.raises(UsageError, match=f"^volume {a} does not exist; make the directory"):
+        look(NODE, held[0], None)
+    with pytest.raises(UsageError, match=f"^volume {b} has .* free, but servers' WAL and servers' temporary files may need"):
+        look(NODE, replace(held[1], bytes=2**60), None)
+    with pytest.raises(UsageError, match=f"^--wal-dir {a} does not exist"):
+        look(NODE, wal_beside(a, 1), None)
 
 
 def test_the_volumes_of_a_request_without_a_look():

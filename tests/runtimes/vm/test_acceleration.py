@@ -118,6 +118,7 @@ def test_without_qemu_the_message_says_what_to_install(monkeypatch: pytest.Monke
     [
         Qemu(hangs=True),
         Qemu(console="", code=1, err="Could not access KVM kernel module: Device or resource busy\n"),
+        Qemu(console="", code=1, err="Could not access KVM kernel module: No such device\nfailed to initialize kvm\n"),
         Qemu(console="", code=-9),
     ],
 )

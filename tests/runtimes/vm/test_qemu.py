@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.host.ports import free_ports
 from pgherd.model.errors import UsageError
 from pgherd.runtimes.vm import qemu
 from pgherd.runtimes.vm.qemu import Disk, Guest, Places
@@ -37,6 +38,7 @@ def test_a_guest_of_q35() -> None:
     assert "virtio-blk-pci,drive=data,serial=data" in argv
     assert "virtserialport,bus=serial0.0,chardev=agent,name=pgherd.agent" in argv
     assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432" in argv
+    assert "virtio-net-pci,netdev=net0,romfile=" in argv, "nothing is booted over the network"
     several = replace(GUEST, port=7001, further=((7010, 5433),))
     assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:7001-:5432,hostfwd=tcp:127.0.0.1:7010-:5433" in words(several)
     assert (several.ports, replace(GUEST, port=None).ports) == ((7001, 7010), ())
@@ -49,6 +51,7 @@ def test_a_microvm_has_devices_without_a_bus() -> None:
     argv = words(replace(GUEST, machine="microvm", reporting=False, deflate_on_oom=False))
     assert qemu.option(argv, "-machine").startswith("microvm,") and not any("-pci" in word for word in argv)
     assert "virtio-balloon-device,id=balloon0,deflate-on-oom=off,free-page-reporting=off" in argv
+    assert "virtio-net-device,netdev=net0" in argv, "which knows no such firmware"
 
 
 def test_the_accelerator_decides_the_processor_and_what_the_kernel_is_told() -> None:
@@ -120,7 +123,8 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
     for name in ("data.raw", "wal.raw", "root.ext4"):
         (tmp_path / name).write_bytes(b"\0" * 2**20)
     disks = (Disk("data", str(tmp_path / "data.raw"), "/d"), Disk("wal", str(tmp_path / "wal.raw"), "/w"))
-    guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=None, shell=True)
+    (port,) = free_ports("127.0.0.1", 1)
+    guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=port, shell=True)
     argv = qemu.arguments(program, guest, Places(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
     for name in ("-kernel", "-initrd", "-append"):
         at = argv.index(name)

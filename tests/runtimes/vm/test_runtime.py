@@ -279,6 +279,23 @@ def test_a_guest_is_pinned_to_the_cpus_that_one_has_left(runtime, images):
     assert pinned("f") == left
 
 
+def test_a_guest_is_pinned_within_a_numa_node_while_that_costs_others_nothing(runtime, images, monkeypatch):
+    """Eight CPUs, of two nodes in turn, as some machines number them."""
+    runtime._cpus = tuple(range(8))
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(module, "numa_nodes", lambda node, cpus: {cpu: cpu % 2 for cpu in cpus})
+
+    def pinned(name, vcpus):
+        container = Container(name=name, runtime="vm", vcpus=vcpus, guest=GuestMachine(pinned=True))
+        runtime.boot(container, runtime.create(container), images, (), "/run/x")
+        runtime.connect(name)
+        return Pretended.events[-1][2]
+
+    assert pinned("a", 3) == (0, 2, 4) and pinned("b", 3) == (1, 3, 5)
+    assert pinned("c", 2) == (6, 7), "the only two that are free, although of both"
+    assert pinned("d", 5) == (0, 1, 2, 3, 4), "no node has so many"
+
+
 def test_a_guests_memory_is_whole_megabytes(runtime, images):
     container = Container(name="a", runtime="vm", memory=2**28 + 5)
     assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.memory == 2**28

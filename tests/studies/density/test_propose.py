@@ -198,8 +198,6 @@ def test_a_soak_that_was_interrupted_goes_on_with_the_windows_that_are_left(opti
     host = simulate(given, fail=lambda trial: "killed" if trial.repeat == 1 else None)
     assert propose(given, host.all(trials[:3])).trials == trials[3:]
     assert propose(given, host.all(trials)).stop == "the soak is over"
-    whole = trials[0].model_copy(update={"phases": tuple(phase for trial in trials for phase in trial.phases)})
-    assert propose(given, host.all([whole])).stop == "the soak is over", "as runs of an earlier version have it"
 
 
 def test_a_short_soak_is_one_window(options: Build) -> None:

@@ -165,17 +165,6 @@ def test_servers_that_began_anew_break_a_soak_off(options: Build, simulate: Any)
     assert said.startswith("The soak was broken off once") and "its servers began anew" in said
 
 
-def test_a_soak_of_an_earlier_version_names_no_window(options: Build, simulate: Any) -> None:
-    """It was one trial, whose verdicts did not say in which of its windows a check failed."""
-    given = options(soak_seconds=3600)
-    trial = planned(given)[0]
-    phases = tuple(phase for one in planned(given) for phase in one.phases)
-    results = simulate(given, taint=lambda trial: "steal").all([trial.model_copy(update={"phases": phases})])
-    found = STUDY.analyse(given, results)
-    assert found.grade == "C" and not any(row["failed_checks"] for row in found.tables["soak"])
-    assert any(text.startswith("1 of 1 trials are tainted, by steal (1)") for text in found.warnings)
-
-
 def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
     for seconds in (600, 30):
         given = options(soak_seconds=seconds)

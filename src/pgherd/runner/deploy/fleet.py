@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -38,6 +37,7 @@ from pgherd.runner.deploy.stage import Reach
 from pgherd.runner.deploy.targets import Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.deploy.warming import warm_all
 from pgherd.runner.probe import probes
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
@@ -361,9 +361,7 @@ class Fleet:
             if start is not None:
                 self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
         self._watcher.setup(f"warming {len(servers)} servers")
-        # Side by side: each reads within its own container's CPU limit, and so most of the time waits.
-        with ThreadPoolExecutor(max_workers=len(servers)) as pool:
-            list(pool.map(self._warm, servers, servers.values()))
+        warm_all({key: self._instances[key] for key in servers}, lambda key: self._warm(key, servers[key]), self._watcher.insist)
 
     def _warm(self, key: ServerKey, server: Server) -> None:
         """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""

@@ -33,11 +33,6 @@ def wal_bytes(servers: int, read_only: bool) -> int:
     return servers * (_FIRST_SEGMENTS + (0 if read_only else _WRITTEN))
 
 
-def check_wal_directory(node: Node, directory: str, account: str | None, needed: int) -> None:
-    """Insist on a directory in which servers' WAL can lie; nothing is made. Raises as ``check_directory``."""
-    check_directory(node, directory, account, needed, "--wal-dir", "the servers' WAL")
-
-
 def check_directory(
     node: Node, directory: str, account: str | None, needed: int, option: str = "--volume", what: str = "what is to lie there"
 ) -> int:

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pgherd import __version__
 from pgherd.cluster import labels
 from pgherd.host import paths
+from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
 from pgherd.model.base import Model
@@ -37,13 +38,16 @@ from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.hosts import verdicts as host_verdicts
 from pgherd.runner.hosts.agents_stage import AgentsStage
 from pgherd.runner.hosts.distant_clients import Opened, Way, Ways, insist_tls
+from pgherd.runner.hosts.golden_carrying import Carrier
 from pgherd.runner.hosts.lookout import Glimpse, Lookout
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.play import phases
 from pgherd.runner.play.bench import completed
 from pgherd.runner.play.driven import Common, Driven
+from pgherd.runner.prepare import server_places
 from pgherd.runner.prepare.catalogue import prepare
 from pgherd.runner.prepare.prepared import Prepared, runnable
+from pgherd.runner.prepare.server_places import Holding
 from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
 from pgherd.store.samples_apart import write_samples_apart
@@ -102,9 +106,12 @@ class _Listener(Watcher):
         self._called_off = called_off
 
     def setup(self, what: str) -> None:
+        self.insist()
+        self.step = what
+
+    def insist(self) -> None:
         if self._called_off.is_set():
             raise TrialError("called off by the driver")
-        self.step = what
 
     def note(self, text: str) -> None:
         self.said.append(text)
@@ -122,6 +129,7 @@ class HostAgent:
         self._listener = _Listener(self._called_off)
         self._session: Session | None = None
         self._fleet: Fleet | None = None
+        self._carrier: Carrier | None = None
         self._driven: Driven | None = None
         self._lookout: Lookout | None = None
         self._usable: dict[str, Installation] = {}
@@ -143,6 +151,11 @@ class HostAgent:
         """Complete a request here, for all hosts; raises as ``runner.catalogue.prepare``."""
         return self._do(lambda: prepare(self._node, study, asked, dry=dry))
 
+    def look(self, holds: tuple[Holding, ...], run_as: str | None) -> None:
+        """Insist that what is to lie on volumes can lie on this host's; nothing is made. Raises as ``server_places.look``, and as
+        ``server_account`` where this host does not have the account."""
+        self._do(lambda: self._look(holds, run_as))
+
     def try_out(self, pages: dict[int, int]) -> None:
         """Whether so many huge pages (size in bytes → number) can be had at once; raises CapabilityError."""
         self._do(lambda: try_out(self._node, pages))
@@ -156,6 +169,10 @@ class HostAgent:
             CapabilityError: as ``runner.session.session``.
         """
         return self._do(lambda: self._begin(run, surroundings, postgres))
+
+    def golden(self, step: str, *arguments: Any) -> Any:
+        """A step of carrying golden copies between hosts: the method of ``Carrier`` of that name. Raises as that."""
+        return self._do(lambda: getattr(self._carrying(), step)(*arguments))
 
     def apply(self, part: Trial) -> str:
         """Bring this host's part of a trial's deployment about; raises TrialError."""
@@ -234,11 +251,21 @@ class HostAgent:
             raise TrialError("this host's agent has no run open: it was started anew meanwhile")
         return self._fleet
 
+    def _carrying(self) -> Carrier:
+        if self._carrier is None:
+            raise TrialError("this host's agent has no run open: it was started anew meanwhile")
+        return self._carrier
+
     def _hello(self) -> Greeting:
         found = tuple((one.version, one.bin) for one in installations.find_all(self._node))
         cache = paths.cache_dir()
         existing = next(path for path in (cache, *cache.parents) if path.exists())
         return Greeting(gather(self._node), __version__, found, labels.own(), shutil.disk_usage(existing).free)
+
+    def _look(self, holds: tuple[Holding, ...], run_as: str | None) -> None:
+        account = server_account(run_as)
+        for held in holds:
+            server_places.look(self._node, held, account)
 
     def _put(self, name: str, data: bytes) -> str:
         if self._inputs is None:
@@ -262,6 +289,7 @@ class HostAgent:
                 self._opened = Opened(self._session, surroundings.listen)
                 self._session = replace(self._session, opening=self._opened.opening)
             self._fleet = Fleet(self._session, self._usable, self._listener)
+            self._carrier = Carrier(self._node, self._usable, str(paths.cache_dir()), self._session.account)
         except BaseException:
             self._close()
             raise
@@ -364,7 +392,10 @@ class HostAgent:
     def _close(self) -> list[str]:
         with contextlib.suppress(OSError):
             self._discard()
-        self._fleet = self._session = self._opened = None
+        with contextlib.suppress(OSError):
+            if self._carrier is not None:
+                self._carrier.drop()
+        self._fleet = self._session = self._opened = self._carrier = None
         self._ways = Ways()
         try:
             self._open.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.cluster.remote import Offset
@@ -48,6 +48,10 @@ class Clocks:
     def uncertainty(self, host: str) -> float | None:
         """How far the offset may be from the truth (s); None where it was never measured."""
         return max((one.uncertainty for one in self.of(host)), default=None)
+
+    def unsure(self, hosts: Collection[str]) -> float:
+        """By how much more than it seems instants of these hosts may lie apart (s); of one host alone they lie as its clock says."""
+        return 2 * max((self.uncertainty(host) or 0.0 for host in hosts), default=0.0) if len(hosts) > 1 else 0.0
 
     def drift(self, host: str) -> float:
         """By how much the offset changed between two readings, or signs of life, beyond what their uncertainty allows, at most (s)."""
@@ -96,7 +100,7 @@ def together(
                 f"the hosts never made load together in phase {number + 1}: {late} began after {early} had ended; "
                 "a longer --seconds, or clocks that agree, would mend it"
             )
-        unsure = 2 * max((clocks.uncertainty(host) or 0.0 for host in here), default=0.0) if len(here) > 1 else 0.0
+        unsure = clocks.unsure(here)
         planned = max(one.planned for one in here.values())
         common = max(0.0, end - start - unsure)
         if open_ended:

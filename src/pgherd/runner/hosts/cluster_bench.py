@@ -20,6 +20,7 @@ from pgherd.runner.hosts import verdicts as host_verdicts
 from pgherd.runner.hosts.agent import Counted, Drove, Piece
 from pgherd.runner.hosts.clocks import Clocks, together
 from pgherd.runner.hosts.crew import Crew
+from pgherd.runner.hosts.golden_sharing import Sharing
 from pgherd.runner.hosts.metrics import qualified
 from pgherd.runner.hosts.parts import files_of, loaded, own_surroundings, part, served, with_addresses, with_files
 from pgherd.runner.hosts.placing import named, nothing_left, placed
@@ -57,6 +58,7 @@ class ClusterBench:
         self._lead = LEAD
         self._asked: frozenset[str] = frozenset()
         self._files: dict[str, dict[str, str]] = {}
+        self._sharing = Sharing(crew, watcher)
         self._step, self._told = "", 0.0
 
     def open(self) -> None:
@@ -106,6 +108,7 @@ class ClusterBench:
         if self._crew.lost and nothing_left(trial):
             raise TrialError(f"{self._gone()}, and without it there is nothing to load in this trial")
         parts = self._parts(trial, whole=True)
+        self._sharing.share(parts)
         self._watcher.setup(f"bringing the deployment about on {len(parts)} host{'' if len(parts) == 1 else 's'}")
         said = self._crew.all("apply", {h: (p,) for h, p in parts.items()}, timeout=_SETTING_UP, meanwhile=self._tell)
         if self._cluster.client in parts:
@@ -184,6 +187,7 @@ class ClusterBench:
         names = [host.name for host in self._cluster.hosts]
         there = [host for host in self._crew.gather(names) if host in names]
         self._files = {host: {} for host in there}
+        self._sharing = Sharing(self._crew, self._watcher)
         self._watcher.setup(f"opening the run on {len(there)} hosts")
         arguments = {host: (agents_run(self._run, host), self._surroundings_of(host), self._postgres) for host in there}
         for host, said in self._crew.all("open", arguments, timeout=_PATIENCE).items():

@@ -17,19 +17,27 @@ def merge(results: Mapping[str, Sequence[PhaseResult]], windows: Sequence[Togeth
 
 def _phase(parts: Mapping[str, PhaseResult], window: Together, clocks: Clocks) -> PhaseResult:
     targets = [_target(target, host, clocks) for host, part in parts.items() for target in part.targets]
-    skews = [part.skew for part in parts.values() if part.skew is not None]
-    across = [] if window.skew is None else [window.skew]
     return PhaseResult(
         phase=next(iter(parts.values())).phase,
         start=window.start,
         end=window.end,
         overlap=min(window.overlap, 1.0),
         targets=targets,
-        skew=max([*skews, *across], default=None) if len(targets) > 1 else None,
+        skew=_skew({host: part for host, part in parts.items() if part.targets}, targets, clocks),
         metrics=merged({host: part.metrics for host, part in parts.items()}),
         memory=_memory({host: part.memory for host, part in parts.items()}, clocks),
         io=_io({host: part.io for host, part in parts.items()}),
     )
+
+
+def _skew(parts: Mapping[str, PhaseResult], targets: Sequence[TargetResult], clocks: Clocks) -> float | None:
+    """How far apart the targets of all hosts began, which is more than on any of them, and more than their first ones did."""
+    if len(targets) < 2:
+        return None
+    if len(parts) == 1:  # as its own clock says
+        return next(iter(parts.values())).skew
+    firsts = [target.first for target in targets]
+    return max(firsts) - min(firsts) + clocks.unsure(parts)
 
 
 def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from pgherd import __version__
 from pgherd.cluster.remote import Engine
-from pgherd.model import placing
 from pgherd.model.base import Model
 from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import HOST_NAME, Host
@@ -70,6 +69,14 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
         prepared = catalogue.over(study, found) if by_each else found[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
         _insist_runnable(prepared, {host.name: met[host.name] for host in used})
+        if use != "together":
+            budget = {"cores": prepared.surroundings.cores, "memory": prepared.surroundings.memory}
+            used = [host.model_copy(update=budget) if host in roles.carry else host for host in used]
+        cluster = _cluster(use, asked, roles, tuple(used))
+        if prepared.installation is not None and not by_each:  # the host that completed the request has looked at itself
+            held = _held(prepared, cluster, [host.name for host in roles.carry[1:]], together=use == "together")
+            _insist_room(prepared, held, {name: met[name].room for name in held})
+            _insist_volumes(crew, prepared, held)
         if prepared.huge_pages and not dry:
             crew.all("try_out", {host.name: (dict(prepared.huge_pages),) for host in roles.carry}, timeout=120.0)
     finally:
@@ -78,14 +85,9 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
     if use == "together":
         said = _sentences(tuple(used), asked.placement, facts, deployed=isinstance(asked, DatabaseRequest))
     else:
-        budget = {"cores": prepared.surroundings.cores, "memory": prepared.surroundings.memory}
-        used = [host.model_copy(update=budget) if host in roles.carry else host for host in used]
         said = _sentences(tuple(used), None, facts, deployed=True)
         if isinstance(prepared.options, CompareOptions) and use == "in turn":
             prepared = replace(prepared, options=prepared.options.model_copy(update={"hosts": tuple(host.name for host in roles.carry)}))
-    cluster = _cluster(use, asked, roles, tuple(used))
-    if prepared.installation is not None and not by_each:
-        _insist_room(prepared, cluster, {host.name: met[host.name].room for host in roles.carry[1:]}, together=use == "together")
     if not by_each:  # else each has said what it will change
         everywhere = (
             f"on host {first}"
@@ -93,7 +95,12 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
             else f"on each of the {len(roles.carry)} hosts (paths as on {first})"
         )
         changes = (f"{everywhere}: {'; '.join(prepared.host_changes)}",) if prepared.host_changes else ()
-        prepared = replace(prepared, host_changes=changes, confirm=tuple(f"{everywhere}: {change}" for change in prepared.confirm))
+        prepared = replace(
+            prepared,
+            host_changes=changes,
+            confirm=tuple(f"{everywhere}: {change}" for change in prepared.confirm),
+            typed=tuple(f"{host.name}:{device}" for host in roles.carry for device in prepared.typed),
+        )
     return (
         replace(
             prepared,
@@ -169,31 +176,43 @@ def _insist_runnable(prepared: Prepared, met: Mapping[str, Greeting]) -> None:
             raise UsageError(f"the run is of PostgreSQL {version}, but {said}; install it on every host, or name another with --pg-version")
 
 
-def _insist_room(prepared: Prepared, cluster: Cluster, free: Mapping[str, int], *, together: bool) -> None:
-    """That the servers' data has room on these hosts, too (host → bytes): the one that completed the request has looked at its own.
+def _held(prepared: Prepared, cluster: Cluster, others: Sequence[str], *, together: bool) -> dict[str, tuple[int, int]]:
+    """For each of the ``others``, how many containers it may hold, and how many the fullest host of all has, for which the request was
+    completed. A study that runs on one host at a time puts the same on each: one of one.
 
     Only the study's first proposal is known here: what it plans from the start, of which a host is taken to hold the same share later. A
     host that it leaves out counts as the fullest one, unless the placement names other hosts.
     """
-    held: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for trial in study_of(prepared.study).propose(prepared.options, []).trials if together else ():
         try:
             hosts = placed(trial, cluster).deployment.hosts
         except ValueError as error:
             raise UsageError(str(error)) from None
         for host in hosts:
-            held[host.name] = max(held.get(host.name, 0), len(host.containers))
-    most = max(held.values(), default=0)
-    named = {host.name for host in placing.named(cluster.placement, cluster.carriers)}
-    for name, there in free.items():
+            counts[host.name] = max(counts.get(host.name, 0), len(host.containers))
+    most = max(counts.values(), default=1)
+    return {name: (counts.get(name) or most, most) for name in others}
+
+
+def _insist_room(prepared: Prepared, held: Mapping[str, tuple[int, int]], free: Mapping[str, int]) -> None:
+    """That the servers' data has room on these hosts, too (host → bytes)."""
+    for name, (here, most) in held.items():
         # What is estimated is for the host with most containers, a golden copy beside them.
-        here = held.get(name, 0) or (most if name in named else 0)
         need = prepared.disk * (here + 1) // (most + 1)
-        if need + DISK_RESERVE > there:
+        if need + DISK_RESERVE > free[name]:
             raise UsageError(
-                f"host {name} has {format_bytes(there)} free below its cache directory, and the servers' data may need "
+                f"host {name} has {format_bytes(free[name])} free below its cache directory, and the servers' data may need "
                 f"{format_bytes(need)} there; free some, give its agent another XDG_CACHE_HOME, or lower --scale"
             )
+
+
+def _insist_volumes(crew: Crew, prepared: Prepared, held: Mapping[str, tuple[int, int]]) -> None:
+    """That these hosts, too, have the volumes on which parts of the servers are to lie, and room on them for their share."""
+    if prepared.holds:
+        run_as = prepared.surroundings.run_as
+        asked = {name: (tuple(one.part(here, most) for one in prepared.holds), run_as) for name, (here, most) in held.items()}
+        crew.all("look", asked, timeout=120.0)
 
 
 def _for_hosts(use: host_roles.Use, asked: SpreadRequest, roles: host_roles.Roles) -> SpreadRequest:

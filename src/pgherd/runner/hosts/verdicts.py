@@ -25,7 +25,6 @@ ALL_HOSTS = "all-hosts"
 _OF_TARGETS = ("overlap", "errors", "checkpoints", "vacuums", "switch-skew")
 """Checks that look at what was loaded: they say nothing of a phase, or a host, that had no load."""
 _WHOLE = ("overlap", "switch-skew")
-_ORDER = {"fail": 0, "unknown": 1, "pass": 2}
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,8 @@ def together(parts: Mapping[str, Sequence[Verdict]], phases: Sequence[PhaseResul
     found = worst_of({host: [one for one in own if one.check not in _WHOLE] for host, own in parts.items()})
     if not seen.open_ended:
         found.append(_overlap(phases, seen, limits))
+    if len(phases) > 1:
+        found.append(_switch_skew(phases, seen, limits))
     if len(parts) > 1:
         found += [_clock_offset(list(parts), seen.clocks, limits), _start_skew(seen.windows, limits)]
     found.append(all_hosts(list(parts), seen.lost))
@@ -74,7 +75,7 @@ def worst_of(parts: Mapping[str, Sequence[Verdict]]) -> list[Verdict]:
 
 def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
     """The worst one, with its host's name; a check that all hosts passed shows the first."""
-    host = min(by_host, key=lambda name: (_ORDER[by_host[name].result], by_host[name].severity != "taint"))
+    host = max(by_host, key=lambda name: by_host[name].gravity)
     worst = by_host[host]
     if len(by_host) == 1 and worst.result == "pass":
         return worst.model_copy(update={"observed": f"{host}: {worst.observed}"})
@@ -101,8 +102,7 @@ def _verdict(check: str, ok: bool | None, observed: str, wanted: str, why: str) 
 
 def _overlap(phases: Sequence[PhaseResult], seen: Seen, limits: Thresholds) -> Verdict:
     least = min(phases, key=lambda phase: phase.overlap)
-    unsure = max((one for host in _hosts(seen) if (one := seen.clocks.uncertainty(host)) is not None), default=0.0)
-    observed = f"{least.overlap:.1%} of the period ({least.phase}), over all hosts, with their clocks known to {_ms(unsure)}"
+    observed = f"{least.overlap:.1%} of the period ({least.phase}), {_over_all(seen)}"
     why = "some databases started late or ended early, so that the others had the hosts to themselves"
     short = tuple(phase.phase for phase in phases if phase.overlap < limits.overlap) if len(phases) > 1 else ()
     return _verdict("overlap", least.overlap >= limits.overlap, observed, f"≥ {limits.overlap:.0%}", why).model_copy(
@@ -110,8 +110,20 @@ def _overlap(phases: Sequence[PhaseResult], seen: Seen, limits: Thresholds) -> V
     )
 
 
-def _hosts(seen: Seen) -> list[str]:
-    return sorted({host for reading in seen.clocks.readings for host in reading})
+def _switch_skew(phases: Sequence[PhaseResult], seen: Seen, limits: Thresholds) -> Verdict:
+    """As on one host, over the targets of all hosts, which stand on one clock here."""
+    judged = verdicts.switch_skew(phases, limits)
+    worst = verdicts.worst_switch(phases)
+    if worst.skew is None:
+        return judged
+    last = max(worst.targets, key=lambda target: target.first).target
+    return judged.model_copy(update={"observed": f"{judged.observed}, {last} the last, {_over_all(seen)}"})
+
+
+def _over_all(seen: Seen) -> str:
+    hosts = sorted({host for reading in seen.clocks.readings for host in reading})
+    unsure = max((one for host in hosts if (one := seen.clocks.uncertainty(host)) is not None), default=0.0)
+    return f"over all hosts, with their clocks known to {_ms(unsure)}"
 
 
 def _ms(seconds: float) -> str:

@@ -5,7 +5,7 @@ What cannot be seen is 'unknown', never 'pass'. Thresholds are those of pgherd.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pgherd.model.deployment import Server
 from pgherd.model.facts import HostFacts
@@ -37,18 +37,17 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
             continue  # nobody planned how long it lasts, and each host may take its own time
         found.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if len(phases) > 1:
-        found.append(_switch_skews(phases, thresholds))
+        found.append(switch_skew(phases, thresholds))
     found.append(_clock(clock_jump, thresholds))
     return found
 
 
 def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
     """The verdict of the worst phase, with its name: the first of those that are alike."""
-    order = {"fail": 0, "unknown": 1, "pass": 2}
-    worst = min(verdicts, key=lambda verdict: order[verdict.result])
+    worst = max(verdicts, key=lambda verdict: verdict.gravity)
     if len(phases) == 1 or worst.result == "pass":
         return worst
-    alike = tuple(phase.phase for phase, verdict in zip(phases, verdicts, strict=True) if verdict.result == worst.result)
+    alike = tuple(phase.phase for phase, verdict in zip(phases, verdicts, strict=True) if verdict.gravity == worst.gravity)
     first = f"phase {alike[0]}" + (f", the first of {len(alike)} such" if len(alike) > 1 else "") + f" of {len(phases)}"
     failed = alike if worst.result == "fail" else ()
     return worst.model_copy(update={"observed": f"{worst.observed} ({first})", "failed_in": failed})
@@ -335,8 +334,9 @@ def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, li
     return _verdict("vacuums", sum(workers) <= limits.vacuums, f"{sum(workers):.2g} on average", wanted, "autovacuum ran", warn=True)
 
 
-def _skew_weight(phase: PhaseResult) -> tuple[bool, float]:
-    return _began_late(phase), -1.0 if phase.skew is None else phase.skew
+def worst_switch(phases: Sequence[PhaseResult]) -> PhaseResult:
+    """The phase that its targets took up furthest apart, of those in which some of that was counted, if there are any."""
+    return max(phases, key=lambda phase: (_began_late(phase), -1.0 if phase.skew is None else phase.skew))
 
 
 def _began_late(phase: PhaseResult) -> bool:
@@ -344,9 +344,9 @@ def _began_late(phase: PhaseResult) -> bool:
     return any(target.first >= phase.start for target in phase.targets)
 
 
-def _switch_skews(phases: list[PhaseResult], limits: Thresholds) -> Verdict:
-    """The worst of a trial's phases."""
-    worst = _switch_skew(max(phases, key=_skew_weight), limits)
+def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
+    """Whether all targets switched together: the verdict of the worst of a trial's phases."""
+    worst = _switch_skew(worst_switch(phases), limits)
     alike = [one.phase for one in phases if (each := _switch_skew(one, limits)).result == "fail" and each.severity == worst.severity]
     return worst.model_copy(update={"failed_in": tuple(alike)}) if worst.result == "fail" else worst
 

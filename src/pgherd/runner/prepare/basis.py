@@ -16,6 +16,7 @@ from pgherd.postgres.external import Found
 from pgherd.postgres.installations import Installation
 from pgherd.runner.prepare import asked_load, data_checksums
 from pgherd.runner.prepare.guest_machines import Beneath
+from pgherd.runner.prepare.server_places import Holding
 from pgherd.studies.databases import DatabaseRequest
 from pgherd.workloads.shipped import Mix
 
@@ -28,7 +29,8 @@ class Basis:
     found at ``--server``: somebody else's server, which is loaded in the place of one of our own, and of which only client
     counts and time are ours to choose. ``init_data`` are the data files that ``--init`` reads. ``guest_memory`` says how guests share
     memory and ``beneath`` by what they run, where the runtime has them. ``choices`` are sentences on what was chosen. ``pace`` is how
-    long a transaction of the user's own scripts took (seconds) where they were tried; empty where that cannot be said.
+    long a transaction of the user's own scripts took (seconds) where they were tried; empty where that cannot be said. ``holds`` is what
+    lies on volumes, once the disk has been looked at.
     """
 
     node: Node
@@ -54,6 +56,7 @@ class Basis:
     guest_memory: GuestMemory | None = None
     beneath: Beneath | None = None
     pace: list[float] = field(default_factory=list)
+    holds: list[Holding] = field(default_factory=list)
 
     @property
     def own(self) -> Mix | None:

@@ -22,14 +22,14 @@ from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages
 from pgherd.runner.deploy import pages
-from pgherd.runner.prepare import catalogue, merged, side_by_side, version_defaults
+from pgherd.runner.prepare import catalogue, identical, merged, side_by_side, version_defaults
 from pgherd.runner.prepare.prepared import Prepared, most_pages, thresholds
 from pgherd.runner.prepare.variants import FIXED, apply, parse_variant
 from pgherd.studies.compare import Arm, CompareOptions, arms
 from pgherd.studies.compare.metrics import METRICS
 from pgherd.studies.compare.propose import alpha
 from pgherd.studies.compare.request import AskedArm, CompareRequest
-from pgherd.studies.compare.tables import UNTOLD, difference_rows
+from pgherd.studies.compare.tables import difference_rows
 from pgherd.studies.databases import DatabaseRequest
 from pgherd.studies.density.request import DensityRequest
 from pgherd.studies.spread import CLUSTER_FIELDS
@@ -71,7 +71,7 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
     }
     options = merged.logged_alike(options)
-    _insist_different(asked, options)
+    identical.insist_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
         arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,
@@ -150,15 +150,21 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
         raise UsageError(f"the name {', '.join(twice)} stands twice; give each scenario a name of its own")
     if len(studies) > 1:
         raise UsageError(f"scenarios of different studies cannot be compared: {', '.join(f'{a.name} is {a.study}' for a in asked.arms)}")
-    if studies == ["compare"]:
-        raise UsageError("a comparison cannot be compared; give the scenarios of its arms")
+    if studies[0] in ("compare", "hugepages"):
+        raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give scenarios of what it compares")
     given = asked.model_fields_set & set(DatabaseRequest.model_fields)
     if stray := sorted(name.replace("_", "-") for name in (given | (asked.model_fields_set & {"clients"})) - _BOTH):
         raise UsageError(f"--{stray[0]} is for --variant; scenarios say it in their files")
     request_of = catalogue.request_of(studies[0])
     # All arms get the same budget of the host, as those of variants do.
     shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"budget"}}, "seed": seed}
-    return studies[0], {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
+    requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
+    for name, request in requests.items():
+        if getattr(request, "variant", ()) or getattr(request, "compare", None):
+            raise UsageError(
+                f"a comparison cannot be compared, and scenario '{name}' is one, of variants of its own; give a scenario of each of them"
+            )
+    return studies[0], requests
 
 
 def _own_request(arm: AskedArm, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
@@ -198,7 +204,9 @@ def _content(server: Server) -> str:
 
 def _measured_once(asked: CompareRequest, options: Model, state: State, together: bool) -> Model:
     """An arm's options with each of its points measured once per block. Variants get trials as long as their state asks for."""
-    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "budget_seconds": None, "check_depth": False}
+    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "check_depth": False}
+    if not isinstance(options, CompareOptions):  # a watched server (storage), which has a budget in any case
+        changes["budget_seconds"] = None
     if asked.variant or "state" in asked.model_fields_set:
         changes["state"] = state
     if asked.variant:
@@ -206,19 +214,6 @@ def _measured_once(asked: CompareRequest, options: Model, state: State, together
         changes["seconds"] = parse_seconds(asked.seconds) if asked.seconds else length
         changes["ramp"] = parse_seconds(asked.ramp) if asked.ramp else ramp
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
-
-
-def _insist_different(asked: CompareRequest, options: Mapping[str, Model]) -> None:
-    """Raise UsageError when two arms would measure the same."""
-    told = {name: one.model_dump(mode="json", exclude=set(UNTOLD)) for name, one in options.items()}
-    names = list(told)
-    for place, name in enumerate(names):
-        twin = next((other for other in names[:place] if told[other] == told[name]), None)
-        if twin is not None:
-            raise UsageError(
-                f"{_who(asked)}s '{twin}' and '{name}' are identical: nothing could differ but noise, which the A/A pair shows anyway; "
-                "change one of them, or leave it out"
-            )
 
 
 def _metric(asked: CompareRequest) -> str | None:
@@ -264,9 +259,9 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     if served and not options.side_by_side and not theirs:
         found.append(f"Servers begin each trial {states[trials[0].state]}.")
     if asked.variant and asked.vcpus is None and not theirs:
-        vcpus = sorted({arm.options["vcpus"] for arm in options.arms})
-        if len(vcpus) == 1:
-            found.append(f"{vcpus[0]:g} vCPU for the server and its clients: half of the host, so that other programs do not disturb them.")
+        vcpus, cores = {arm.options["vcpus"] for arm in options.arms}, options.arms[0].options["cores"]
+        if len(vcpus) == 1 and min(vcpus) < cores:
+            found.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients: the rest is left to other programs.")
     return found
 
 
@@ -305,6 +300,7 @@ def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings:
         host_changes=merged.changes(one.host_changes for one in made.values()),
         confirm=merged.changes(one.confirm for one in made.values()),
         typed=merged.changes(one.typed for one in made.values()),
+        holds=merged.holds(one.holds for one in made.values()),
         huge_pages=most_pages(made.values()),
         disk=max(one.disk for one in made.values()),
         memory=max(one.memory for one in made.values()),

@@ -13,7 +13,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import settings
+from pgherd.postgres import configuration, settings
 from pgherd.postgres.huge_pages import settings_for
 from pgherd.runner.play import counters
 from pgherd.runner.prepare.compare import prepare_compare
@@ -77,7 +77,8 @@ def _scale(asked: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[
     limit = parse_bytes(asked.memory) / 2 if asked.memory else memory * MEMORY_SHARE
     fitting = [scale for scale in SCALES if settings.buffers_for(_size(scale), False) <= limit]
     scale = fitting[0] if fitting else SCALES[-1]
-    return scale, [f"Scale {scale}: about {format_bytes(_size(scale))}, all of it in shared buffers."]
+    whole = fitting and asked.like is None and "shared_buffers" not in configuration.parse_set(asked.set)
+    return scale, [f"Scale {scale}: about {format_bytes(_size(scale))}{', all of it in shared buffers' if whole else ''}."]
 
 
 def _size(scale: int) -> int:

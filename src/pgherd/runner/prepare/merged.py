@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from pgherd.model.base import Model
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.run import Surroundings
 from pgherd.model.swap import Swap
 from pgherd.model.units import format_bytes
 from pgherd.postgres.settings import Row
+from pgherd.runner.prepare.server_places import Holding
+from pgherd.studies.compare import CompareOptions, arms
 from pgherd.studies.databases import DatabaseOptions
 
 Options = TypeVar("Options", bound=Model)
@@ -54,12 +57,27 @@ def logged_alike(of: Mapping[str, Options]) -> dict[str, Options]:
     them asks for: it follows from how long a transaction took when it was tried, and would cost them unequally."""
     same: dict[object, list[float]] = {}
     for one in of.values():
-        if isinstance(one, DatabaseOptions):
-            same.setdefault((one.scripts, one.rate), []).append(one.sampling)
-    return {
-        name: one.model_copy(update={"sampling": min(same[one.scripts, one.rate])}) if isinstance(one, DatabaseOptions) else one
-        for name, one in of.items()
-    }
+        for load in _loads(one):
+            same.setdefault((load.scripts, load.rate), []).append(load.sampling)
+    return {name: _logged(one, same) for name, one in of.items()}
+
+
+def _loads(options: Model) -> list[DatabaseOptions]:
+    """The options that say how databases are loaded: these themselves, or those of the servers that a study of arms watches."""
+    if isinstance(options, CompareOptions):
+        return [load for arm in options.arms for load in _loads(arms.prepared(arm)[1])]
+    return [options] if isinstance(options, DatabaseOptions) else []
+
+
+def _logged(options: Options, same: Mapping[object, Sequence[float]]) -> Options:
+    """The options with the smallest of the shares that belong to their load."""
+    if isinstance(options, CompareOptions):
+        own = [_logged(arms.prepared(arm)[1], same).model_dump(mode="json") for arm in options.arms]
+        with_own = tuple(arm.model_copy(update={"options": found}) for arm, found in zip(options.arms, own, strict=True))
+        return options.model_copy(update={"arms": with_own})
+    if isinstance(options, DatabaseOptions):
+        return options.model_copy(update={"sampling": min(same[options.scripts, options.rate])})
+    return options
 
 
 def surroundings(of: Mapping[str, Surroundings]) -> Surroundings:
@@ -109,6 +127,15 @@ def _words(value: object) -> str:
         case tuple():
             return ", ".join(map(str, value)) or "none"
     return "as the host has it" if value is None else str(value)
+
+
+def holds(said: Iterable[Sequence[Holding]]) -> tuple[Holding, ...]:
+    """What lies on volumes, once each: as much of it as the variant that puts most there."""
+    found: dict[tuple[Volume, str], Holding] = {}
+    for one in (one for some in said for one in some):
+        key = one.volume, one.words
+        found[key] = max(found.get(key, one), one, key=lambda held: held.bytes)
+    return tuple(found.values())
 
 
 def changes(said: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -140,11 +140,14 @@ class Preparation(Basis):
         written = 0 if self.read_only else 2**30
         wal_dir = self.wal_dir
         if wal_dir is not None:
-            volumes.check_wal_directory(self.node, wal_dir, self.account, volumes.wal_bytes(databases, self.read_only))
+            self.holds.append(server_places.wal_beside(wal_dir, volumes.wal_bytes(databases, self.read_only)))
+            server_places.look(self.node, self.holds[-1], self.account)
             if volumes.same_device(self.node, wal_dir, str(self.cache)):
                 self.choices.append(f"Warning: --wal-dir {wal_dir} lies on the same file system as the servers' data in {self.cache}.")
             written = 0
-        placed = self._placed(databases, database_bytes).roles or {}
+        places = self._placed(databases, database_bytes)
+        self.holds.extend(places.holds)
+        placed = places.roles or {}
         if "wal" in placed:
             written = 0
         if "data" in placed:
@@ -279,6 +282,7 @@ class Preparation(Basis):
             confirm=confirm,
             typed=places.typed,
             huge_pages=wanted,
+            holds=tuple(self.holds),
         )
 
     def _pages(self, selected: Choice) -> Need | None:

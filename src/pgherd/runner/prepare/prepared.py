@@ -20,6 +20,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
+from pgherd.runner.prepare.server_places import Holding
 from pgherd.runner.session import Session
 from pgherd.studies.compare import Arm, CompareOptions, arms
 from pgherd.studies.scaling import ScalingOptions
@@ -33,7 +34,7 @@ class Prepared:
     ``confirm`` are those of the ``host_changes`` that touch more than pgherd's own: the user is asked before they are made.
     ``huge_pages``: size (bytes) → pages that are reserved at once at most. ``installation`` is None where no server and no
     pgbench is used; ``tools`` are other tools that are, with their versions. ``typed`` are block devices that are formatted: the
-    user types the name of each.
+    user types the name of each. ``holds`` is what the servers put on volumes; of a run on several hosts, those of the fullest one.
     """
 
     study: str
@@ -51,6 +52,7 @@ class Prepared:
     huge_pages: Mapping[int, int] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
     typed: tuple[str, ...] = ()
+    holds: tuple[Holding, ...] = ()
 
     @property
     def postgres(self) -> dict[str, str]:
@@ -106,19 +108,19 @@ def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
     comparison's arms, and of variants, in a directory of each, or of the first that has the same files: they do not differ in them."""
     homes: dict[str, Path] = {}
 
-    def home(name: str, scripts: object, init: object) -> Path:
-        return homes.setdefault(f"{scripts} {init}", inputs / name)
+    def home(name: str, files: object) -> Path:
+        return homes.setdefault(str(files), inputs / name)
 
     if isinstance(options, CompareOptions):
         with_copies = []
         for arm in options.arms:
-            where = home(arm.name, arm.options.get("scripts"), arm.options.get("init"))
+            where = home(arm.name, _files(arm.options))
             with_copies.append(arm.model_copy(update={"options": _arm_inputs(node, arm, where)}))
         return options.model_copy(update={"arms": tuple(with_copies)})
     if isinstance(options, ScalingOptions) and options.variants:
         own = []
         for one in options.variants:
-            where = home(one.name, one.options.scripts, one.options.init)
+            where = home(one.name, (one.options.scripts, one.options.init))
             own.append(one.model_copy(update={"options": with_inputs(node, one.options, where)}))
         return options.model_copy(update={"variants": tuple(own)})
     scripts: tuple[Script, ...] = getattr(options, "scripts", ())
@@ -143,6 +145,13 @@ def input_digests(inputs: Path) -> dict[str, str]:
         with path.open("rb") as file:
             found[str(path.relative_to(inputs))] = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     return found
+
+
+def _files(options: Mapping[str, Any]) -> object:
+    """The user's files that an arm's options name; of a study that watches servers (storage) theirs."""
+    if "arms" in options:
+        return [_files(arm["options"]) for arm in options["arms"]]
+    return options.get("scripts"), options.get("init")
 
 
 def _arm_inputs(node: Node, arm: Arm, inputs: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.runner.prepare import merged, version_defaults
+from pgherd.runner.prepare import identical, merged, version_defaults
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared, most_pages
@@ -43,14 +43,16 @@ def prepare_scaling(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
         return _with_budget(_server(node, asked, dry))
     # One variant alone is held against the request without it.
     texts = asked.variant if len(asked.variant) > 1 else (BASE, *asked.variant)
+    requests = expand(asked.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
     found: dict[str, Prepared] = {}
-    for name, request in expand(asked.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED).items():
+    for name, request in requests.items():
         try:
             found[name] = _server(node, request, dry)
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
-    by_itself = version_defaults.sentences(version_defaults.between(node, found))
     whole = _together(found)
+    identical.insist_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
+    by_itself = version_defaults.sentences(version_defaults.between(node, found))
     return _with_budget(replace(whole, choices=(*whole.choices, *by_itself)))
 
 
@@ -153,6 +155,7 @@ def _together(found: Mapping[str, Prepared]) -> Prepared:
         host_changes=merged.changes(one.host_changes for one in found.values()),
         confirm=merged.changes(one.confirm for one in found.values()),
         typed=merged.changes(one.typed for one in found.values()),
+        holds=merged.holds(one.holds for one in found.values()),
         huge_pages=most_pages(found.values()),
         # One server's data at a time, and a golden copy of each; that of one is half of what it needs.
         disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),

@@ -6,7 +6,7 @@ Everything is looked at before anything is begun; nothing is made here.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgherd.host import file_systems, paths
 from pgherd.host.empty_device import insist_empty
@@ -26,11 +26,27 @@ _SPARE = 1.2
 
 
 @dataclass(frozen=True)
+class Holding:
+    """What is to lie on one volume: in words, and how many bytes of all servers of one host together. ``option`` is what the user knows
+    the volume by."""
+
+    volume: Volume
+    words: str
+    bytes: int
+    option: str = "volume"
+
+    def part(self, servers: int, of: int) -> Holding:
+        """The same for so many of its servers."""
+        return replace(self, bytes=-(-self.bytes * servers // of))
+
+
+@dataclass(frozen=True)
 class ServerPlaces:
-    """``roles`` and ``tablespaces`` name ``volumes``; the rest is for the user: sentences, changes of the host, those that are to
-    be confirmed, devices whose name is to be typed."""
+    """``roles`` and ``tablespaces`` name ``volumes``; ``holds`` is what lies on them. The rest is for the user: sentences, changes of
+    the host, those that are to be confirmed, devices whose name is to be typed."""
 
     volumes: tuple[Volume, ...] = ()
+    holds: tuple[Holding, ...] = ()
     roles: dict[Role, str] | None = None
     tablespaces: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
@@ -90,10 +106,12 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
     for one in spaces:
         holds.setdefault(one.name, (one, []))[1].append("tablespace")
     said, changes, confirm = [], [], []
+    held: list[Holding] = []
     for one, what in holds.values():
         need = sum(needed.get(role, 0) // (len(spaces) if role == "tablespace" else 1) for role in what)
         words = " and ".join(_WORDS[role] for role in what)
-        change = _look(node, one, account, need, words)
+        held.append(Holding(one, words, need))
+        change = look(node, held[-1], account)
         changes.append(change)
         if one.kind == "loop":
             confirm.append(change)
@@ -110,6 +128,7 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
             said.append(f"Warning: volume {one.name} ({one.path}) lies on the same file system as the servers' data.")
     return ServerPlaces(
         volumes=tuple(one for one, _ in holds.values()),
+        holds=tuple(held),
         roles={role: one.name for role, one in roles.items()},
         tablespaces=tuple(one.name for one in spaces),
         choices=tuple(said),
@@ -119,8 +138,19 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
     )
 
 
-def _look(node: Node, one: Volume, account: str | None, need: int, words: str) -> str:
-    """Insist that a volume can hold so much; the change of the host that it means."""
+def wal_beside(directory: str, need: int) -> Holding:
+    """The WAL in a directory that ``--wal-dir`` names."""
+    return Holding(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
+
+
+def look(node: Node, held: Holding, account: str | None) -> str:
+    """Insist that this host has the volume, that it may be used, and that there is room on it; the change of the host that it means.
+
+    Raises:
+        UsageError: it is missing, in use, or too small.
+        CapabilityError: it cannot be had.
+    """
+    one, need, words = held.volume, held.bytes, held.words
     if one.kind == "device":
         assert one.path is not None
         file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{one.name}'")
@@ -136,7 +166,7 @@ def _look(node: Node, one: Volume, account: str | None, need: int, words: str) -
         check_directory(node, home, None, one.size, "the volume's directory")
         return f"a loop device on a file of {format_bytes(one.size)} with a file system of its own, mounted for {words}"
     assert one.path is not None
-    check_directory(node, one.path, account, need, "volume", words)
+    check_directory(node, one.path, account, need, held.option, words)
     return f"{words} in a private directory below {one.path}"
 
 

@@ -32,7 +32,7 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
 
 def sizes(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
     """Sizes of freshly loaded databases, frozen and analysed, as their golden copy says: ``database_bytes`` in all, of which
-    ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``; the parts are absent where the copy is too old to tell.
+    ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``.
 
     A golden copy that is made for this is removed again: the disk must hold no more than one.
     """
@@ -55,9 +55,8 @@ def sizes(session: Session, installations: Mapping[str, Installation], trial: Tr
                 say=watcher.setup,
             )
         for name, size in copy.databases.items():
-            parts = copy.parts.get(name, {})
-            known = {**parts, "rest": size - sum(parts.values())} if parts else {}
-            for part, bytes_ in {"database": size, **known}.items():
+            parts = copy.parts[name]
+            for part, bytes_ in {"database": size, **parts, "rest": size - sum(parts.values())}.items():
                 readings[f"{part}_bytes"] = readings.get(f"{part}_bytes", 0.0) + bytes_
         if made:
             golden.remove(session.node, str(session.cache), copy.key)

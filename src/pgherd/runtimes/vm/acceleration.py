@@ -36,7 +36,8 @@ PASSING_SECONDS = 3600.0
 OVERHEAD: Mapping[Literal["kvm", "tcg"], int] = {"kvm": 64 * 2**20, "tcg": 104 * 2**20}
 """Bytes that QEMU is reckoned to need beside the memory of its guest. By emulation 70 to 97 MB were measured, of which up to 32 MB are
 translated code, which KVM does not have; by KVM it was not measured."""
-_PASSING = re.compile("resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
+_PASSING = re.compile("could not access KVM|resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
+"""The first is what QEMU says where it cannot open the device: until a module is loaded, or a right is given."""
 _BOOTED = "pgherd: booted"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
 _SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"

@@ -78,10 +78,6 @@ class GuestTree:
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(mode)
 
-    def has(self, path: str) -> bool:
-        """Whether something stands at the path."""
-        return os.path.lexists(self._inside(self._way(path)))
-
     def size(self) -> tuple[int, int]:
         """(bytes in blocks of 4 kB, files) of the tree."""
         blocks = entries = 0

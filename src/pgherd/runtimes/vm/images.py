@@ -88,9 +88,9 @@ def build(
     return Images(chosen, boot, initrd, root, hypervisor, seconds)
 
 
-def scratch_tree(node: Node, journal: Journal, name: str = "vm") -> str:
+def scratch_tree(node: Node, journal: Journal) -> str:
     """A directory for what is being made, on the cache's file system; it goes with the journal."""
-    return str(paths.work_tree(node, journal, name, None))
+    return str(paths.work_tree(node, journal, "vm", None))
 
 
 def _boot_image(chosen: Kernel, cache_dir: str, scratch: str) -> str:

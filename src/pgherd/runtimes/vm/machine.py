@@ -95,11 +95,6 @@ class Machine:
         """The socket to which a node connects in order to talk with the guest's agent."""
         return self.places.agent
 
-    @property
-    def console_socket(self) -> str:
-        """The socket of the console, of a guest with a shell on it."""
-        return self.places.console
-
     def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
         """Start QEMU in its container and return at once; ``wait_ready`` tells when the guest has come up.
 

@@ -195,7 +195,8 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
         # The guest reaches nothing; only the forwarded ports lead into it.
         forwarded = [f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ((guest.port, guest.guest_port), *guest.further)]
         argv += ["-netdev", ",".join(["user,id=net0,restrict=on", *forwarded])]
-        argv += device("net", "netdev=net0")
+        # No firmware to boot over the network: it lies in a package of its own, and QEMU does not start where that is missing.
+        argv += device("net", "netdev=net0", *([] if mmio else ["romfile="]))
     argv += device("balloon", "id=balloon0", f"deflate-on-oom={_on(guest.deflate_on_oom)}", f"free-page-reporting={_on(guest.reporting)}")
     argv += ["-object", "rng-builtin,id=rng0", *device("rng", "rng=rng0")]
     if sandbox:

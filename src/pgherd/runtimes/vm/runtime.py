@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pgherd.host import huge_pages, same_page_merging
+from pgherd.host.cpus import numa_nodes
 from pgherd.host.journal import Journal
 from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Container, Host
@@ -215,15 +216,18 @@ class VmRuntime:
 
     def _pins_of(self, machine: Machine) -> tuple[int, ...]:
         """The CPUs for a guest's vCPUs, the same whenever it is booted: of those on which it may run the ones on which the fewest vCPUs of
-        other guests are."""
+        other guests are, and of several such sets one on a single NUMA node, since memory lies near the CPU that touches it first."""
         allowed = os.sched_getaffinity(machine.pid)
         before = self._pins.pop(machine.name, None)
         if before is not None and allowed.issuperset(before):
             self._pins[machine.name] = before
         else:
             taken = Counter(cpu for given in self._pins.values() for cpu in given)
-            usable = [cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed)
-            self._pins[machine.name] = tuple(sorted(sorted(usable, key=taken.__getitem__)[: machine.guest.vcpus]))
+            usable = sorted([cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed), key=taken.__getitem__)
+            nodes, vcpus = numa_nodes(self._node, usable), machine.guest.vcpus
+            near = [[cpu for cpu in usable if nodes.get(cpu) == one][:vcpus] for one in sorted(set(nodes.values()))]
+            sets = [*(some for some in near if len(some) == vcpus), usable[:vcpus]]
+            self._pins[machine.name] = tuple(sorted(min(sets, key=lambda some: sum(taken[cpu] for cpu in some))))
         return self._pins[machine.name]
 
     @property

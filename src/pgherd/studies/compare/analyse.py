@@ -144,9 +144,7 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
             found.append(f"{many} of {side} did not finish: {failed[-1].error}")
     tainted = [block for block in blocks if not block.clean]
     if tainted:
-        checks = Counter(
-            v.check for block in tainted for result in block.all for v in result.verdicts if v.result == "fail" and v.severity == "taint"
-        )
+        checks = Counter(v.check for block in tainted for result in block.all for v in result.verdicts if v.taints)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common()) or "trials that did not finish"
         clean = len(blocks) - len(tainted)
         fate = "left out" if clean >= min(ENOUGH, sum(block.finished for block in blocks)) else "all there is to go by"

@@ -93,4 +93,4 @@ def _host(result: TrialResult) -> str:
 def _fault(result: TrialResult) -> str:
     if result.error is not None:
         return "did not finish"
-    return "failed " + ", ".join(v.check for v in result.verdicts if v.result == "fail" and v.severity == "taint")
+    return "failed " + ", ".join(v.check for v in result.verdicts if v.taints)

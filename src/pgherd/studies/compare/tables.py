@@ -117,9 +117,13 @@ def difference_rows(options: CompareOptions) -> list[Row]:
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Options by dotted name, as text; those of ``UNTOLD`` left out."""
+    """Options by dotted name, as text; those of ``UNTOLD`` left out. The arms of a storage study add theirs."""
     for name, value in options.items():
         if not prefix and name in UNTOLD:
+            continue
+        if name == "arms":
+            for arm in value:
+                yield from _flat(arm["options"], prefix)
             continue
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")

@@ -12,6 +12,8 @@ from pgherd.studies.compare.metrics import Metric
 from pgherd.studies.compare.options import CompareOptions
 
 CANNOT_TELL = "cannot tell"
+_AMOUNTS = ("more ", "less ", "fewer ")
+"""How the words of a metric begin that say how much a variant has of something, not what it is like."""
 
 
 def judged(estimate: Estimate, equivalence: float) -> Verdict:
@@ -91,7 +93,8 @@ def _of_variant(options: CompareOptions, metric: Metric, side: str, decision: De
     elif decision.verdict == CANNOT_TELL:
         said = f"nobody can tell yet whether {side} and {base} differ"
     elif metric.better:
-        said = f"{side} is {verdict(metric, decision.verdict, options.equivalence)} than {base}"
+        word = verdict(metric, decision.verdict, options.equivalence)  # faster, or more WAL
+        said = f"{side} {'has' if word.startswith(_AMOUNTS) else 'is'} {word} than {base}"
     else:
         said = f"{side} has a {verdict(metric, decision.verdict, options.equivalence)} {metric.label} than {base}"
     numbers = _numbers(estimate, blocks)

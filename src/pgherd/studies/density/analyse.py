@@ -27,8 +27,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     windows = soak.soak_windows(results) if options.soak_seconds else []
     whole = joined(results)
     # The noisy windows of a soak are told one by one, and count.
-    noisy = any(window.failed for window in windows)
-    warnings = failure_warnings(whole) + check_warnings(whole) if noisy else trial_warnings(whole)
+    warnings = failure_warnings(whole) + check_warnings(whole) if windows else trial_warnings(whole)
     points = group(options, whole)
     if not points:
         several = f"{len(results)} trials were run and none of them finished" if len(results) > 1 else "the only trial did not finish"

@@ -133,8 +133,7 @@ def _trial(options: DensityOptions, databases: int, repeat: int, reason: str) ->
 def _soak_on(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """The stretches that are left. One that failed is a hole in the soak: its time is over."""
     stretches = _soak(options)
-    begun = sum(len(result.trial.phases) for result in results)
-    left = tuple(trial for number, trial in enumerate(stretches) if number * SOAK_STRETCH >= begun)
+    left = stretches[len(results) :]
     return Proposal(trials=left, worst_case=len(stretches)) if left else Proposal(stop="the soak is over", worst_case=len(stretches))
 
 

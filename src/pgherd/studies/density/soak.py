@@ -12,7 +12,7 @@ from pgherd.analysis.steadiness import Steadiness, steadiness
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds
-from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import plural
 from pgherd.studies.density.tables import Row
 from pgherd.studies.findings import as_finding, missing
@@ -52,15 +52,11 @@ def soak_windows(results: Sequence[TrialResult]) -> list[Window]:
         if result.error is not None or not result.phases:
             continue
         begun = (found[-1].end if found else 0.0) - result.phases[0].start
-        found += [Window(phase, begun + phase.start, _failed(result, phase.phase)) for phase in result.phases]
+        taints = [v for v in result.verdicts if v.taints]
+        for phase in result.phases:
+            failed = tuple(v.check for v in taints if phase.phase in failed_in(result, v))
+            found.append(Window(phase, begun + phase.start, failed))
     return found
-
-
-def _failed(result: TrialResult, window: str) -> tuple[str, ...]:
-    taints = [v for v in result.verdicts if v.severity == "taint"]
-    if len(result.phases) > SOAK_STRETCH:  # of an earlier version, which had one trial for all and did not say in which window it was
-        taints = [v for v in taints if v.failed_in]
-    return tuple(v.check for v in taints if window in failed_in(result, v))
 
 
 def soak_rows(windows: Sequence[Window]) -> list[Row]:

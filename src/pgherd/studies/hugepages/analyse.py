@@ -150,11 +150,11 @@ def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_side: 
         said.append(f"TLB misses and page walks are unknown: {options.uncounted}")
     faults = {side: value for side in by_side if (value := findings[f"faults:{side}"].value) is not None}
     base = faults.get(options.baseline)
-    least = min(faults.values(), default=0.0)
-    if base is not None and base - least >= FILLING:
+    fewest = min(faults, key=lambda side: faults[side], default="")
+    if base is not None and base - faults[fewest] >= FILLING:
         said.append(
-            f"On {options.baseline} there were {base:.2g} page faults per transaction, on other pages {least:.2g}: new connections were "
-            "still filling their page tables, and a part of the difference is that; a longer --ramp leaves it out"
+            f"There were {base:.2g} page faults per transaction with '{options.baseline}' and {faults[fewest]:.2g} with '{fewest}': new "
+            "connections were still filling their page tables, and a part of the difference is that; a longer --ramp leaves it out"
         )
     if any(options.reserved(side) for side in options.variants):
         limit = "; so each container's limit was lowered by its server's" if options.of(options.baseline).get("container_memory") else ""

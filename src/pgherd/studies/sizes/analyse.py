@@ -10,6 +10,7 @@ from pgherd.analysis.sizes import SizeModel, fit_sizes
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
+from pgherd.studies.findings import as_finding
 from pgherd.studies.sizes import published
 from pgherd.studies.sizes.options import SizesOptions
 
@@ -35,7 +36,7 @@ def analyse(options: SizesOptions, results: Sequence[TrialResult]) -> Analysis:
     model = fit_sizes(list(sizes), list(sizes.values())) if len(sizes) >= 2 else None
     predicted = {} if model is None else {scale: model.predict(scale) for scale in options.predict}
     findings = {} if model is None else _line(model)
-    findings |= {f"size_{scale}": _predicted(scale, estimate) for scale, estimate in predicted.items()}
+    findings |= {f"size_{scale}": as_finding(estimate.scaled(1 / MB), "MB", **_beside(scale)) for scale, estimate in predicted.items()}
     warnings += _warnings(model, predicted)
     return Analysis(
         answer=_answer(options, sizes, model, predicted),
@@ -57,21 +58,6 @@ def _line(model: SizeModel) -> dict[str, Finding]:
             value=100 * model.relative_error, unit="%", n=model.n, method="root mean square of (measured − fitted) / fitted"
         ),
     }
-
-
-def _predicted(scale: int, estimate: Estimate) -> Finding:
-    inside = estimate.scaled(1 / MB)
-    return Finding(
-        value=inside.value,
-        unit="MB",
-        low=inside.low,
-        high=inside.high,
-        confidence=inside.confidence,
-        n=inside.n,
-        method=inside.method,
-        note=inside.note,
-        **_beside(scale),
-    )
 
 
 def _beside(scale: int) -> dict[str, Any]:

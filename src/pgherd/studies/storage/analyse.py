@@ -248,7 +248,7 @@ def _alone(
     warnings = [f"trial {result.id} did not finish: {result.error}" for result in failed]
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
-        checks = sorted({v.check for result in tainted for v in result.verdicts if v.result == "fail" and v.severity == "taint"})
+        checks = sorted({v.check for result in tainted for v in result.verdicts if v.taints})
         fate = "left out" if clean else "all there is to go by"
         warnings.append(f"{len(tainted)} of {len(results)} trials are tainted, by {', '.join(checks)}; they are {fate}")
     if not tables["storage"]:

@@ -1,0 +1,11 @@
+/*
+ * inflate.h
+ *		Which buffers are taken into the balloon, and how many; dirty ones are written first.
+ */
+#ifndef PG_BALLOON_INFLATE_H
+#define PG_BALLOON_INFLATE_H
+
+extern int64 balloon_inflate(int64 buffers, bool write, double seconds);
+extern int64 balloon_write(int64 buffers, double seconds);
+
+#endif							/* PG_BALLOON_INFLATE_H */
