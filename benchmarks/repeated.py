@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def measured(place: Path, words: list[str]) -> float:
 
 def repeated(script: Path) -> float:
     """Transactions per second of all databases together by the script. Raises TrialError where it failed."""
-    done = subprocess.run(["sh", str(script)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = command.to_its_end(["sh", str(script)])
     found = SUM.search(done.stdout)
     if done.returncode != 0 or not found:
         raise TrialError(f"the script ended with {done.returncode}: {done.stderr.strip()[-500:]}")

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +11,6 @@ import pytest
 from pgherd.host import file_systems, mounts
 from pgherd.host.empty_device import insist_empty
 from pgherd.host.journal import Journal, clean
-from pgherd.host.undo_base import Scene
-from pgherd.host.undo_mounts import WipeFileSystem
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 
@@ -79,7 +73,6 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
     try:
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
         assert mounts.at(NODE, target).source == device
-        assert [undo.begun for undo in journal.pending() if isinstance(undo, WipeFileSystem)] == [False]
         with pytest.raises(UsageError, match="is mounted at"):
             insist_empty(NODE, device)
         assert f"emptied {device}" in journal.play()
@@ -104,6 +97,8 @@ def test_a_device_named_by_a_link_and_a_place_behind_one_go_too(tmp_path, journa
 
 
 def test_a_device_that_somebody_has_formatted_since_is_not_emptied(tmp_path, journal, home):
+    import subprocess
+
     device = loops.attach(tmp_path / "disk.img")
     try:
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
@@ -112,77 +107,6 @@ def test_a_device_that_somebody_has_formatted_since_is_not_emptied(tmp_path, jou
         assert not any(words.startswith("emptied") for words in journal.play())
         with pytest.raises(UsageError, match="holds ext4"):
             insist_empty(NODE, device)
-    finally:
-        loops.detach(device)
-
-
-ALL_BUT_THE_SUPERBLOCK = """#!/bin/sh
-for file; do :; done
-{mkfs} "$@" && dd if=/dev/zero of="$file" bs=1024 seek=1 count=1 conv=notrunc,fsync status=none && touch {reached} && exec sleep 600
-"""
-"""What a device holds before mkfs.ext4 writes the superblock, last of all; it is written in no time, but on a large device not soon."""
-
-
-@pytest.mark.parametrize("kind", ["device", "loop"])
-def test_one_that_is_killed_while_it_formats_leaves_nothing_behind(tmp_path, home, monkeypatch, kind):
-    size, state, place = 96 * 2**20, tmp_path / "dead", tmp_path / "pgherd-volume-dead"
-    device, reached, programs = loops.attach(tmp_path / "disk.img"), tmp_path / "reached", tmp_path / "bin"
-    programs.mkdir()
-    (programs / "mkfs.ext4").write_text(ALL_BUT_THE_SUPERBLOCK.format(mkfs=shutil.which("mkfs.ext4"), reached=reached))
-    (programs / "mkfs.ext4").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    try:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                theirs = Journal.open(NODE, state, "dead")
-                theirs.make_tree(str(place))
-                if kind == "device":
-                    file_systems.make_on_device(NODE, theirs, str(place), "v", device)
-                else:
-                    file_systems.make_loop(NODE, theirs, str(place), "v", size)
-            finally:
-                os._exit(1)
-        deadline = time.monotonic() + 60
-        while not reached.exists():
-            assert time.monotonic() < deadline and os.waitpid(pid, os.WNOHANG) == (0, 0)
-            time.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        said = clean(NODE, state)
-        assert not [words for words in said if words.startswith("not undone")], said
-        assert insist_empty(NODE, device) == size
-        assert not place.exists() and loops.associated(place / "v.img") == [] and not list(state.glob("journal/*.jsonl"))
-    finally:
-        loops.detach(device)
-
-
-def test_the_beginning_of_a_file_system_is_ours_only_while_we_format(tmp_path, home):
-    """As mkfs.ext4 leaves a device that has written all but the superblock, which it writes last."""
-    device, mark = loops.attach(tmp_path / "disk.img"), "01234567-89ab-cdef-0123-456789abcdef"
-    try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-U", mark, device], check=True)
-        with open(device, "r+b") as file:
-            file.seek(1024)
-            file.write(bytes(1024))
-        formatted, formatting = WipeFileSystem(device=device, mark=mark), WipeFileSystem(device=device, mark=mark, begun=True)
-        assert formatted.play(Scene(NODE, "id")) is None
-        with pytest.raises(OSError, match="since a boot another device may bear that name"):
-            formatting.play(Scene(NODE, "id", same_boot=False))
-        with pytest.raises(UsageError, match="data of an unknown kind"):
-            insist_empty(NODE, device)
-        assert formatting.play(Scene(NODE, "id")) == f"emptied {device}"
-        assert insist_empty(NODE, device) == 96 * 2**20 and formatting.play(Scene(NODE, "id", same_boot=False)) is None
-    finally:
-        loops.detach(device)
-
-
-def test_data_of_another_kind_are_left_alone_even_while_we_format(tmp_path, home):
-    device = loops.attach(tmp_path / "disk.img")
-    try:
-        Path(device).write_bytes(b"precious")
-        assert WipeFileSystem(device=device, mark="01234567-89ab-cdef-0123-456789abcdef", begun=True).play(Scene(NODE, "id")) is None
-        assert Path(device).read_bytes().startswith(b"precious")
     finally:
         loops.detach(device)
 

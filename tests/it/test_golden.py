@@ -277,7 +277,7 @@ from pgherd.workloads.registry import fillings
 bin_, version, major, place, account = sys.argv[1:]
 node = LocalNode()
 contents = fillings(node, [Database(workload="script", init=place + "/slow.sql")])
-installation = Installation(bin_, version, int(major), "system", version)
+installation = Installation(bin_, version, int(major), "system")
 ensure(node, installation, contents, account=account or None, cache_dir=place, socket_dir=place + "/s")
 """
 

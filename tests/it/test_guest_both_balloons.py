@@ -180,7 +180,7 @@ def test_the_guests_balloon_makes_the_databases_yield_and_both_give_back(up: Up)
 
         # The host has plenty again: the guest gets its memory back, and the database, once it needs its pages, its buffers.
         manager.change_budget(MEMORY)
-        eventually(lambda: up.actual() == MEMORY, lambda: (up.now(), manager.status()))
+        eventually(lambda: up.actual() >= MEMORY - NEARLY, lambda: (up.now(), manager.status()))
         eventually(lambda: up.server.sql(READ) == [(ROWS * 7500,)] and up.given_up() <= most / 2, up.now)
         assert up.server.sql("SELECT pg_balloon_check()") == [(0,)]
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,12 +85,13 @@ def test_a_wrong_setting_shows_at_the_start_in_postgresqls_words(server: Instanc
         server.wait_ready()
 
 
-def test_a_postgresql_that_was_upgraded_meanwhile_is_no_longer_the_runs(server: Instance) -> None:
-    was = f"{server.installation.major}.0"
-    one = Instance(
-        server.node, replace(server.installation, version=was), server.data_dir, server.socket_dir, account=server.account, name="db01/pg"
-    )
-    with pytest.raises(TrialError, match=rf"is PostgreSQL {server.installation.version}, but {server.installation.bin} held {was} when"):
+@pytest.mark.parametrize("earlier", ["version", "build"])
+def test_a_postgresql_that_was_upgraded_meanwhile_is_no_longer_the_runs(server: Instance, earlier: str) -> None:
+    now = server.installation
+    was = {"version": f"{now.major}.0", "build": f"{now.version} (first package)"}[earlier]
+    then = replace(now, build=was, version=was.split()[0])
+    one = Instance(server.node, then, server.data_dir, server.socket_dir, account=server.account, name="db01/pg")
+    with pytest.raises(TrialError, match=re.escape(f"is PostgreSQL {now.build}, but {now.bin} held {was} when")):
         start_all([(one, (), None)])
     assert not one.running
 

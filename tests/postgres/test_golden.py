@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.model.errors import CapabilityError
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import golden
@@ -135,9 +135,14 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
     key = key_of(V15, [Known()], False)
     made = make(tmp_path / "other", key)
     with pytest.raises(OSError, match="full"), golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
-        assert unfinished is not None and golden.is_being_made(node, str(tmp_path), key)
+        assert unfinished is not None
+        with (
+            pytest.raises(TrialError, match=f"{key} is being made here"),
+            golden.assembling(node, str(tmp_path), key, 1, account=None, made_here=False),
+        ):
+            raise AssertionError("two at once")
         raise OSError("full")
-    assert os.listdir(tmp_path / "golden") == [f".lock-{key}"] and not golden.is_being_made(node, str(tmp_path), key)
+    assert os.listdir(tmp_path / "golden") == [f".lock-{key}"]
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
         golden.seal(node, unfinished, made)

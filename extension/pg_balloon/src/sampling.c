@@ -46,7 +46,8 @@ static double rate = -1;		/* touches per page and second; < 0: not known yet */
 /*
  * How many sessions wait for a page of a table or index to be read at this moment: time lost, in seconds per second. Read
  * without a lock: it is a sample. Autovacuum and our own prefetch are in no hurry. An I/O worker of 18, which is in no
- * database, reads for a session: that one is counted if it waits, and reads ahead if it does not.
+ * database, reads for a session: that one is counted if it waits, and reads ahead if it does not. So is a standby's replay in
+ * none: only sessions are counted, for whom time is lost.
  */
 int
 balloon_waiting(void)

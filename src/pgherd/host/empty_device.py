@@ -11,7 +11,6 @@ LEAST = 64 * 2**20
 """Bytes of the smallest device that is used."""
 HEAD = 2**20
 """Bytes at the device's start that must all be zero, beside that no known signature is found anywhere."""
-_SUPERBLOCK_END = 2048
 _UNKNOWN = "data of an unknown kind in its first megabyte"
 
 
@@ -46,17 +45,12 @@ def insist_empty(node: Node, device: str) -> int:
         raise UsageError(f"device {device} has {format_bytes(size)}, and {format_bytes(LEAST)} are the least; name a larger one")
     holds = _holds(node, device)
     if holds:
+        # wipefs finds no signature in what it does not know, as in what an mkfs leaves that was killed.
+        by = f"dd if=/dev/zero of={device} bs=1M count=1" if holds == _UNKNOWN else f"wipefs --all {device}"
         raise UsageError(
-            f"device {device} holds {holds}; it is not formatted. If nothing on it is needed, empty it yourself ('wipefs --all {device}'), "
-            "or name another"
+            f"device {device} holds {holds}; it is not formatted. If nothing on it is needed, empty it yourself ('{by}'), or name another"
         )
     return size
-
-
-def half_formatted(node: Node, device: str) -> bool:
-    """Whether a device holds what an mkfs.ext4 leaves that was ended too soon: data without any known signature, before which there is
-    nothing. It empties the first bytes first, and writes the superblock, which belongs there, last of all."""
-    return _holds(node, device) == _UNKNOWN and _zero(node, device, _SUPERBLOCK_END)
 
 
 def _holds(node: Node, device: str) -> str:
@@ -70,11 +64,8 @@ def _holds(node: Node, device: str) -> str:
         return f"something that cannot be read ({wiped.err.strip()})"
     if wiped.out.strip():
         return wiped.out.split()[0]
-    return "" if _zero(node, device, HEAD) else _UNKNOWN
-
-
-def _zero(node: Node, device: str, size: int) -> bool:
-    return node.run(Command(("cmp", f"--bytes={size}", "--", device, "/dev/zero"))).code == 0
+    zeros = node.run(Command(("cmp", f"--bytes={HEAD}", "--", device, "/dev/zero")))
+    return "" if zeros.code == 0 else _UNKNOWN
 
 
 def _names(node: Node, path: str) -> list[str]:

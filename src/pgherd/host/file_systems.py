@@ -72,10 +72,8 @@ def make_on_device(node: Node, journal: Journal, home: str, name: str, device: s
     insist_empty(node, device)
     target, mark = f"{home}/{name}", str(uuid.uuid4())
     node.make_dir(target, mode=0o711)
-    begun = journal.note(WipeFileSystem(device=device, mark=mark, begun=True))
-    _do(node, (*_MKFS, "-U", mark, "--", device), f"{what}: no file system can be made on it")
     journal.note(WipeFileSystem(device=device, mark=mark))
-    journal.done(begun)
+    _do(node, (*_MKFS, "-U", mark, "--", device), f"{what}: no file system can be made on it")
     journal.note(Unmount(target=target, source=device))
     _do(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{what} cannot be mounted at {target}")
     return target

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from pgherd.host import mounts, processes
-from pgherd.host.empty_device import half_formatted
 from pgherd.host.undo_base import PREFIX, Scene, absolute
 from pgherd.model.base import Model
 from pgherd.node.protocol import Command, Node
@@ -79,16 +78,12 @@ class DetachLoop(Model):
 
 
 class WipeFileSystem(Model):
-    """Empty a block device again that we formatted: only while its file system's UUID is still the one that we gave it.
-
-    ``begun`` stands in the journal as long as it is being formatted: what that leaves when it is cut short bears no UUID yet.
-    """
+    """Empty a block device again that we formatted: only while its file system's UUID is still the one that we gave it."""
 
     rank: ClassVar[int] = 4
     kind: Literal["wipe_file_system"] = "wipe_file_system"
     device: str = Field(pattern=r"^/dev/.+")
     mark: str = Field(pattern=r"^[0-9a-f-]{36}$")
-    begun: bool = False
 
     def play(self, scene: Scene) -> str | None:
         """The file system survives a boot, and is ours by its UUID. The first megabyte is zeroed: it holds all that tells of it."""
@@ -96,30 +91,19 @@ class WipeFileSystem(Model):
         if not node.exists(self.device):
             return None
         probe = node.run(Command(("blkid", "--probe", "--output", "value", "--match-tag", "UUID", "--", self.device)))
-        if probe.out.strip() != self.mark and not self._cut_short(scene, probe.out.strip()):
+        if probe.out.strip() != self.mark:
             return None
         used = [mount.target for mount in mounts.of_device(node, self.device)]
         if used:
             raise OSError(f"{self.device} is still mounted at {used[0]}, and keeps its file system until 'pgherd clean' can unmount it")
         for argv in (
-            ("dd", "if=/dev/zero", f"of={self.device}", "bs=1M", "count=1", "conv=fsync", "status=none"),
+            ("dd", "if=/dev/zero", f"of={self.device}", "bs=1M", "count=1", "conv=fsync,nocreat", "status=none"),
             ("wipefs", "--all", "--quiet", "--", self.device),
         ):
             done = node.run(Command(argv))
             if done.code:
                 raise OSError(f"{self.device} cannot be emptied: {done.err.strip()}")
         return f"emptied {self.device}"
-
-    def _cut_short(self, scene: Scene, uuid: str) -> bool:
-        """Whether it holds the beginning of our file system."""
-        if not self.begun or uuid or not half_formatted(scene.node, self.device):
-            return False
-        if not scene.same_boot:
-            raise OSError(
-                f"{self.device} holds the beginning of a file system, but since a boot another device may bear that name, so it is left "
-                f"alone; if nothing on it is needed, empty it yourself ('dd if=/dev/zero of={self.device} bs=1M count=1')"
-            )
-        return True
 
 
 def loops_on(node: Node, path: str) -> list[str]:

@@ -27,6 +27,8 @@ from pgherd.postgres.instance import Instance
 
 SCHEMA = "pgherd/golden/1"
 _MARKER = "golden.json"
+_HELD = 75
+"""With which flock(1) is to say that somebody else has the lock."""
 _EMPTY_CLUSTER = 64 * 2**20
 
 # Nothing of a golden copy that is being built needs to survive a crash, and nothing is measured. wal_level minimal
@@ -139,19 +141,28 @@ def ensure(
 
 @contextlib.contextmanager
 def assembling(
-    node: Node, cache_dir: str, key: str, needed: int, *, account: str | None, say: Callable[[str], None] = lambda _: None
+    node: Node,
+    cache_dir: str,
+    key: str,
+    needed: int,
+    *,
+    account: str | None,
+    say: Callable[[str], None] = lambda _: None,
+    made_here: bool = True,
 ) -> Iterator[str | None]:
     """A directory in which the copy of this key is put together: the body is to ``seal`` it, and it is then put in place. None where
     the copy has come to be there meanwhile. Nobody else makes the same one until the body ends; where it fails nothing is left.
 
+    Who makes it here waits for others that do, and gives the directory to the account; else it stays our own.
+
     Raises:
         CapabilityError: there are fewer than ``needed`` bytes of disk, or the account cannot enter the cache.
-        TrialError: it cannot be put in place.
+        TrialError: it cannot be put in place; or another pgherd makes it, and it is not made here.
     """
     parent = os.path.join(cache_dir, "golden")
     node.make_dir(parent, mode=0o755)
     insist_enterable(node, parent, account)
-    with _locked(node, os.path.join(parent, f".lock-{key}"), say):
+    with _locked(node, os.path.join(parent, f".lock-{key}"), say, wait=made_here):
         if at(node, cache_dir, key) is not None:
             yield None
             return
@@ -159,7 +170,7 @@ def assembling(
         check_space(node, parent, needed, "a golden copy")
         unfinished = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         try:
-            node.make_dir(unfinished, mode=0o700, user=account)
+            node.make_dir(unfinished, mode=0o700, user=account if made_here else None)
             yield unfinished
             done = node.run(Command(["mv", "-T", "--", unfinished, os.path.join(parent, key)]))
             if done.code != 0:
@@ -180,12 +191,6 @@ def seal(node: Node, unfinished: str, golden: Golden) -> None:
 def at(node: Node, cache_dir: str, key: str) -> Golden | None:
     """The finished golden copy of this key, if there is one."""
     return _read(node, os.path.join(cache_dir, "golden", key))
-
-
-def is_being_made(node: Node, cache_dir: str, key: str) -> bool:
-    """Whether some pgherd makes the copy of this key, or puts it together, right now."""
-    lock = os.path.join(cache_dir, "golden", f".lock-{key}")
-    return node.exists(lock) and not _lock_is_free(node, lock)
 
 
 def list_all(node: Node, cache_dir: str) -> list[Golden]:
@@ -321,14 +326,17 @@ def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], No
 
 
 @contextlib.contextmanager
-def _locked(node: Node, path: str, say: Callable[[str], None]) -> Iterator[None]:
+def _locked(node: Node, path: str, say: Callable[[str], None], *, wait: bool = True) -> Iterator[None]:
     """Hold an exclusive lock that ends with us: flock(1) takes it and then becomes a sleeping process of ours."""
-    holder = node.spawn(Command(["flock", "--exclusive", "--no-fork", path, "sleep", "infinity"]))
+    how = [] if wait else ["--nonblock", "--conflict-exit-code", str(_HELD)]
+    holder = node.spawn(Command(["flock", "--exclusive", *how, "--no-fork", path, "sleep", "infinity"]))
     try:
         told = False
         began = time.monotonic()
         while not _sleeps(node, holder.pid):
             if (code := holder.poll()) is not None:
+                if code == _HELD:
+                    raise TrialError(f"the golden copy {os.path.basename(path).removeprefix('.lock-')} is being made here")
                 raise CapabilityError(f"{path} cannot be locked (flock ended with exit code {code}); check that the cache is writable")
             if not told and time.monotonic() - began > 1.0:
                 say("waiting for another pgherd that makes the same golden copy")

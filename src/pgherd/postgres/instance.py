@@ -315,15 +315,15 @@ def _answers(instance: Instance) -> bool:
 
     try:
         instance.admit()
-        said = str(instance.sql("SHOW server_version")[0][0]).split()[0]
+        said = str(instance.sql("SHOW server_version")[0][0])
     except psycopg.OperationalError:
         return False
     instance.disconnect()
-    asked = instance.installation
-    if said != asked.version:  # as unattended upgrades do: the trials before it were another server's
+    found = instance.installation
+    if said != (found.build or said) or said.split()[0] != found.version:  # as by an unattended upgrade
         raise TrialError(
-            f"server {instance.name} is PostgreSQL {said}, but {asked.bin} held {asked.version} when the run began: it was upgraded "
-            "meanwhile; start a new run"
+            f"server {instance.name} is PostgreSQL {said}, but {found.bin} held {found.build or found.version} when the run began: it was "
+            "upgraded meanwhile; start a new run"
         )
     return True
 

@@ -148,8 +148,9 @@ def test_golden_copies_are_carried_while_a_run_is_open(agent):
     carrier = agent._carrier
     dropped = []
     carrier.drop = lambda: dropped.append(True)
+    assert agent.apply(PART) == "1 kept" and len(dropped) == 1, "it holds the lock under which the copy is now made here"
     agent.close()
-    assert dropped and agent._carrier is None, "what has come half way goes with the run"
+    assert len(dropped) == 2 and agent._carrier is None, "what has come half way goes with the run"
 
 
 def test_a_trial_from_end_to_end(agent):

@@ -8,6 +8,7 @@ import pytest
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
 from pgherd.postgres import golden
 from pgherd.postgres.golden import SCHEMA, Golden
 from pgherd.postgres.installations import Installation
@@ -96,6 +97,11 @@ def test_a_copy_comes_whole_and_under_the_same_key(there, here, most):
     assert left(here) == [copy.key]
 
 
+def being_made(cache, key):
+    lock = cache / "golden" / f".lock-{key}"
+    return lock.exists() and NODE.run(Command(["flock", "--exclusive", "--nonblock", str(lock), "true"])).code != 0
+
+
 def test_what_is_not_what_was_sent_is_not_kept(there, here):
     copy = made(there)
     for spoil in (
@@ -109,7 +115,7 @@ def test_what_is_not_what_was_sent_is_not_kept(there, here):
         with pytest.raises(TrialError, match=f"{copy.key} has not come as it was sent"):
             incoming.keep(load.digest)
         incoming.drop()
-        assert left(here) == [] and not golden.is_being_made(NODE, str(here), copy.key)
+        assert left(here) == [] and not being_made(here, copy.key)
     incoming = Incoming(NODE, Outgoing(copy, "same").manifest, str(here), None)
     with pytest.raises(TrialError, match="goes on after its end"):
         incoming.add(load.data + b"x")
@@ -119,14 +125,14 @@ def test_what_is_not_what_was_sent_is_not_kept(there, here):
 def test_nobody_else_makes_it_while_it_comes(there, here):
     copy = made(there)
     incoming = Incoming(NODE, Outgoing(copy, "same").manifest, str(here), None)
-    assert golden.is_being_made(NODE, str(here), copy.key)
+    assert being_made(here, copy.key)
     incoming.drop()
     incoming.drop()
-    assert not golden.is_being_made(NODE, str(here), copy.key) and left(here) == []
+    assert not being_made(here, copy.key) and left(here) == []
     made(here)
     with pytest.raises(TrialError, match="is there already"):
         Incoming(NODE, Outgoing(copy, "same").manifest, str(here), None)
-    assert left(here) == [copy.key] and not golden.is_being_made(NODE, str(here), copy.key)
+    assert left(here) == [copy.key] and not being_made(here, copy.key)
 
 
 def test_room_is_looked_at_first(there, here):
@@ -222,6 +228,16 @@ def test_a_copy_that_another_postgresql_made_is_not_taken(carriers, here):
         with pytest.raises(TrialError, match="was made by a PostgreSQL, or with libraries, that differ from those here"):
             b.borrow(a.lend(key, "/there/bin"))
     assert not (here / "golden").exists()
+
+
+def test_a_copy_that_another_library_made_is_not_lent(carriers, there, monkeypatch):
+    a, b, key = carriers
+    b.lacks(PART)
+    library = there / "libicu.so"
+    library.write_text("upgraded since")
+    monkeypatch.setattr(golden_carrying, "decisive", lambda *_: [str(library)])
+    with pytest.raises(TrialError, match=f"has come to be here since the golden copy {key} was made"):
+        a.lend(key, "/there/bin")
 
 
 def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):

@@ -109,3 +109,15 @@ def test_settings_count_in_every_server_that_is_described():
     insist_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("2GB")})
     with pytest.raises(UsageError, match="scenarios 'a' and 'b' are identical: nothing could differ"):
         insist_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("1024MB")})
+
+
+def test_how_a_study_is_run_is_no_difference_in_its_arms_either():
+    def scaling(seed, scale):
+        one = options({})
+        inner = tuple(Variant(name=name, options=one.model_copy(update={"seed": seed, "scale": scale})) for name in "pq")
+        return ScalingOptions(**one.model_dump(), clients=(1,), most=1, variants=inner)
+
+    requests = {name: DensityRequest() for name in "ab"}
+    with pytest.raises(UsageError, match="'a' and 'b' are identical"):
+        insist_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(2, 2)})
+    insist_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(1, 3)})

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import validation
@@ -48,7 +49,8 @@ def test_by_default_where_it_is_honest():
         ({"huge_page_bytes": 2**30}, "pages of memory"),
         ({"transparent_huge_pages": True}, "pages of memory"),
         ({"cpu_mode": "cpuset"}, "with whole CPUs"),
-        ({"wal_dir": "/elsewhere"}, "different volumes"),
+        ({"wal_dir": "/elsewhere"}, "volumes of their own"),
+        ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
         ({"server": "host=elsewhere"}, "somebody else's"),
     ],
 )

@@ -310,6 +310,8 @@ class HostAgent:
         return runnable(self._node, same, version, opened)
 
     def _apply(self, part: Trial) -> str:
+        if self._carrier is not None:
+            self._carrier.drop()  # a copy that was given up holds the lock under which it is now to be made here
         self._discard()
         _, transition = self._up().apply(part)
         return transition

@@ -22,7 +22,7 @@ from pgherd.postgres.disk import patience, used_bytes
 from pgherd.postgres.golden import Golden
 from pgherd.postgres.initdb import checksums_default
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.substance import substance
+from pgherd.postgres.substance import decisive, substance
 from pgherd.workloads.registry import fillings
 
 PIECE = 4 * 2**20
@@ -100,7 +100,7 @@ class Incoming:
         """Make its directories, where there is room for it.
 
         Raises:
-            TrialError: the manifest is not one of a data directory, or the copy has come to be here meanwhile.
+            TrialError: the manifest is not one of a data directory, or the copy has come to be here meanwhile, or is being made here.
             CapabilityError: there is too little room.
         """
         _insist_proper(manifest)
@@ -108,7 +108,7 @@ class Incoming:
         self._hash, self._number, self._offset = hashlib.sha256(), 0, 0
         self._open = contextlib.ExitStack()
         key = manifest.golden.key
-        unfinished = self._open.enter_context(golden.assembling(node, cache_dir, key, manifest.bytes, account=account))
+        unfinished = self._open.enter_context(golden.assembling(node, cache_dir, key, manifest.bytes, account=account, made_here=False))
         try:
             if unfinished is None:
                 raise TrialError(f"the golden copy {key} is there already")
@@ -142,11 +142,12 @@ class Incoming:
         copy = self._manifest.golden
         if self._number < len(self._manifest.files) or self._hash.hexdigest() != digest:
             raise TrialError(f"the golden copy {copy.key} has not come as it was sent")
+        here = replace(copy, owner=self._account, bytes=used_bytes(self._node, self._data))
         if self._account is not None:
-            owned = self._node.run(Command(["chown", "-R", f"{self._account}:", "--", self._data]), timeout=patience(copy.bytes))
+            # Not before: whoever may rename in it could make us write somewhere else.
+            owned = self._node.run(Command(["chown", "-R", f"{self._account}:", "--", self._unfinished]), timeout=patience(copy.bytes))
             if owned.code != 0:
                 raise TrialError(f"the golden copy {copy.key} cannot be given to '{self._account}': {owned.err.strip()}")
-        here = replace(copy, owner=self._account, bytes=used_bytes(self._node, self._data))
         golden.seal(self._node, self._unfinished, here)
         self._open.close()
 
@@ -217,6 +218,8 @@ class Carrier:
         copy = golden.at(self._node, self._cache, os.path.basename(key))
         if copy is None:
             raise TrialError(f"the golden copy {key} is not there any more")
+        if any(os.stat(path).st_ctime >= copy.made for path in decisive(self._node, self._installations[bin_])):
+            raise TrialError(f"PostgreSQL or a library of its has come to be here since the golden copy {key} was made")
         self._out = Outgoing(copy, self._substance(bin_))
         return self._out.manifest
 
@@ -240,8 +243,6 @@ class Carrier:
         own = self._substance(bin_)
         if not own or own != manifest.substance:
             raise TrialError(f"the golden copy {key} was made by a PostgreSQL, or with libraries, that differ from those here")
-        if golden.is_being_made(self._node, self._cache, key):
-            raise TrialError(f"the golden copy {key} is being made here")
         self._in = Incoming(self._node, manifest, self._cache, self._account)
 
     def add(self, data: bytes) -> None:

@@ -18,12 +18,12 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node import interruption
 from pgherd.postgres.disk import patience
-from pgherd.runner.hosts.crew import SHORT, Crew
+from pgherd.runner.hosts.crew import Crew
 from pgherd.runner.hosts.golden_carrying import Load, Manifest
 from pgherd.runner.watcher import Watcher
 
-_BEGINNING = 600.0
-"""Seconds in which a host has read and compared its PostgreSQL, and made room for a copy."""
+_PATIENCE = 600.0
+"""Seconds for a step: to have read and compared a PostgreSQL, made room for a copy, or got a piece of it by a slow way."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ class Sharing:
                 self._run(errand)
 
     def _run(self, errand: Errand) -> None:
+        began = time.monotonic()
         try:
-            manifest: Manifest = self._crew.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_BEGINNING)
-            self._carry(errand, manifest)
+            manifest: Manifest = self._crew.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_PATIENCE)
+            self._carry(errand, manifest, began)
         except HostLost:
             pass  # who needs that host will be told so
         except (PgherdError, OSError) as error:
@@ -90,12 +91,12 @@ class Sharing:
         finally:
             self._each("drop", [*errand.to, errand.source])
 
-    def _carry(self, errand: Errand, manifest: Manifest) -> None:
+    def _carry(self, errand: Errand, manifest: Manifest, began: float) -> None:
         size, source = format_bytes(manifest.bytes), errand.source
         self._watcher.setup(f"carrying a golden copy ({size}) from {source} to {', '.join(errand.to)}")
-        to, done, began = self._each("borrow", errand.to, manifest, timeout=_BEGINNING), 0, time.monotonic()
+        to, done = self._each("borrow", errand.to, manifest), 0
         while to:
-            load: Load = self._crew.call(source, "golden", "piece")
+            load: Load = self._crew.call(source, "golden", "piece", timeout=_PATIENCE)
             to = self._each("add", to, load.data)
             interruption.insist()
             done += len(load.data)
@@ -106,9 +107,13 @@ class Sharing:
                 self._watcher.note(f"golden copy {errand.key} carried from {source} to {', '.join(to) or 'no host'}: {took}.")
                 return
             if not worth(manifest.bytes - done, done, elapsed, errand.seconds):
+                self._watcher.note(
+                    f"golden copy {errand.key} is not carried from {source}: {format_bytes(done)} of {size} had come after "
+                    f"{format_seconds(elapsed)}, and making it takes {format_seconds(errand.seconds)}; the hosts make their own."
+                )
                 return
 
-    def _each(self, step: str, hosts: Sequence[str], *arguments: Any, timeout: float = SHORT) -> list[str]:
+    def _each(self, step: str, hosts: Sequence[str], *arguments: Any, timeout: float = _PATIENCE) -> list[str]:
         """The hosts, of these, on which the step came off; why it did not on another is told."""
         failed: dict[str, PgherdError | OSError] = {}
 

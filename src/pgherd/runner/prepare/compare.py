@@ -101,7 +101,8 @@ def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, 
         return _own_requests(asked, facts, seed)
     if not asked.variant:
         raise UsageError(
-            "there is nothing to compare; name variants, such as --variant big:shared_buffers=1GB, or two scenario files (of any study)"
+            "there is nothing to compare; name variants, such as --variant big:shared_buffers=1GB, or two scenario files (of any study "
+            "that compares nothing itself)"
         )
     # All arms get the same budget of the host, whatever is free when each is looked at.
     given = {name: getattr(asked, name) for name in asked.model_fields_set & set(DensityRequest.model_fields) - {"budget", "repeats"}}

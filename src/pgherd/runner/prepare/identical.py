@@ -50,7 +50,7 @@ def _apart(told: Any, servers: _Servers) -> Any:
         return told
     if "pg_bin" in told and "settings" in told:
         servers.append((told["pg_bin"], told["settings"]))
-        told = {name: part for name, part in told.items() if name != "settings"}
+        told = {name: part for name, part in told.items() if name != "settings" and name not in UNTOLD}
     return {name: _apart(part, servers) for name, part in told.items()}
 
 

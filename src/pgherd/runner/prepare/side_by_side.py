@@ -89,10 +89,8 @@ def _dishonest(options: Sequence[DatabaseOptions]) -> str:
         return "the pages of memory that are compared are the whole host's"
     if any(one.cpu_mode == "cpuset" for one in options):
         return "with whole CPUs each server would have others"
-    if len({one.wal_dir for one in options}) > 1:
-        return "their WAL lies on different volumes"
-    if len({(one.volumes, tuple(sorted(one.roles.items())), one.tablespaces) for one in options}) > 1:
-        return "parts of them lie on different volumes"
+    if any(one.wal_dir or one.volumes for one in options):
+        return "they have volumes of their own, on which all of them at once would be in each other's way, and might not have room"
     return ""
 
 
