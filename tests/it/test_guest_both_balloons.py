@@ -29,8 +29,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes import balloon_manager
-from pgherd.runtimes.balloon_law import DEAD_BAND
-from pgherd.runtimes.balloon_law import SPARED
+from pgherd.runtimes.balloon_law import DEAD_BAND, SPARED
 from pgherd.runtimes.vm import disk_image, images
 from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.machine import Machine
