@@ -156,7 +156,7 @@ def deciding(inputs: Inputs) -> Blocks:
     first = baseline(inputs)
     ordered = sorted(values, key=lambda side: (side != first, side != first + AGAIN))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
-    return Blocks(clean(held.get("label", "")), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
+    return Blocks(label(held), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
 
 
 def measured(inputs: Inputs) -> tuple[str, str, list[Measured]]:
