@@ -1,11 +1,10 @@
 """What pg_balloon costs while it has nothing to do, how fast and how completely it gives memory back, and whom that stalls.
 
-Idle: one server with the library, ``pg_balloon.enabled`` switched on and off by a reload between the runs of a pair;
-pgbench, select-only and cached. CPU is user and system time of the postmaster and all its children, reaped ones
-included. Inflating: a pool full of clean pages, which other sessions have mapped too; the speed is the balloon's own
-clock, and what the operating system got back is the shared memory of the server's control group (of the whole
-machine where there is none), before and after. Stalls: the same while pgbench runs, whose every transaction is logged; the
-longest of those that overlap with the inflation, and of those in as long a time without one, after it.
+Idle: one server with the library, ``pg_balloon.enabled`` switched on and off by a reload between slices of 2 s; pgbench, select-only
+and cached, which goes on meanwhile. CPU is that of the postmaster and all its children. Inflating: a pool full of clean pages, which
+other sessions have mapped too; the speed is the balloon's own clock, and what the operating system got back is the shared memory of
+the server's control group (of the whole machine where there is none), before and after. Stalls: the same while pgbench runs, whose
+every transaction is logged; the longest of those that overlap with the inflation, and of those in as long a time without one, after it.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ import outcome
 import paired
 import psutil
 import psycopg
-from balloon_server import MB, finished, home, keep_the_rules, pgbench, transactions
+import slices
+from balloon_server import MB, finished, home, keep_the_rules, load, pgbench
 from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
@@ -34,19 +35,21 @@ from pgherd.postgres.instance import Instance
 IDLE, SPEED, RETURNED, STALL = 0.01, 2.0, 0.99, 20.0
 SHARE = 0.75
 """Of the pool that is inflated."""
+SLICE = 2
+"""Seconds for which the idle balloon is on or off."""
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 20, "pairs")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each run of a pair  [default: 5]")
+    parser = outcome.parser(__doc__, 20, "windows in which stalls are looked for")
+    parser.add_argument("--slices", type=int, default=200, metavar="N", help="pairs with the idle balloon on and off  [default: 200]")
     parser.add_argument("--pool", type=int, default=1024, metavar="MB", help="shared_buffers  [default: 1024; --quick: 256]")
     parser.add_argument("--sessions", type=int, default=8, help="other sessions that have mapped the pool  [default: 8]")
     parser.add_argument("--clients", type=int, default=1, help="clients while it inflates, which wants a core itself  [default: 1]")
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 20)
-    seconds = 1.0 if options.quick else options.seconds
+    switches = 3 if options.quick else options.slices
     pool = 256 if options.quick else options.pool
     seed = outcome.seed_of(options)
     rng = random.Random(seed)
@@ -64,16 +67,10 @@ def main() -> None:
             raw.append({"window": number, **flat(windows(server, pool, options.sessions, options.clients, length, here.place / "logs"))})
             outcome.say(f"window {number}: longest {raw[-1]['inflating longest ms']:.1f} ms, without {raw[-1]['left longest ms']:.1f} ms")
 
-        def said(number: int, pair: dict[str, dict[str, float]]) -> bool:
-            raw.append({"pair": number, **flat(pair)})
-            outcome.say(f"pair {number}: CPU per transaction, on ÷ off, {raw[-1]['on cpu'] / raw[-1]['off cpu']:.4f}")
-            return False
-
-        sides = {side: lambda side=side: idle(server, side, seconds) for side in ("off", "on")}
-        paired.run_blocks(pairs, rng, sides, said)
+        raw += idle(server, switches, rng, here.place)
         version = server.installation.version
     settings = {
-        "postgres": version, "seconds": seconds, "pool MB": pool, "sessions": options.sessions, "clients": options.clients,
+        "postgres": version, "slice seconds": SLICE, "pool MB": pool, "sessions": options.sessions, "clients": options.clients,
         "memory by": "control group" if group else "machine",
     }  # fmt: skip
     outcome.conclude(outcome.Outcome("balloon", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before)), options)
@@ -242,14 +239,19 @@ def overlapping(lines: list[str], began: float, ended: float) -> list[float]:
     return found
 
 
-def idle(server: Instance, side: str, seconds: float) -> dict[str, float]:
-    """One run of pgbench with the balloon switched on or off: server's CPU seconds per transaction, and transactions per second."""
+def idle(server: Instance, pairs: int, rng: random.Random, place: Path) -> list[dict[str, float]]:
+    """Slices of one pgbench with the balloon switched on and off: of each pair, what ``slices`` counts of either side."""
     settings = Path(server.data_dir, "postgresql.conf")
-    lines = [line for line in settings.read_text().splitlines() if not line.startswith("pg_balloon.enabled")]
-    settings.write_text("\n".join([*lines, f"pg_balloon.enabled = {side}", ""]))
-    server.reload()
-    time.sleep(0.3)
-    return transactions(server, seconds, ["-S", "-c", "2"])
+    kept = [line for line in settings.read_text().splitlines() if not line.startswith("pg_balloon.enabled")]
+
+    def switch(side: str) -> None:
+        settings.write_text("\n".join([*kept, f"pg_balloon.enabled = {side}", ""]))
+        server.reload()
+
+    one = partial(load, server, ["-S", "-c", "2"], 60 + 3 * SLICE * 2 * pairs, place / "idle")
+    with slices.loads({"off": one, "on": one}) as loads:
+        found = slices.measured([side for order in paired.orders(pairs, ("off", "on"), rng) for side in order], loads, SLICE, switch)
+    return [{"pair": number, **row} for number, row in enumerate(slices.pairs(found), 1)]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Two servers with the same data: one whose pool is kept at a quarter by ``pg_balloon.target``, with the library at work, and one with
 a quarter of the shared_buffers and without the library. pgbench reads single rows by their keys, on each in turn: from rows that
 fit into what is left, and from one and a half times as much, where a third of the reads goes past the pool to the page
-cache, and finds its victim among buffers three quarters of which are in the balloon. CPU is user and system time of the
-postmaster and all its children.
+cache, and finds its victim among buffers three quarters of which are in the balloon. Each server's pgbench goes on by slices while the
+other's is stopped; CPU is that of the postmaster and all its children.
 
     balloon_native.py                                 pools of 1 GB with 8 sessions, and of 8 GB with 64
     balloon_native.py --sizes 4096:32 --pairs 40
@@ -16,12 +16,14 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import outcome
 import paired
 import psutil
-from balloon_server import MB, Home, home, keep_the_rules, transactions
+import slices
+from balloon_server import MB, Home, home, keep_the_rules, load
 from outcome import Figure
 
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
@@ -40,14 +42,16 @@ READ = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 20, "pairs of each size and mix")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each run of a pair  [default: 5]")
+    parser = outcome.parser(__doc__, 60, "pairs of slices of each size and mix")
+    parser.add_argument("--slice", type=int, default=3, metavar="S", help="seconds of a slice, two or more  [default: 3]")
     sizes_help = "pools and their sessions  [default: 1024:8,8192:64; --quick: 256:4]"
     parser.add_argument("--sizes", default="1024:8,8192:64", metavar="MB:N,…", help=sizes_help)
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     sizes = sizes_of("256:4" if options.quick else options.sizes)
-    pairs, seconds = options.pairs or (2 if options.quick else 20), 1.0 if options.quick else options.seconds
+    pairs, seconds = options.pairs or (2 if options.quick else 60), 2 if options.quick else options.slice
+    if seconds < 2:
+        raise UsageError(f"--slice {seconds}: a slice has two lines of pgbench's progress at least; give 2 or more seconds")
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     need_memory(sizes)
     raw: list[dict[str, Any]] = []
@@ -55,7 +59,7 @@ def main() -> None:
         with home(options.kind) as here:
             version = here.installation.version
             measure(here, pool, sessions, pairs, seconds, random.Random(seed), raw)
-        settings = {"postgres": version, "seconds": seconds, "sizes": [list(size) for size in sizes[:number]]}
+        settings = {"postgres": version, "slice seconds": seconds, "sizes": [list(size) for size in sizes[:number]]}
         result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
         outcome.store(result, options)  # what ends the next one does not lose this
     outcome.conclude(result, options)
@@ -85,7 +89,7 @@ def need_memory(sizes: Sequence[tuple[int, int]]) -> None:
             )
 
 
-def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: float, rng: random.Random, raw: list[dict[str, Any]]) -> None:
+def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: int, rng: random.Random, raw: list[dict[str, Any]]) -> None:
     """All pairs of one size."""
     left = pool // LEFT
     own = {"enabled": "on", "target": f"{pool - left}MB", "log_level": "debug1"}
@@ -98,23 +102,24 @@ def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: float, rn
     script.write_text(READ)
     script.chmod(0o644)
     for server in servers.values():
-        load(server, left)
+        fill(server, left)
     for mix, share in MIXES.items():
         threads = min(sessions, os.cpu_count() or 1)
         words = ["-f", str(script), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
         last = int(left * share * PER_MB) // PER_PAGE - 1
         for server in servers.values():
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
-            transactions(server, seconds, words)  # into the state that it then keeps
-
-        def said(number: int, pair: dict[str, dict[str, float]], mix: str = mix) -> bool:
-            row = {f"{side} {name}": value for side, run in pair.items() for name, value in run.items()}
-            raw.append({"pool MB": pool, "sessions": sessions, "mix": mix, "pair": number, **row})
-            outcome.say(f"{pool} MB, {sessions} sessions, {mix}, pair {number}: {row['ballooned cpu'] / row['native cpu']:.4f}")
-            return False
-
-        sides = {side: lambda side=side, words=words: transactions(servers[side], seconds, words) for side in SIDES}
-        paired.run_blocks(pairs, rng, sides, said)
+        plan = [side for order in paired.orders(pairs, SIDES, rng) for side in order]
+        length = 60 + 3 * seconds * len(plan)
+        with slices.loads(
+            {side: partial(load, server, words, length, here.place / f"{side}.progress") for side, server in servers.items()}
+        ) as loads:
+            slices.measured(SIDES, loads, seconds)  # into the state that they then keep
+            found = slices.measured(plan, loads, seconds)
+        about = {"pool MB": pool, "sessions": sessions, "mix": mix}
+        raw += [{**about, "pair": number, **row} for number, row in enumerate(slices.pairs(found), 1)]
+        ratio = paired.ratio(*([row[f"{side} cpu"] for row in raw[-pairs:]] for side in SIDES))
+        outcome.say(f"{pool} MB, {sessions} sessions, {mix}: CPU per transaction, ballooned ÷ native, {ratio.value:.4f}")
     wait_for(servers["ballooned"], pool - left)
     keep_the_rules(servers["ballooned"])
 
@@ -131,7 +136,7 @@ def wait_for(server: Instance, size: int) -> None:
         time.sleep(0.1)
 
 
-def load(server: Instance, left: int) -> None:
+def fill(server: Instance, left: int) -> None:
     """A table of all rows that any mix reads, and its index."""
     rows = int(left * max(MIXES.values()) * PER_MB)
     server.sql("CREATE TABLE data (id int, filler text)")

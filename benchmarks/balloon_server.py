@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-import psutil
+import slices
 
 from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError, TrialError
@@ -127,21 +127,11 @@ def keep_the_rules(server: Instance) -> None:
         raise TrialError(f"pg_balloon_check() found {broken} buffers that break a rule, where none may: a defect of pg_balloon")
 
 
-def cpu_of_tree(pid: int) -> float:
-    """User and system seconds of a process, of its children that live, and of those that it has reaped."""
-    total = 0.0
-    for one in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # zombies too: what they used is counted once they are reaped
-            times = one.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
-def pgbench(server: Instance, words: Sequence[str]) -> subprocess.Popen[str]:
-    """pgbench at work on a server, as the server's account."""
+def pgbench(server: Instance, words: Sequence[str], stderr: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
+    """pgbench at work on a server, as the server's account; what it reports while it works goes to ``stderr``."""
     where = ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, "postgres"]
     command = wrap(Command([server.installation.tool("pgbench"), *words, *where], user=server.account))
-    return subprocess.Popen(command, env=environment({}), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment({}), cwd="/", stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def finished(running: subprocess.Popen[str], timeout: float) -> str:
@@ -152,20 +142,9 @@ def finished(running: subprocess.Popen[str], timeout: float) -> str:
     return out
 
 
-def transactions(server: Instance, seconds: float, words: Sequence[str]) -> dict[str, float]:
-    """One run of pgbench: ``cpu``, the server's CPU seconds per transaction, and ``tps``."""
-    others = _children(server.pid)
-    before = cpu_of_tree(server.pid)
-    said = finished(pgbench(server, ["-n", "-M", "prepared", *words, "-T", f"{max(1, round(seconds))}"]), seconds + 60)
-    done = re.search(r"number of transactions actually processed: (\d+)", said)
-    tps = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
-    if done is None or tps is None or int(done[1]) == 0:
-        raise TrialError(f"pgbench did no transaction, or did not say how many: {said}")
-    deadline = time.monotonic() + 2  # the CPU of a session that is just being reaped is in nobody's account
-    while time.monotonic() < deadline and _children(server.pid) - others:
-        time.sleep(0.02)
-    return {"cpu": (cpu_of_tree(server.pid) - before) / int(done[1]), "tps": float(tps[1])}
-
-
-def _children(pid: int) -> set[int]:
-    return {one.pid for one in psutil.Process(pid).children()}
+def load(server: Instance, words: Sequence[str], longest: float, progress: Path) -> slices.Load:
+    """pgbench that goes on at a server for ``longest`` seconds at most, for slices; what it reports goes to the file ``progress``."""
+    words = ["-n", "-M", "prepared", *words, "-P", "1", "--progress-timestamp", "-T", f"{longest:.0f}"]
+    with progress.open("w") as file:
+        running = pgbench(server, words, stderr=file)
+    return slices.Load(running, progress, slices.ServerCpu(server.pid))

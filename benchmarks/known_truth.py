@@ -4,10 +4,11 @@ Three series of tries, each try a whole ``pgherd compare`` as a user would run i
 
 - *quota*: the variant has 5 % less CPU (``vcpus`` 0.95 against 1). The truth is the ratio of the quotas: both use theirs up, and a
   transaction costs the same CPU time in both.
-- *work*: the variant's script makes the server compute a digest of a few hundred bytes more per transaction. What that costs is
-  established apart from ``compare``, before the tries: pgbench alone, by the command line that compare uses, run by turns with either
-  script in one container, its transactions as its own report says them, and CPU seconds as the kernel counts them for the container.
-  What the digest is of is chosen so that it costs about 5 %; the truth is what was then measured, with an interval.
+- *work*: the variant's script makes the server put together a string of some hundred bytes more per transaction, of which only the
+  length is sent. What that costs is established apart from ``compare``, before the tries: pgbench alone, by the command line that compare
+  uses, with either script by slices (``slices.py``) in one container, its transactions as its own lines say them, and CPU seconds as the
+  kernel counts them for the container. The string is made so long that it costs about 5 %; the truth is what was then measured, with an
+  interval.
 - *same*: the variant differs in a setting that nothing here uses (``vacuum_cost_limit``).
 
 A try is a *hit* when its verdict is a difference of the right sign, its interval holds the truth, and its grade is not C (an indication
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,12 @@ import command
 import deployed
 import outcome
 import paired
+import slices
 from long_check import commit
 from outcome import Figure
 
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import PgbenchDriver
-from pgherd.drivers.pgbench_output import read_report
 from pgherd.model.load import Load, Script
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
@@ -46,9 +48,13 @@ from pgherd.runner.prepare import side_by_side
 
 TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
+SLICE = 2
+"""Seconds for which either script runs by turns while it is calibrated."""
 MINUTES = 5.0
-BYTES = 900
-"""Of which the first calibration takes the digest; those after it scale them."""
+BYTES = 400
+"""Of the string in the first calibration; those after it scale them."""
+TUNINGS = 2
+"""Short calibrations by which the string's length is found; then a long one tells its cost."""
 CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
 """What else runs on a shared host is what these tries are about, and no reason to call them tainted: without it the noisiest blocks would
 be run again or left out. All other checks stay. What there was of it stands in each try's row."""
@@ -181,8 +187,8 @@ def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
     found: list[Figure] = []
     for row in raw:
         if row["series"] == "calibration":
-            method = "pgbench alone by turns in one container, Hodges-Lehmann on the pairs' log ratios"
-            note = f"a digest of {row['bytes']} bytes"
+            method = "pgbench alone by slices in one container, Hodges-Lehmann on the pairs' log ratios"
+            note = f"a string of {row['bytes']} bytes"
             found.append(
                 Figure("work: true cost of a transaction", row["ratio"], "×", row["low"], row["high"], row["pairs"], method, note=note)
             )
@@ -238,8 +244,8 @@ def share(name: str, hits: int, n: int, goal: str = "", met: bool | None = None)
 
 
 def scripts(place: Path, size: int) -> tuple[Path, Path]:
-    """A select of one row, and the same with a digest of ``size`` bytes made of what it read."""
-    texts = {"plain": "abalance", "dear": f"abalance, md5(repeat(chr(65 + :aid % 26), {size}))"}
+    """A select of one row, and the same with a string of ``size`` bytes made of what it read, whose length is sent."""
+    texts = {"plain": "abalance", "dear": f"abalance, octet_length(repeat(chr(65 + aid % 26), {size}))"}
     files = []
     for name, columns in texts.items():
         files.append(place / f"{name}.sql")
@@ -248,47 +254,52 @@ def scripts(place: Path, size: int) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def calibrated(place: Path, seed: int, pairs: int, seconds: float = 2.0) -> dict[str, Any]:
-    """How much more CPU a transaction costs with the digest, measured without ``compare``; the digest made so that it is about 5 %."""
+def calibrated(place: Path, seed: int, pairs: int) -> dict[str, Any]:
+    """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
     with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
         size = BYTES
-        for few in (max(3, pairs // 6), pairs):
-            rows = _by_turns(up, node, scripts(place, size), few, seconds, random.Random(f"{seed} {size}"))
-            estimate = paired.ratio([dear for _, dear in rows], [plain for plain, _ in rows])
-            if few == pairs:
-                break
+        for few in (*[max(3, pairs // 4)] * TUNINGS, pairs):
+            rows = _by_slices(up, node, scripts(place, size), few, random.Random(f"{seed} {size}"))
+            estimate = paired.ratio([row["dear cpu"] for row in rows], [row["plain cpu"] for row in rows])
             cost = estimate.value - 1
-            size = round(min(max(size * COST / cost, BYTES / 4), BYTES * 4)) if cost > COST / 10 else BYTES
+            outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} pairs")
+            if few < pairs:
+                size = round(min(max(size * COST / cost, size / 4), size * 4)) if cost > COST / 10 else size * 4
     ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {"series": "calibration", "bytes": size, **ends, "pairs": pairs, "raw": [list(row) for row in rows]}
+    return {"series": "calibration", "bytes": size, **ends, "pairs": pairs, "raw": rows}
 
 
-def _by_turns(
-    up: deployed.Deployed, node: Any, files: tuple[Path, Path], pairs: int, seconds: float, rng: random.Random
-) -> list[tuple[float, float]]:
+def _by_slices(up: deployed.Deployed, node: Any, files: tuple[Path, Path], pairs: int, rng: random.Random) -> list[dict[str, float]]:
     """CPU seconds of the container per transaction with the plain and with the dear script, pair by pair."""
     (target,) = up.targets()
-    reach, rows = up.fleet.reach(target), []
-    for _ in range(pairs):
-        cost: dict[Path, float] = {}
-        for file in rng.sample(files, 2):
-            output = up.fleet.scratch / "calibration"
-            node.make_dir(str(output), mode=0o700, user=up.fleet.account)
-            endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
-            load = Load(clients=2, threads=1, scripts=(Script(source=str(file)),), protocol="prepared", sampling=up.options.sampling)
-            argv = PgbenchDriver().argv(load, endpoint, seconds)
-            inside = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
-            before = deployed.containers_cpu(node, up.fleet.view())
-            done = subprocess.run(wrap(inside), env=environment({}), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-            time.sleep(0.2)  # its backends end after it
-            after = deployed.containers_cpu(node, up.fleet.view())
-            shutil.rmtree(output)
-            if before is None or after is None:
-                sys.exit("the container's CPU is not counted here; this needs the cgroup runtime")
-            cost[file] = (after - before) / read_report({"stdout": done.stdout}).transactions
-        rows.append((cost[files[0]], cost[files[1]]))
-    return rows
+    reach, sides = up.fleet.reach(target), dict(zip(("plain", "dear"), files, strict=True))
+    plan = [side for order in paired.orders(pairs, tuple(sides), rng) for side in order]
+
+    def cpu() -> float:
+        if (used := deployed.containers_cpu(node, up.fleet.view())) is None:
+            sys.exit("the container's CPU is not counted here; this needs the cgroup runtime")
+        return used
+
+    def load(side: str) -> slices.Load:
+        output = up.fleet.scratch / f"calibration-{side}"
+        shutil.rmtree(output, ignore_errors=True)
+        node.make_dir(str(output), mode=0o700, user=up.fleet.account)
+        endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
+        wanted = Load(clients=2, threads=1, scripts=(Script(source=str(sides[side])),), protocol="prepared", sampling=up.options.sampling)
+        inside = Command(
+            PgbenchDriver().argv(wanted, endpoint, 60 + 3 * SLICE * len(plan)),
+            join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account,
+        )  # fmt: skip
+        progress = output / "progress"
+        with progress.open("w") as file:
+            running = subprocess.Popen(
+                wrap(inside), env=environment({}), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True
+            )
+        return slices.Load(running, progress, cpu)
+
+    with slices.loads({side: partial(load, side) for side in sides}) as loads:
+        return list(slices.pairs(slices.measured(plan, loads, SLICE)))
 
 
 if __name__ == "__main__":

@@ -111,6 +111,23 @@ def test_a_host_that_took_the_driver_for_lost_is_lost_to_it_and_found_again(join
     assert joined.actors(Counter)["left"].call("total", timeout=10) == 0
 
 
+def test_a_host_that_the_scheduler_has_missed_first_is_lost_like_any_other(joined):
+    """Dask then refuses even to name a method of what was there, before our own sign of life has failed."""
+
+    class Missed:
+        def __getattr__(self, name):
+            raise RuntimeError("Worker holding Actor was lost.  Status: error")
+
+    counters = joined.actors(Counter)
+    joined._members["left"].post = Missed()
+    with pytest.raises(HostLost, match="host left is lost: .*Worker holding Actor was lost"):
+        counters["left"].call("total", timeout=10)
+    deadline = time.monotonic() + 30
+    while joined.lost() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert joined.hosts() == ("left", "right")
+
+
 def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monkeypatch):
     # The hosts run in this process, too: both tell what they are first, and then the driver itself.
     own = versions.software()

@@ -65,6 +65,27 @@ def test_numa_nodes_of_cpus(tmp_path: Path, fake) -> None:
     assert cpus.numa_nodes(fake.FakeNode(tmp_path / "none"), (0, 1)) == {}
 
 
+def test_cpus_that_share_least_are_chosen() -> None:
+    threads = {cpu: (cpu - cpu % 2, cpu - cpu % 2 + 1) for cpu in range(6)}
+    assert cpus.least_shared(range(6), 3, {}, threads) == ((0, 0), (0, 2, 4)), "one thread of each core"
+    assert cpus.least_shared(range(6), 4, {}, threads) == ((0, 1), (0, 2, 4, 1))
+    assert cpus.least_shared(range(6), 2, {0: 1, 2: 1}, threads) == ((0, 1), (4, 1)), "beside one, rather than on it"
+    assert cpus.least_shared(range(2), 5, {0: 2, 1: 1}, {}) == ((3, 0), (1, 0)), "there are no more"
+
+
+@given(
+    st.lists(st.integers(0, 30), unique=True, min_size=1),
+    st.integers(1, 40),
+    st.dictionaries(st.integers(0, 30), st.integers(0, 3)),
+    st.integers(1, 4),
+)
+def test_no_cpu_is_chosen_while_one_is_less_busy(given_cpus: list[int], count: int, taken: dict[int, int], width: int) -> None:
+    threads = {cpu: tuple(range(cpu - cpu % width, cpu - cpu % width + width)) for cpu in given_cpus}
+    (busy, _), chosen = cpus.least_shared(given_cpus, count, taken, threads)
+    assert len(set(chosen)) == len(chosen) == min(count, len(given_cpus)) and set(chosen) <= set(given_cpus)
+    assert busy == sum(sorted(taken.get(cpu, 0) for cpu in given_cpus)[:count])
+
+
 def test_smt_is_unknown_without_topology(tmp_path: Path, fake) -> None:
     assert cpus.simultaneous_multithreading(fake.FakeNode(tmp_path), {}) is None
 

@@ -1,7 +1,10 @@
 """Studies of one server at a time over two hosts: scaling with its clients on the other host, and a comparison in turn on both."""
 
 import json
+import os
 import shutil
+import signal
+import time
 
 import pytest
 
@@ -16,6 +19,9 @@ QUICK = (
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1", "--no-report", "--json"),
 )
+SHARED = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--budget", "2s")
+PADDING = 512 * 2**20
+PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +89,7 @@ def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
 
 
 def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
-    words = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--budget", "2s")
-    done = bed.pgherd(*words)
+    done = bed.pgherd(*SHARED)
     assert done.returncode in (0, 1), done.stderr
     (own,), (other,) = copies(bed, "a"), copies(bed, "b")
     first, second = json.loads(own.read_text()), json.loads(other.read_text())
@@ -92,17 +97,60 @@ def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
 
     own.write_text(json.dumps({**first, "seconds": 1e6}))  # so long that no machine is too busy to carry it sooner
     shutil.rmtree(other.parent)
-    before = set((bed.root / "driver/runs").glob("*-density-*"))
-    done = bed.pgherd(*words)
+    before = runs(bed)
+    done = bed.pgherd(*SHARED)
     assert done.returncode in (0, 1), done.stderr
     assert f"golden copy {first['key']} carried from a to b: " in done.stderr, done.stderr
     (other,) = copies(bed, "b")
     came = json.loads(other.read_text())
     assert other.parent.name == own.parent.name and (came["made"], came["owner"]) == (first["made"], second["owner"])
     assert {path.owner() for path in (other.parent / "data").rglob("*")} == {path.owner() for path in (own.parent / "data").rglob("*")}
-    (run,) = set((bed.root / "driver/runs").glob("*-density-*")) - before
+    (run,) = runs(bed) - before
     found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
     assert not any(trial["error"] for trial in found), [trial["error"] for trial in found]
     at_once = [phase["targets"] for trial in found for phase in trial["phases"] if len(phase["targets"]) == 2]
     assert at_once and all(one["target"].split("/")[0] in NAMES and one["throughput"] > 0 for targets in at_once for one in targets)
     assert [path.name for path in other.parents[1].iterdir() if path.name.startswith(".unfinished")] == [] and leftovers(bed) == []
+
+
+@pytest.mark.parametrize("dies", NAMES)
+def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
+    if not copies(bed, "a"):
+        assert bed.pgherd(*SHARED).returncode in (0, 1)
+    (own,) = copies(bed, "a")
+    for other in copies(bed, "b"):
+        shutil.rmtree(other.parent)
+    own.write_text(json.dumps({**json.loads(own.read_text()), "seconds": 1e6}))
+    padding = own.parent / "data/base/padding"  # so that it takes long enough to be hit; PostgreSQL does not look at it
+    padding.write_bytes(b"")
+    shutil.copystat(own.parent / "data/PG_VERSION", padding)
+    owner = (own.parent / "data/PG_VERSION").stat()
+    os.chown(padding, owner.st_uid, owner.st_gid)
+    os.truncate(padding, PADDING)
+    golden, before, moment = bed.root / "b/cache/pgherd/golden", runs(bed), chance.uniform(0.0, 0.9) * PADDING
+
+    process = bed.start(*SHARED, "--repeats", "4", "--budget", "15s")  # so that there is time for another trial
+    deadline = time.monotonic() + PATIENCE
+    while not any(file.stat().st_size > moment for file in golden.glob(".unfinished-*/data/base/padding")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "nothing is carried"
+        time.sleep(0.005)
+    os.kill(bed.agent(dies), signal.SIGKILL)
+    padding.unlink()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (0, 1) and "Traceback" not in err, err
+    assert f"host {dies} is lost" in err and "carried from" not in err, err
+    (run,) = runs(bed) - before
+    (left,) = set(NAMES) - {dies}
+    found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    whole = [trial for trial in found if not trial["error"]]
+    assert whole and all([host["name"] for host in trial["trial"]["deployment"]["hosts"]] == [left] for trial in whole), found
+
+    bed.start_agents()
+    done = bed.pgherd(*SHARED)
+    assert done.returncode in (0, 1) and ("carried from a to b" in done.stderr) is (dies == "b"), done.stderr
+    assert all(len(copies(bed, name)) == 1 for name in NAMES) and list(golden.glob(".unfinished-*")) == [] and leftovers(bed) == []
+
+
+def runs(bed):
+    return set((bed.root / "driver/runs").glob("*-density-*"))

@@ -85,6 +85,29 @@ def test_every_container_is_placed_once_and_no_host_is_far_beyond_its_share(core
             assert all(share <= (taken[other.name] + 1) / other.cores + 1e-9 for other in machines)
 
 
+_SIZES = st.sampled_from([0.25, 0.5, 1.0, 2.0, None])
+_MEMORY = st.sampled_from([1, 2, 4, None])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1.0, 2.0, 8.0, None]), _MEMORY), min_size=1, max_size=8),
+    st.lists(st.tuples(_SIZES, _MEMORY), max_size=40),
+)
+def test_spread_gives_what_looking_at_every_host_would(machines, wanted):
+    made = [Host(name=f"h{i}", cores=cores, memory=memory and memory * GB) for i, (cores, memory) in enumerate(machines)]
+    many = [Container(name=f"c{i}", vcpus=vcpus, memory=memory and memory * GB) for i, (vcpus, memory) in enumerate(wanted)]
+    cores, memory, expected = [0.0] * len(made), [0] * len(made), {}
+    for one in many:
+        able = [i for i, host in enumerate(made) if not host.memory or not one.memory or memory[i] + one.memory <= host.memory]
+        size = one.vcpus or 1.0
+        best = min(
+            able or range(len(made)), key=lambda i, size=size: ((cores[i] + size) / (made[i].cores or 1), cores[i] / (made[i].cores or 1))
+        )
+        cores[best], memory[best] = cores[best] + size, memory[best] + (one.memory or 0)
+        expected[one.name] = made[best].name
+    assert placing.place(many, made) == expected
+
+
 @given(st.integers(1, 6), st.integers(1, 40), st.randoms())
 def test_any_first_few_in_turn_are_spread(machines, count, rng):
     names = [host.name for host in hosts(*[1] * machines)]

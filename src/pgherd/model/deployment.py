@@ -6,6 +6,7 @@ schemes are 1/1/M, 1/M/M and M/M/M (containers/servers/databases).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
@@ -145,14 +146,13 @@ class Deployment(Model):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Deployment:
-        addresses = [str(place) for place, *_ in self.databases()]
         for names, what in (
             ([host.name for host in self.hosts], "host"),
             ([volume.target for volume in self.volumes], "volume"),
             ([link.target for link in self.links], "link"),
-            (addresses, "database address"),
+            (self.addresses(), "database address"),
         ):
-            twice = sorted({name for name in names if names.count(name) > 1})
+            twice = sorted(name for name, times in Counter(names).items() if times > 1)
             if twice:
                 raise ValueError(f"{what} names must differ, but {', '.join(twice)} stand more than once")
         known = {volume.name for volume in self.volumes}
@@ -179,6 +179,14 @@ class Deployment(Model):
         for host, container in self.containers():
             for server in container.servers:
                 yield host, container, server
+
+    def addresses(self) -> list[str]:
+        """The addresses of all databases, as text: what ``databases`` has, without the cost of a Place for each."""
+        return [
+            f"{host.name}/{container.name}/{server.name}/{database.name}"
+            for host, container, server in self.servers()
+            for database in server.databases
+        ]
 
     def databases(self) -> Iterator[tuple[Place, Host, Container, Server, Database]]:
         """All databases, each with its address and where it lies."""

@@ -44,7 +44,7 @@ class Trial(Model):
 
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:
-        known = {str(place) for place, *_ in self.deployment.databases()}
+        known = {*self.deployment.addresses()}
         known |= {volume.target for volume in self.deployment.volumes} | {host.name for host in self.deployment.hosts}
         known |= {link.target for link in self.deployment.links}
         for phase in self.phases:

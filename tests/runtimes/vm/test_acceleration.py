@@ -113,6 +113,11 @@ def test_without_qemu_the_message_says_what_to_install(monkeypatch: pytest.Monke
         find(Qemu(), tmp_path)
 
 
+def test_qemu_is_found_where_red_hat_puts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(acceleration.shutil, "which", lambda name: name if name.startswith("/usr/libexec/") else None)
+    assert find(Qemu(), tmp_path).program == "/usr/libexec/qemu-kvm"
+
+
 @pytest.mark.parametrize(
     "node",
     [

@@ -284,6 +284,7 @@ def test_a_guest_is_pinned_within_a_numa_node_while_that_costs_others_nothing(ru
     runtime._cpus = tuple(range(8))
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr(module, "numa_nodes", lambda node, cpus: {cpu: cpu % 2 for cpu in cpus})
+    monkeypatch.setattr(module, "siblings", lambda node, cpus: {cpu: (cpu,) for cpu in cpus})
 
     def pinned(name, vcpus):
         container = Container(name=name, runtime="vm", vcpus=vcpus, guest=GuestMachine(pinned=True))
@@ -294,6 +295,25 @@ def test_a_guest_is_pinned_within_a_numa_node_while_that_costs_others_nothing(ru
     assert pinned("a", 3) == (0, 2, 4) and pinned("b", 3) == (1, 3, 5)
     assert pinned("c", 2) == (6, 7), "the only two that are free, although of both"
     assert pinned("d", 5) == (0, 1, 2, 3, 4), "no node has so many"
+
+
+def test_guests_are_pinned_to_cores_of_their_own_before_they_share_one(runtime, images, monkeypatch):
+    """Four cores of two hardware threads, 0 and 4, 1 and 5 and so on, as most machines number them."""
+    runtime._cpus = tuple(range(8))
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(module, "numa_nodes", lambda node, cpus: {})
+    monkeypatch.setattr(module, "siblings", lambda node, cpus: {cpu: (cpu % 4, cpu % 4 + 4) for cpu in cpus})
+
+    def pinned(name, vcpus):
+        container = Container(name=name, runtime="vm", vcpus=vcpus, guest=GuestMachine(pinned=True))
+        runtime.boot(container, runtime.create(container), images, (), "/run/x")
+        runtime.connect(name)
+        return Pretended.events[-1][2]
+
+    assert pinned("a", 2) == (0, 1) and pinned("b", 2) == (2, 3)
+    assert pinned("c", 3) == (4, 5, 6), "the second threads, before anybody shares a thread"
+    runtime.destroy("b")
+    assert pinned("d", 1) == (3,), "of the three that are free, the one on whose core nobody is"
 
 
 def test_a_guests_memory_is_whole_megabytes(runtime, images):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pgherd.metrics.accounting import BUDGET
 from pgherd.model import placing
 from pgherd.model.cluster import Cluster
-from pgherd.model.deployment import Host, Place
+from pgherd.model.deployment import Container, Host, Place
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -43,7 +43,10 @@ def placed(trial: Trial, cluster: Cluster, present: Sequence[str] | None = None)
         rule = "pack" if rule == "pack" else "spread"
     where = placing.place(own.containers, carriers, rule)
     whole = carriers if own.labels.get(PIN) else cluster.carriers
-    deployed = tuple(_host(one, own, whole, where) for one in carriers)
+    given: dict[str, list[Container]] = {one.name: [] for one in carriers}
+    for container in own.containers:
+        given[where[container.name]].append(container)
+    deployed = tuple(_host(one, own, whole, given[one.name]) for one in carriers)
     if cluster.client is not None and any(phase.loads for phase in trial.phases):
         deployed = (*deployed, cluster.host(cluster.client))
     names = [one.name for one in carriers]
@@ -80,13 +83,12 @@ def nothing_left(trial: Trial) -> bool:
     return bool(trial.phases) and not any(phase.loads for phase in trial.phases)
 
 
-def _host(one: Host, own: Host, carriers: Sequence[Host], where: Mapping[str, str]) -> Host:
+def _host(one: Host, own: Host, carriers: Sequence[Host], containers: Sequence[Container]) -> Host:
     memory = one.memory
     whole = sum(host.memory or 0 for host in carriers)
     if memory is not None and own.memory is not None and own.memory < whole:  # overcommitted: all of them alike
         memory = int(memory * (own.memory / whole))
-    here = tuple(container for container in own.containers if where[container.name] == one.name)
-    return one.model_copy(update={"memory": memory, "swap": own.swap, "staging": own.staging, "containers": here})
+    return one.model_copy(update={"memory": memory, "swap": own.swap, "staging": own.staging, "containers": tuple(containers)})
 
 
 def _loads(phase: Phase, where: Mapping[str, str], hosts: Sequence[str], client: str | None) -> dict[str, Load]:

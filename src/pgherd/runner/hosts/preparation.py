@@ -15,6 +15,7 @@ from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import HOST_NAME, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.runner.hosts.agent import Greeting
 from pgherd.runner.hosts.crew import Crew
@@ -68,13 +69,14 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
         found: dict[str, Prepared] = crew.all("prepare", asking, timeout=4 * 3600.0)
         prepared = catalogue.over(study, found) if by_each else found[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
-        _insist_runnable(prepared, {host.name: met[host.name] for host in used})
+        first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
+        _insist_runnable(prepared, first_trials, {host.name: met[host.name] for host in used})
         if use != "together":
             budget = {"cores": prepared.surroundings.cores, "memory": prepared.surroundings.memory}
             used = [host.model_copy(update=budget) if host in roles.carry else host for host in used]
         cluster = _cluster(use, asked, roles, tuple(used))
         if prepared.installation is not None and not by_each:  # the host that completed the request has looked at itself
-            held = _held(prepared, cluster, [host.name for host in roles.carry[1:]], together=use == "together")
+            held = _held(first_trials if use == "together" else (), cluster, [host.name for host in roles.carry[1:]])
             _insist_room(prepared, held, {name: met[name].room for name in held})
             _insist_volumes(crew, prepared, held)
         if prepared.huge_pages and not dry:
@@ -159,11 +161,10 @@ def _insist_deployed(asked: SpreadRequest) -> None:
         raise UsageError("--client-host is for --variant, and does not go with scenario files; leave it out")
 
 
-def _insist_runnable(prepared: Prepared, met: Mapping[str, Greeting]) -> None:
+def _insist_runnable(prepared: Prepared, trials: Sequence[Trial], met: Mapping[str, Greeting]) -> None:
     """That every host can run the study's servers: its first proposal names them all."""
     if prepared.installation is None:
         return
-    trials = study_of(prepared.study).propose(prepared.options, []).trials
     servers = [server for trial in trials for _, _, server in trial.deployment.servers()]
     if any(server.dsn is not None for server in servers):
         raise UsageError(_THEIRS)
@@ -176,15 +177,15 @@ def _insist_runnable(prepared: Prepared, met: Mapping[str, Greeting]) -> None:
             raise UsageError(f"the run is of PostgreSQL {version}, but {said}; install it on every host, or name another with --pg-version")
 
 
-def _held(prepared: Prepared, cluster: Cluster, others: Sequence[str], *, together: bool) -> dict[str, tuple[int, int]]:
+def _held(trials: Sequence[Trial], cluster: Cluster, others: Sequence[str]) -> dict[str, tuple[int, int]]:
     """For each of the ``others``, how many containers it may hold, and how many the fullest host of all has, for which the request was
-    completed. A study that runs on one host at a time puts the same on each: one of one.
+    completed. Without ``trials``, of a study that runs on one host at a time, which puts the same on each: one of one.
 
     Only the study's first proposal is known here: what it plans from the start, of which a host is taken to hold the same share later. A
     host that it leaves out counts as the fullest one, unless the placement names other hosts.
     """
     counts: dict[str, int] = {}
-    for trial in study_of(prepared.study).propose(prepared.options, []).trials if together else ():
+    for trial in trials:
         try:
             hosts = placed(trial, cluster).deployment.hosts
         except ValueError as error:

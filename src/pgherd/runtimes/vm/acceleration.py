@@ -25,7 +25,7 @@ from pgherd.node.protocol import Command, Node
 from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm import kernel as kernels
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.runtimes.vm.qemu import PROGRAM
+from pgherd.runtimes.vm.qemu import PROGRAMS
 
 DEVICE = "/dev/kvm"
 PROBE_SECONDS = 15.0
@@ -68,18 +68,20 @@ class Hypervisor:
 
 def program() -> str:
     """The path of QEMU; raises CapabilityError."""
-    found = shutil.which(PROGRAM)
-    if found is None:
-        raise CapabilityError(f"{PROGRAM} is missing, which runs virtual machines; install the package qemu-system-x86")
-    return found
+    for name in PROGRAMS:
+        if (found := shutil.which(name)) is not None:
+            return found
+    wanted = " (or ".join(PROGRAMS) + ")"
+    raise CapabilityError(f"{wanted} is missing, which runs virtual machines; install the package qemu-system-x86 (Red Hat: qemu-kvm)")
 
 
 def version(node: Node) -> str:
     """QEMU's version; raises CapabilityError where it is missing or does not run."""
-    said = node.run(Command([program(), "--version"]), timeout=20)
+    name = program()
+    said = node.run(Command([name, "--version"]), timeout=20)
     match = re.search(r"version (\d+(?:\.\d+)+)", said.out)
     if said.code or match is None:
-        raise CapabilityError(f"{PROGRAM} --version does not answer like QEMU: {(said.err or said.out).strip()[:200]}")
+        raise CapabilityError(f"{name} --version does not answer like QEMU: {(said.err or said.out).strip()[:200]}")
     return match[1]
 
 

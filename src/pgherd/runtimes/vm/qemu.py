@@ -12,8 +12,8 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
 from pgherd.runtimes.vm.guest_init import AGENT_PORT
 
-PROGRAM = "qemu-system-x86_64"
-"""The hypervisor's program; guests are made for x86_64 only."""
+PROGRAMS = ("qemu-system-x86_64", "/usr/libexec/qemu-kvm")
+"""The hypervisor's program, by its usual name and where Red Hat's distributions put it; guests are made for x86_64 only."""
 NAME_PREFIX = "pgherd-"
 """Every guest's QEMU bears a name that begins so: it is how running guests are found."""
 LEAST_MEMORY = 160 * 2**20

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.node.protocol import Node
-from pgherd.runtimes.vm.qemu import NAME_PREFIX, PROGRAM, option
+from pgherd.runtimes.vm.qemu import NAME_PREFIX, PROGRAMS, option
+
+_NAMES = tuple(map(os.path.basename, PROGRAMS))
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def find_all(node: Node) -> list[Running]:
         if pid.isdigit():
             try:
                 words = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
-                ours = PROGRAM in words[0] and option(words, "-name").startswith(f"guest={NAME_PREFIX}")
+                ours = os.path.basename(words[0]) in _NAMES and option(words, "-name").startswith(f"guest={NAME_PREFIX}")
                 if ours and (os.stat(f"/proc/{pid}").st_uid == os.geteuid() or _in_place_of_ours(words)):
                     found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
             except (OSError, ValueError):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pgherd.host import huge_pages, same_page_merging
-from pgherd.host.cpus import numa_nodes
+from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
 from pgherd.host.ports import free_ports
 from pgherd.model.deployment import Container, Host
@@ -216,18 +216,20 @@ class VmRuntime:
 
     def _pins_of(self, machine: Machine) -> tuple[int, ...]:
         """The CPUs for a guest's vCPUs, the same whenever it is booted: of those on which it may run the ones on which the fewest vCPUs of
-        other guests are, and of several such sets one on a single NUMA node, since memory lies near the CPU that touches it first."""
+        other guests are, of these on cores of their own while there are any, and of several such sets one on a single NUMA node, since
+        memory lies near the CPU that touches it first."""
         allowed = os.sched_getaffinity(machine.pid)
         before = self._pins.pop(machine.name, None)
         if before is not None and allowed.issuperset(before):
             self._pins[machine.name] = before
         else:
             taken = Counter(cpu for given in self._pins.values() for cpu in given)
-            usable = sorted([cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed), key=taken.__getitem__)
-            nodes, vcpus = numa_nodes(self._node, usable), machine.guest.vcpus
-            near = [[cpu for cpu in usable if nodes.get(cpu) == one][:vcpus] for one in sorted(set(nodes.values()))]
-            sets = [*(some for some in near if len(some) == vcpus), usable[:vcpus]]
-            self._pins[machine.name] = tuple(sorted(min(sets, key=lambda some: sum(taken[cpu] for cpu in some))))
+            usable = [cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed)
+            threads, nodes, vcpus = siblings(self._node, usable), numa_nodes(self._node, usable), machine.guest.vcpus
+            rooms = [[cpu for cpu in usable if nodes.get(cpu) == one] for one in sorted(set(nodes.values()))]
+            near = [least_shared(room, vcpus, taken, threads) for room in rooms if len(room) >= vcpus]
+            _, pins = min([*near, least_shared(usable, vcpus, taken, threads)], key=lambda one: one[0])
+            self._pins[machine.name] = tuple(sorted(pins))
         return self._pins[machine.name]
 
     @property

@@ -1,0 +1,215 @@
+/*
+ * look.c
+ *		What the worker sees in a tick: memory, by the signals; the pool, by a sample of it; its misses.
+ *
+ * Only files that are open already are read, shared memory, and the statistics that others keep; no transaction is needed.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgwriter.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+
+#include "compat.h"
+#include "floors.h"
+#include "look.h"
+#include "misses.h"
+#include "report.h"
+#include "sampling.h"
+#include "settings.h"
+#include "state.h"
+
+#define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
+#define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
+#define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
+#define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
+
+/* What is remembered from look to look. */
+static SignalReader reader;
+static bool reading_signals = false;
+static bool said_no_signals = false;
+static SignalReading last;
+static bool have_last = false;
+static double hot = 1.0;
+static BalloonPoolState pool_state;
+static double since_sample = 0;
+static double since_open = 0;
+static int64 last_read_back = 0;
+static double read_back_rate = 0;	/* pages read back per second, over the last sample */
+static MissMeter meter;
+static double last_misses = 0;
+static uint64 last_hand = 0;
+
+/* Signals are opened anew by the next look; what was seen is still comparable. */
+static void
+close_signals(void)
+{
+	if (reading_signals)
+		signals_close(&reader);
+	reading_signals = false;
+}
+
+/* After a time without looks: what was seen before it says nothing of now. */
+void
+balloon_look_begin(void)
+{
+	have_last = false;
+	since_sample = 0;
+	memset(&meter, 0, sizeof(meter));
+	balloon_sample_start();
+}
+
+/* No look for some time, or the next one by other signals. */
+void
+balloon_look_end(void)
+{
+	close_signals();
+	have_last = false;
+}
+
+/* So many buffers have come out of the balloon: unused ones, which the next sample will see. */
+void
+balloon_look_gained(int64 buffers)
+{
+	pool_state.unused += buffers;
+}
+
+/* Where the signals of a reading come from. */
+int
+balloon_look_source(void)
+{
+	return reader.source;
+}
+
+/* The group whose limit is the tightest; NULL if it is not known. */
+const char *
+balloon_look_place(const SignalReading *reading)
+{
+	return reading->tight >= 0 && reading->tight < reader.nlevels ? reader.levels[reading->tight].place : NULL;
+}
+
+/* Open the signals if they are not, or anew if it is time. */
+static bool
+have_signals(double dt)
+{
+	since_open += dt;
+	if (reading_signals && since_open >= REOPEN_EVERY)
+		close_signals();
+	if (!reading_signals)
+	{
+		since_open = 0;
+		reading_signals = signals_open(&reader, "", balloon_source);
+		if (!reading_signals && !said_no_signals)
+			ereport(WARNING,
+					(errmsg("pg_balloon finds no memory signals of source \"%s\"", signal_source_name(balloon_source)),
+					 errhint("Set pg_balloon.source to auto.")));
+		said_no_signals = !reading_signals;
+	}
+	return reading_signals;
+}
+
+/*
+ * Pages that came in, and those of them that are misses.
+ *
+ * The server counts each buffer that is taken to put a page in, except those that a ring uses again, and its background writer
+ * adds the count to the statistics, every bgwriter_delay while there are any. To read it there costs the backends nothing, and
+ * none is overlooked, while a few hundred per second are hardly seen in a sample. Where the writer is silent, or too slow, there
+ * is the sample; when no buffer is unused the clock hand has passed at least one buffer for each page, which bounds its error.
+ */
+static void
+see_misses(double dt, int64 read_back, BalloonView *view)
+{
+	uint32		passes;
+	uint64		hand = StrategySyncStart(&passes, NULL);
+	double		swept;
+	double		own = read_back_rate;
+
+	hand += (uint64) passes * NBuffers;
+	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
+	last_hand = hand;
+	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
+	if (BgWriterDelay <= SLOWEST_COUNT &&
+		misses_see(&meter, dt, BgWriterDelay / 1000.0, pgstat_fetch_stat_bgwriter()->buf_alloc, read_back))
+	{
+		view->filled = meter.filled;
+		own = meter.own_filled;
+	}
+
+	/* What we read back ourselves is no need; and where it is most of all, the small difference of two large numbers says nothing. */
+	view->misses = own > MOSTLY * view->filled ? last_misses : Max(0, view->filled - own);
+	last_misses = view->misses;
+}
+
+/* What the law must see of the pool. Returns how many pages have been read back up to now. */
+static int64
+look_at_pool(double dt, BalloonView *view)
+{
+	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
+
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	view->ballooned = balloon->nballooned;
+	LWLockRelease(balloon->lock);
+
+	since_sample += dt;
+	if (since_sample >= SAMPLE_EVERY)
+	{
+		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
+		balloon_sample_start();
+		read_back_rate = (read_back - last_read_back) / since_sample;
+		last_read_back = read_back;
+		since_sample = 0;
+	}
+
+	/* Buffers that were taken back come from the free list: once it is empty they are in use, and there may be need of more. */
+	if (!have_free_buffer())
+		pool_state.unused = 0;
+	view->dt = dt;
+	view->pool = NBuffers;
+	view->unused = pool_state.unused;
+	view->floor = balloon_floor();
+	view->ceiling = balloon_ceiling();
+	view->block = BLCKSZ;
+	view->hot = hot;
+	view->pinned = NBuffers > view->ballooned ? (double) pool_state.pinned / (NBuffers - view->ballooned) : 0;
+	view->dirty = NBuffers > view->ballooned + view->unused
+		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
+	return read_back;
+}
+
+/* What the law must see, after dt seconds. Returns false while there is nothing to compare with; then only the pool is known. */
+bool
+balloon_look(double dt, BalloonView *view, SignalReading *now)
+{
+	BalloonReport reported;
+	int64		read_back = look_at_pool(dt, view);
+	bool		first = !have_last;
+	bool		comparable;
+
+	if (!have_signals(dt))
+		return false;
+	if (!signals_read(&reader, now))
+	{
+		balloon_look_end();
+		return false;
+	}
+
+	see_misses(dt, read_back, view);
+	balloon_report_read(&reported);
+	view->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
+
+	view->waiting = balloon_waiting();
+	view->limit = now->limit;
+	view->available = now->available;
+	view->reachable = now->reachable;
+	comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
+	view->refaults = comparable ? Max(0, now->refaults - last.refaults) / dt : 0;
+	view->own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / dt : 0;
+	view->swapping = comparable ? Max(0, now->swapped - last.swapped) / dt : 0;
+	view->stall = comparable && now->stalled >= 0 && last.stalled >= 0
+		? Min(1.0, Max(0, now->stalled - last.stalled) / (dt * 1e6)) : -1;
+	last = *now;
+	have_last = true;
+	return !first;
+}
