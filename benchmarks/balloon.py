@@ -1,7 +1,7 @@
 """What pg_balloon costs while it has nothing to do, how fast and how completely it gives memory back, and whom that stalls.
 
-Idle: one server with the library, ``pg_balloon.enabled`` switched on and off by a reload between slices of 2 s; pgbench, select-only
-and cached, which goes on meanwhile. CPU is that of the postmaster and all its children. Inflating: a pool full of clean pages, which
+Idle: one server with the library, ``pg_balloon.enabled`` switched on and off every half second; pgbench, select-only and cached, which
+goes on meanwhile (``slices.py``). CPU is that of the postmaster and all its children. Inflating: a pool full of clean pages, which
 other sessions have mapped too; the speed is the balloon's own clock, and what the operating system got back is the shared memory of
 the server's control group (of the whole machine where there is none), before and after. Stalls: the same while pgbench runs, whose
 every transaction is logged; the longest of those that overlap with the inflation, and of those in as long a time without one, after it.
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -35,21 +37,21 @@ from pgherd.postgres.instance import Instance
 IDLE, SPEED, RETURNED, STALL = 0.01, 2.0, 0.99, 20.0
 SHARE = 0.75
 """Of the pool that is inflated."""
-SLICE = 2
-"""Seconds for which the idle balloon is on or off."""
+TURNS, TURN = 4, 0.5
+"""Of a round: how often the idle balloon is on, and for how many seconds, which are several looks of its worker."""
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 20, "windows in which stalls are looked for")
-    parser.add_argument("--slices", type=int, default=200, metavar="N", help="pairs with the idle balloon on and off  [default: 200]")
+    parser.add_argument("--rounds", type=int, default=200, metavar="N", help="rounds with the idle balloon on and off  [default: 200]")
     parser.add_argument("--pool", type=int, default=1024, metavar="MB", help="shared_buffers  [default: 1024; --quick: 256]")
     parser.add_argument("--sessions", type=int, default=8, help="other sessions that have mapped the pool  [default: 8]")
     parser.add_argument("--clients", type=int, default=1, help="clients while it inflates, which wants a core itself  [default: 1]")
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 20)
-    switches = 3 if options.quick else options.slices
+    rounds = 3 if options.quick else options.rounds
     pool = 256 if options.quick else options.pool
     seed = outcome.seed_of(options)
     rng = random.Random(seed)
@@ -67,10 +69,10 @@ def main() -> None:
             raw.append({"window": number, **flat(windows(server, pool, options.sessions, options.clients, length, here.place / "logs"))})
             outcome.say(f"window {number}: longest {raw[-1]['inflating longest ms']:.1f} ms, without {raw[-1]['left longest ms']:.1f} ms")
 
-        raw += idle(server, switches, rng, here.place)
+        raw += idle(server, rounds, rng, here.place)
         version = server.installation.version
     settings = {
-        "postgres": version, "slice seconds": SLICE, "pool MB": pool, "sessions": options.sessions, "clients": options.clients,
+        "postgres": version, "turn seconds": TURN, "pool MB": pool, "sessions": options.sessions, "clients": options.clients,
         "memory by": "control group" if group else "machine",
     }  # fmt: skip
     outcome.conclude(outcome.Outcome("balloon", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before)), options)
@@ -239,19 +241,23 @@ def overlapping(lines: list[str], began: float, ended: float) -> list[float]:
     return found
 
 
-def idle(server: Instance, pairs: int, rng: random.Random, place: Path) -> list[dict[str, float]]:
-    """Slices of one pgbench with the balloon switched on and off: of each pair, what ``slices`` counts of either side."""
+def idle(server: Instance, rounds: int, rng: random.Random, place: Path) -> list[dict[str, float]]:
+    """One pgbench, with the balloon switched on and off by turns: what ``slices`` measures of each round.
+
+    Only the worker is told to read the settings again, as nobody else asks for this one: a reload would cost all sessions more than
+    what is measured.
+    """
     settings = Path(server.data_dir, "postgresql.conf")
     kept = [line for line in settings.read_text().splitlines() if not line.startswith("pg_balloon.enabled")]
+    ((worker,),) = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_balloon'")
 
     def switch(side: str) -> None:
         settings.write_text("\n".join([*kept, f"pg_balloon.enabled = {side}", ""]))
-        server.reload()
+        os.kill(worker, signal.SIGHUP)
 
-    one = partial(load, server, ["-S", "-c", "2"], 60 + 3 * SLICE * 2 * pairs, place / "idle")
-    with slices.loads({"off": one, "on": one}) as loads:
-        found = slices.measured([side for order in paired.orders(pairs, ("off", "on"), rng) for side in order], loads, SLICE, switch)
-    return [{"pair": number, **row} for number, row in enumerate(slices.pairs(found), 1)]
+    one = partial(load, server, ["-S", "-c", "2"], 60 + 3 * TURN * 2 * TURNS * (rounds + 1), place / "idle")
+    found = slices.measured({"off": one, "on": one}, rounds, turns=TURNS, seconds=TURN, rng=rng, switch=switch)
+    return [{"pair": number, **row} for number, row in enumerate(found, 1)]
 
 
 if __name__ == "__main__":

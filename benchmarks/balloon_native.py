@@ -3,8 +3,8 @@
 Two servers with the same data: one whose pool is kept at a quarter by ``pg_balloon.target``, with the library at work, and one with
 a quarter of the shared_buffers and without the library. pgbench reads single rows by their keys, on each in turn: from rows that
 fit into what is left, and from one and a half times as much, where a third of the reads goes past the pool to the page
-cache, and finds its victim among buffers three quarters of which are in the balloon. Each server's pgbench goes on by slices while the
-other's is stopped; CPU is that of the postmaster and all its children.
+cache, and finds its victim among buffers three quarters of which are in the balloon. Each server's pgbench goes on by turns while the
+other's is stopped (``slices.py``); CPU is that of the postmaster and all its children.
 
     balloon_native.py                                 pools of 1 GB with 8 sessions, and of 8 GB with 64
     balloon_native.py --sizes 4096:32 --pairs 40
@@ -31,6 +31,8 @@ from pgherd.postgres.instance import Instance
 
 GOAL = 1.03
 SIDES = ("ballooned", "native")
+TURNS, TURN = 10, 0.1
+"""Of a round: how often each server has its turn, and for how many seconds."""
 LEFT = 4
 """The pool divided by what is left of it."""
 MIXES = {"in the pool": 0.5, "a third past it": 1.5}
@@ -42,24 +44,21 @@ READ = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 60, "pairs of slices of each size and mix")
-    parser.add_argument("--slice", type=int, default=3, metavar="S", help="seconds of a slice, two or more  [default: 3]")
+    parser = outcome.parser(__doc__, 150, "rounds of each size and mix")
     sizes_help = "pools and their sessions  [default: 1024:8,8192:64; --quick: 256:4]"
     parser.add_argument("--sizes", default="1024:8,8192:64", metavar="MB:N,…", help=sizes_help)
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     sizes = sizes_of("256:4" if options.quick else options.sizes)
-    pairs, seconds = options.pairs or (2 if options.quick else 60), 2 if options.quick else options.slice
-    if seconds < 2:
-        raise UsageError(f"--slice {seconds}: a slice has two lines of pgbench's progress at least; give 2 or more seconds")
+    rounds = options.pairs or (3 if options.quick else 150)
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     need_memory(sizes)
     raw: list[dict[str, Any]] = []
     for number, (pool, sessions) in enumerate(sizes, 1):
         with home(options.kind) as here:
             version = here.installation.version
-            measure(here, pool, sessions, pairs, seconds, random.Random(seed), raw)
-        settings = {"postgres": version, "slice seconds": seconds, "sizes": [list(size) for size in sizes[:number]]}
+            measure(here, pool, sessions, rounds, random.Random(seed), raw)
+        settings = {"postgres": version, "turn seconds": TURN, "sizes": [list(size) for size in sizes[:number]]}
         result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
         outcome.store(result, options)  # what ends the next one does not lose this
     outcome.conclude(result, options)
@@ -89,8 +88,8 @@ def need_memory(sizes: Sequence[tuple[int, int]]) -> None:
             )
 
 
-def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: int, rng: random.Random, raw: list[dict[str, Any]]) -> None:
-    """All pairs of one size."""
+def measure(here: Home, pool: int, sessions: int, rounds: int, rng: random.Random, raw: list[dict[str, Any]]) -> None:
+    """All rounds of one size."""
     left = pool // LEFT
     own = {"enabled": "on", "target": f"{pool - left}MB", "log_level": "debug1"}
     servers = {
@@ -109,16 +108,12 @@ def measure(here: Home, pool: int, sessions: int, pairs: int, seconds: int, rng:
         last = int(left * share * PER_MB) // PER_PAGE - 1
         for server in servers.values():
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
-        plan = [side for order in paired.orders(pairs, SIDES, rng) for side in order]
-        length = 60 + 3 * seconds * len(plan)
-        with slices.loads(
-            {side: partial(load, server, words, length, here.place / f"{side}.progress") for side, server in servers.items()}
-        ) as loads:
-            slices.measured(SIDES, loads, seconds)  # into the state that they then keep
-            found = slices.measured(plan, loads, seconds)
+        longest = 60 + 3 * TURN * 2 * TURNS * (rounds + 1)
+        starts = {side: partial(load, server, words, longest, here.place / f"{side} log") for side, server in servers.items()}
+        found = slices.measured(starts, rounds, turns=TURNS, seconds=TURN, rng=rng)
         about = {"pool MB": pool, "sessions": sessions, "mix": mix}
-        raw += [{**about, "pair": number, **row} for number, row in enumerate(slices.pairs(found), 1)]
-        ratio = paired.ratio(*([row[f"{side} cpu"] for row in raw[-pairs:]] for side in SIDES))
+        raw += [{**about, "pair": number, **row} for number, row in enumerate(found, 1)]
+        ratio = paired.ratio(*([row[f"{side} cpu"] for row in found] for side in SIDES))
         outcome.say(f"{pool} MB, {sessions} sessions, {mix}: CPU per transaction, ballooned ÷ native, {ratio.value:.4f}")
     wait_for(servers["ballooned"], pool - left)
     keep_the_rules(servers["ballooned"])

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import slices
 
@@ -127,11 +126,11 @@ def keep_the_rules(server: Instance) -> None:
         raise TrialError(f"pg_balloon_check() found {broken} buffers that break a rule, where none may: a defect of pg_balloon")
 
 
-def pgbench(server: Instance, words: Sequence[str], stderr: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
-    """pgbench at work on a server, as the server's account; what it reports while it works goes to ``stderr``."""
+def pgbench(server: Instance, words: Sequence[str]) -> subprocess.Popen[str]:
+    """pgbench at work on a server, as the server's account."""
     where = ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, "postgres"]
     command = wrap(Command([server.installation.tool("pgbench"), *words, *where], user=server.account))
-    return subprocess.Popen(command, env=environment({}), cwd="/", stdout=subprocess.PIPE, stderr=stderr, text=True)
+    return subprocess.Popen(command, env=environment({}), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finished(running: subprocess.Popen[str], timeout: float) -> str:
@@ -142,9 +141,10 @@ def finished(running: subprocess.Popen[str], timeout: float) -> str:
     return out
 
 
-def load(server: Instance, words: Sequence[str], longest: float, progress: Path) -> slices.Load:
-    """pgbench that goes on at a server for ``longest`` seconds at most, for slices; what it reports goes to the file ``progress``."""
-    words = ["-n", "-M", "prepared", *words, "-P", "1", "--progress-timestamp", "-T", f"{longest:.0f}"]
-    with progress.open("w") as file:
-        running = pgbench(server, words, stderr=file)
-    return slices.Load(running, progress, slices.ServerCpu(server.pid))
+def load(server: Instance, words: Sequence[str], longest: float, logs: Path) -> slices.Load:
+    """pgbench that goes on at a server for ``longest`` seconds at most, for slices; it logs into the directory ``logs``, made anew."""
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    logs.chmod(0o777)
+    words = ["-n", "-M", "prepared", *words, "-l", f"--log-prefix={logs}/log", f"--sampling-rate={slices.SAMPLING}", "-T", f"{longest:.0f}"]
+    return slices.Load(pgbench(server, words), logs, slices.ServerCpu(server.pid))

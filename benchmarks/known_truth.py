@@ -5,10 +5,10 @@ Three series of tries, each try a whole ``pgherd compare`` as a user would run i
 - *quota*: the variant has 5 % less CPU (``vcpus`` 0.95 against 1). The truth is the ratio of the quotas: both use theirs up, and a
   transaction costs the same CPU time in both.
 - *work*: the variant's script makes the server put together a string of some hundred bytes more per transaction, of which only the
-  length is sent. What that costs is established apart from ``compare``, before the tries: pgbench alone, by the command line that compare
-  uses, with either script by slices (``slices.py``) in one container, its transactions as its own lines say them, and CPU seconds as the
-  kernel counts them for the container. The string is made so long that it costs about 5 %; the truth is what was then measured, with an
-  interval.
+  length is sent. What that costs is established apart from ``compare``, before the tries: pgbench alone, by the command line that
+  compare uses, with either script by quick turns (``slices.py``) in one container, its transactions as its own log says them, and CPU
+  seconds as the kernel counts them for the container. The string is made so long that it costs about 5 %; the truth is what was then
+  measured, with an interval.
 - *same*: the variant differs in a setting that nothing here uses (``vacuum_cost_limit``).
 
 A try is a *hit* when its verdict is a difference of the right sign, its interval holds the truth, and its grade is not C (an indication
@@ -48,8 +48,8 @@ from pgherd.runner.prepare import side_by_side
 
 TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
-SLICE = 2
-"""Seconds for which either script runs by turns while it is calibrated."""
+ROUNDS, TURNS, TURN = 150, 10, 0.1
+"""Of the calibration: how many rounds, how often either script has its turn in each, and for how many seconds."""
 MINUTES = 5.0
 BYTES = 400
 """Of the string in the first calibration; those after it scale them."""
@@ -90,7 +90,7 @@ def main() -> None:
         place = Path(directory)
         truth = next((row for row in raw if row["series"] == "calibration"), None)
         if "work" in series and truth is None:
-            truth = calibrated(place, made.seed, 3 if options.quick else 60)
+            truth = calibrated(place, made.seed, 3 if options.quick else ROUNDS)
             raw.append(truth)
             keep(made, raw, wanted, before, options)
         order = [name for name in series for _ in range(wanted - sum(row["series"] == name for row in raw))]
@@ -187,7 +187,7 @@ def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
     found: list[Figure] = []
     for row in raw:
         if row["series"] == "calibration":
-            method = "pgbench alone by slices in one container, Hodges-Lehmann on the pairs' log ratios"
+            method = "pgbench alone by turns in one container, Hodges-Lehmann on the rounds' log ratios"
             note = f"a string of {row['bytes']} bytes"
             found.append(
                 Figure("work: true cost of a transaction", row["ratio"], "×", row["low"], row["high"], row["pairs"], method, note=note)
@@ -254,52 +254,47 @@ def scripts(place: Path, size: int) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def calibrated(place: Path, seed: int, pairs: int) -> dict[str, Any]:
+def calibrated(place: Path, seed: int, rounds: int) -> dict[str, Any]:
     """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
     with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
         size = BYTES
-        for few in (*[max(3, pairs // 4)] * TUNINGS, pairs):
-            rows = _by_slices(up, node, scripts(place, size), few, random.Random(f"{seed} {size}"))
+        for few in (*[max(3, rounds // 5)] * TUNINGS, rounds):
+            rows = _by_turns(up, node, scripts(place, size), few, random.Random(f"{seed} {size}"))
             estimate = paired.ratio([row["dear cpu"] for row in rows], [row["plain cpu"] for row in rows])
             cost = estimate.value - 1
-            outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} pairs")
-            if few < pairs:
+            outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} rounds")
+            if few < rounds:
                 size = round(min(max(size * COST / cost, size / 4), size * 4)) if cost > COST / 10 else size * 4
     ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {"series": "calibration", "bytes": size, **ends, "pairs": pairs, "raw": rows}
+    return {"series": "calibration", "bytes": size, **ends, "pairs": rounds, "raw": rows}
 
 
-def _by_slices(up: deployed.Deployed, node: Any, files: tuple[Path, Path], pairs: int, rng: random.Random) -> list[dict[str, float]]:
-    """CPU seconds of the container per transaction with the plain and with the dear script, pair by pair."""
+def _by_turns(up: deployed.Deployed, node: Any, files: tuple[Path, Path], rounds: int, rng: random.Random) -> list[dict[str, float]]:
+    """CPU seconds of the container per transaction with the plain and with the dear script, round by round."""
     (target,) = up.targets()
     reach, sides = up.fleet.reach(target), dict(zip(("plain", "dear"), files, strict=True))
-    plan = [side for order in paired.orders(pairs, tuple(sides), rng) for side in order]
 
     def cpu() -> float:
         if (used := deployed.containers_cpu(node, up.fleet.view())) is None:
             sys.exit("the container's CPU is not counted here; this needs the cgroup runtime")
         return used
 
-    def load(side: str) -> slices.Load:
-        output = up.fleet.scratch / f"calibration-{side}"
+    def load(file: Path) -> slices.Load:
+        output = up.fleet.scratch / f"calibration-{file.stem}"
         shutil.rmtree(output, ignore_errors=True)
         node.make_dir(str(output), mode=0o700, user=up.fleet.account)
         endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
-        wanted = Load(clients=2, threads=1, scripts=(Script(source=str(sides[side])),), protocol="prepared", sampling=up.options.sampling)
-        inside = Command(
-            PgbenchDriver().argv(wanted, endpoint, 60 + 3 * SLICE * len(plan)),
-            join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account,
-        )  # fmt: skip
-        progress = output / "progress"
-        with progress.open("w") as file:
+        wanted = Load(clients=2, threads=1, scripts=(Script(source=str(file)),), protocol="prepared", sampling=slices.SAMPLING)
+        argv = PgbenchDriver().argv(wanted, endpoint, 60 + 3 * TURN * 2 * TURNS * (rounds + 1))
+        inside = wrap(Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account))
+        with (output / "progress").open("w") as file_of_progress:
             running = subprocess.Popen(
-                wrap(inside), env=environment({}), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True
+                inside, env=environment({}), cwd="/", stdin=subprocess.DEVNULL, stdout=file_of_progress, stderr=subprocess.STDOUT, text=True
             )
-        return slices.Load(running, progress, cpu)
+        return slices.Load(running, output, cpu)
 
-    with slices.loads({side: partial(load, side) for side in sides}) as loads:
-        return list(slices.pairs(slices.measured(plan, loads, SLICE)))
+    return slices.measured({side: partial(load, file) for side, file in sides.items()}, rounds, turns=TURNS, seconds=TURN, rng=rng)
 
 
 if __name__ == "__main__":

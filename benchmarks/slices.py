@@ -1,112 +1,126 @@
-"""Two sides compared by slices of a load that goes on: CPU seconds of a server, and its transactions, with no start in between.
+"""Two sides compared by quick turns of loads that go on: CPU seconds of a server and its transactions, with no start in between.
 
-pgbench writes a line of progress each second, with the moment and the rate since the line before; a slice is so many of them. Between
-slices a setting is switched under one pgbench, or one pgbench is stopped (SIGSTOP) and another goes on. Runs that each start pgbench
-anew differ several times as much among themselves. What a pgbench did between its last line and its stop stands in the line that it
-writes as soon as it goes on, and is counted with the slice before.
+The CPU time of one and the same transaction wanders on a shared machine by a tenth and more, within a fiftieth of a second as within
+minutes: two turns of 0.1 s differ about as much as two runs of two seconds, but twenty times as many of them fit into a minute. So
+turns are short. Between them a setting is switched under one pgbench, or one pgbench is stopped (SIGSTOP) and another goes on.
+Transactions are those whose end pgbench's log puts into the turn; what was under way when it was stopped ends as soon as it goes on,
+and is counted with that turn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import psutil
+import paired
 
 from pgherd.model.errors import TrialError
 
-_LINE = re.compile(r"^progress: ([\d.]+) s, ([\d.]+) tps", re.MULTILINE)
-_BEGIN = 2
-"""Lines at the beginning that are not counted: connections and caches."""
-_STOP = 1.1
-"""Seconds that a stop lasts at least."""
+SAMPLING = 0.2
+"""Share of the transactions that pgbench logs."""
+BEGIN = 1.0
+"""Seconds after its start before a pgbench is counted, or stopped: connections and caches."""
+_SETTLE = 0.003
+"""Seconds after a stop in which the server ends what was under way."""
 _PATIENCE = 30.0
 
 
 class Load:
-    """A pgbench, stopped or at work, and its lines of progress."""
+    """A pgbench, stopped or at work."""
 
-    def __init__(self, process: subprocess.Popen[str], progress: Path, cpu: Callable[[], float]) -> None:
-        """``process`` was started with -P 1 --progress-timestamp and writes to the file ``progress``; ``cpu`` gives the CPU seconds that
+    def __init__(self, process: subprocess.Popen[str], logs: Path, cpu: Callable[[], float]) -> None:
+        """``process`` was started with -l, --sampling-rate=SAMPLING and a prefix below ``logs``; ``cpu`` gives the CPU seconds that
         whatever serves it has used so far."""
-        self.cpu, self.stopped = cpu, False
-        self._process, self._log, self._rest = process, progress.open(), ""
-        self._last: float | None = None
-        self._lines: list[tuple[float, float]] = []
-
-    def lines(self) -> list[tuple[float, float]]:
-        """Of each line but the first: the seconds since the one before, and the transactions in them."""
-        whole, _, self._rest = (self._rest + self._log.read()).rpartition("\n")
-        for line in _LINE.finditer(whole):
-            at, tps = float(line[1]), float(line[2])
-            if self._last is not None:
-                self._lines.append((at - self._last, (at - self._last) * tps))
-            self._last = at
-        return self._lines
-
-    def wait(self, lines: int) -> None:
-        """Until there are so many lines; raises TrialError where none comes, or pgbench has ended."""
-        until = time.monotonic() + _PATIENCE + lines
-        while len(self.lines()) < lines:
-            if self._process.poll() is not None or time.monotonic() > until:
-                said = Path(self._log.name).read_text()[-500:]
-                raise TrialError(f"pgbench wrote {len(self.lines())} lines of progress, not {lines}: {said}")
-            time.sleep(0.005)
+        self.cpu, self._process, self._logs = cpu, process, logs
 
     def stop(self) -> None:
-        """Until it is to go on."""
+        """Until it is to go on; returns when the server has ended what was under way."""
         os.kill(self._process.pid, signal.SIGSTOP)
-        self.stopped, self._since = True, time.monotonic()
+        time.sleep(_SETTLE)
 
     def go_on(self) -> None:
-        """After a stop, which is made to last until a line is due: the next comes at once."""
-        time.sleep(max(0.0, self._since + _STOP - time.monotonic()))
+        """After a stop."""
         os.kill(self._process.pid, signal.SIGCONT)
-        self.stopped = False
+
+    def insist(self) -> None:
+        """Raises TrialError where it has ended."""
+        if self._process.poll() is not None:
+            said = self._process.communicate()[1] or f"exit code {self._process.returncode}"
+            raise TrialError(f"pgbench has ended before its time: {said[-500:]}")
 
     def end(self) -> None:
-        """For good."""
+        """As if its time were over: only then its log is whole."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-            os.kill(self._process.pid, signal.SIGCONT)
+            os.kill(self._process.pid, signal.SIGALRM)
+            self.go_on()
         self._process.communicate(timeout=_PATIENCE)
-        self._log.close()
+
+    def ends(self) -> Any:
+        """The ends of all logged transactions, seconds since 1970, in order."""
+        import numpy
+
+        rows = [numpy.fromfile(file, sep=" ").reshape(-1, 6) for file in self._logs.glob("log*")]
+        return numpy.sort(numpy.concatenate([row[:, 4] + row[:, 5] / 1e6 for row in rows]))
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """A slice: its side and load, the first and the last (exclusive) of its lines, whether the load was stopped at its end, CPU seconds."""
+class _Turn:
+    """When it began and ended (seconds since 1970), and the CPU seconds in between."""
 
-    side: str
-    load: Load
-    first: int
-    last: int
-    stopped: bool
+    begun: float
+    ended: float
     cpu: float
 
-    def figures(self) -> dict[str, float]:
-        """``cpu``: the server's CPU seconds per transaction; ``tps``."""
-        lines = self.load.lines()
-        seconds, done = (sum(column) for column in zip(*lines[self.first : self.last], strict=True))
-        rest = lines[self.last][1] if self.stopped else 0.0
-        return {"cpu": self.cpu / (done + rest), "tps": done / seconds}
+
+def measured(
+    starts: Mapping[str, Callable[[], Load]],
+    rounds: int,
+    *,
+    turns: int,
+    seconds: float,
+    rng: random.Random,
+    switch: Callable[[str], None] = lambda side: None,
+) -> list[dict[str, float]]:
+    """Play so many rounds of ``turns`` turns of each side, of so many ``seconds``, and one round before them that is not counted.
+
+    Sides with the same start share a load, and ``switch`` brings a side about under it. Of each round: 'SIDE cpu', the server's CPU
+    seconds per transaction, and 'SIDE tps'.
+    """
+    played: list[dict[str, list[_Turn]]] = []
+    with _loads(starts) as loads:
+        several = len({*loads.values()}) > 1
+        for _ in range(rounds + 1):
+            played.append({side: [] for side in starts})
+            for order in paired.orders(turns, tuple(starts), rng):
+                for side in order:
+                    switch(side)
+                    played[-1][side].append(_turn(loads[side], seconds, several))
+            for load in loads.values():
+                load.insist()
+    ends = {load: load.ends() for load in dict.fromkeys(loads.values())}
+    return [
+        {f"{side} {name}": value for side, turns in one.items() for name, value in _figures(turns, ends[loads[side]]).items()}
+        for one in played[1:]
+    ]
 
 
 @contextlib.contextmanager
-def loads(starts: Mapping[str, Callable[[], Load]]) -> Iterator[dict[str, Load]]:
-    """The load of each side, all stopped but for a single one; sides with the same start share theirs. All end."""
+def _loads(starts: Mapping[str, Callable[[], Load]]) -> Iterator[dict[str, Load]]:
+    """The load of each side, all stopped but for a single one. All end."""
     made: dict[Callable[[], Load], Load] = {}
     try:
         for start in dict.fromkeys(starts.values()):
             made[start] = load = start()
-            load.wait(_BEGIN)
+            time.sleep(BEGIN)
+            load.insist()
             if any(other is not start for other in starts.values()):
                 load.stop()
         yield {side: made[start] for side, start in starts.items()}
@@ -115,35 +129,22 @@ def loads(starts: Mapping[str, Callable[[], Load]]) -> Iterator[dict[str, Load]]
             load.end()
 
 
-def measured(
-    plan: Sequence[str], by_side: Mapping[str, Load], lines: int, switch: Callable[[str], None] = lambda side: None
-) -> list[tuple[str, dict[str, float]]]:
-    """Play the sides of the ``plan`` one after another, each for so many lines (two or more: the first lasts what is left of a second);
-    ``switch`` brings one about. Side and figures of each."""
-    cuts = []
-    for number, side in enumerate(plan):
-        load = by_side[side]
-        switch(side)
-        if load.stopped:
-            first = len(load.lines()) + 1  # the line that comes at once belongs to the slice before
-            load.go_on()
-        else:
-            first = len(load.lines())
-        cpu = load.cpu()
-        load.wait(first + lines)
-        used = load.cpu() - cpu
-        stopped = number + 1 == len(plan) or by_side[plan[number + 1]] is not load
-        if stopped:
-            load.stop()
-        cuts.append(_Cut(side, load, first, first + lines, stopped, used))
-    all_loads = list(dict.fromkeys(by_side.values()))
-    for load in all_loads:  # the lines that belong to the last slices; then all is as it was before
-        known = len(load.lines())
+def _turn(load: Load, seconds: float, several: bool) -> _Turn:
+    cpu, begun = load.cpu(), time.time()
+    if several:
         load.go_on()
-        load.wait(known + 1)
-        if len(all_loads) > 1:
-            load.stop()
-    return [(cut.side, cut.figures()) for cut in cuts]
+    time.sleep(seconds)
+    if several:
+        load.stop()
+    return _Turn(begun, time.time(), load.cpu() - cpu)
+
+
+def _figures(turns: Sequence[_Turn], ends: Any) -> dict[str, float]:
+    borders = ends.searchsorted([at for turn in turns for at in (turn.begun, turn.ended)])
+    done = float((borders[1::2] - borders[::2]).sum()) / SAMPLING
+    if not done:
+        raise TrialError("pgbench logged no transaction within a round; make its turns longer")
+    return {"cpu": sum(turn.cpu for turn in turns) / done, "tps": done / sum(turn.ended - turn.begun for turn in turns)}
 
 
 class ServerCpu:
@@ -151,16 +152,11 @@ class ServerCpu:
     nanoseconds); what a child used after the last look at it is missing."""
 
     def __init__(self, postmaster: int) -> None:
-        self._postmaster, self._used = psutil.Process(postmaster), dict[int, float]()
+        self._postmaster, self._used = postmaster, dict[int, float]()
 
     def __call__(self) -> float:
-        for process in (self._postmaster, *self._postmaster.children()):
+        children = Path(f"/proc/{self._postmaster}/task/{self._postmaster}/children").read_text().split()
+        for pid in (self._postmaster, *map(int, children)):
             with contextlib.suppress(OSError):
-                self._used[process.pid] = int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9
+                self._used[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
         return sum(self._used.values())
-
-
-def pairs(found: Sequence[tuple[str, dict[str, float]]]) -> Iterator[dict[str, float]]:
-    """Of each two slices one row: what ``measured`` says of either side, by 'SIDE NAME'."""
-    for two in zip(found[::2], found[1::2], strict=True):
-        yield {f"{side} {name}": value for side, run in two for name, value in run.items()}
