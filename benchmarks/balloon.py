@@ -255,7 +255,7 @@ def idle(server: Instance, rounds: int, rng: random.Random, place: Path) -> list
         settings.write_text("\n".join([*kept, f"pg_balloon.enabled = {side}", ""]))
         os.kill(worker, signal.SIGHUP)
 
-    one = partial(load, server, ["-S", "-c", "2"], 60 + 3 * TURN * 2 * TURNS * (rounds + 1), place / "idle")
+    one = partial(load, server, ["-S", "-c", "2"], slices.longest(rounds, TURNS, TURN), place / "idle")
     found = slices.measured({"off": one, "on": one}, rounds, turns=TURNS, seconds=TURN, rng=rng, switch=switch)
     return [{"pair": number, **row} for number, row in enumerate(found, 1)]
 

@@ -108,7 +108,7 @@ def measure(here: Home, pool: int, sessions: int, rounds: int, rng: random.Rando
         last = int(left * share * PER_MB) // PER_PAGE - 1
         for server in servers.values():
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
-        longest = 60 + 3 * TURN * 2 * TURNS * (rounds + 1)
+        longest = slices.longest(rounds, TURNS, TURN)
         starts = {side: partial(load, server, words, longest, here.place / f"{side} log") for side, server in servers.items()}
         found = slices.measured(starts, rounds, turns=TURNS, seconds=TURN, rng=rng)
         about = {"pool MB": pool, "sessions": sessions, "mix": mix}

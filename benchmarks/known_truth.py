@@ -286,7 +286,7 @@ def _by_turns(up: deployed.Deployed, node: Any, files: tuple[Path, Path], rounds
         node.make_dir(str(output), mode=0o700, user=up.fleet.account)
         endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
         wanted = Load(clients=2, threads=1, scripts=(Script(source=str(file)),), protocol="prepared", sampling=slices.SAMPLING)
-        argv = PgbenchDriver().argv(wanted, endpoint, 60 + 3 * TURN * 2 * TURNS * (rounds + 1))
+        argv = PgbenchDriver().argv(wanted, endpoint, slices.longest(rounds, TURNS, TURN))
         inside = wrap(Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account))
         with (output / "progress").open("w") as file_of_progress:
             running = subprocess.Popen(

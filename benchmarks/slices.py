@@ -112,6 +112,11 @@ def measured(
     ]
 
 
+def longest(rounds: int, turns: int, seconds: float) -> float:
+    """Seconds for which a pgbench must be able to run that is played by ``measured``: ample, as it is ended before."""
+    return 60 + 3 * seconds * 2 * turns * (rounds + 1)
+
+
 @contextlib.contextmanager
 def _loads(starts: Mapping[str, Callable[[], Load]]) -> Iterator[dict[str, Load]]:
     """The load of each side, all stopped but for a single one. All end."""

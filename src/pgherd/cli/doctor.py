@@ -64,12 +64,12 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.postgres.installations import find_all
-    from pgherd.runtimes.vm.qemu import PROGRAMS
+    from pgherd.runtimes.vm.acceleration import located
 
     node = LocalNode()
     facts = gather(node)
     installations = find_all(node)
-    programs = {"qemu": next(filter(shutil.which, PROGRAMS), PROGRAMS[0])}
+    programs = {"qemu": located() or "qemu"}
     tools = {name: version_of(node, (programs.get(name, name), "--version")) for name in TOOLS}
     limits = parse_limits(node.read("/proc/self/limits").decode())
     account, refusal = _account()

@@ -134,7 +134,11 @@ class Place(Model):
     database: str
 
     def __str__(self) -> str:
-        return f"{self.host}/{self.container}/{self.server}/{self.database}"
+        return _address(self.host, self.container, self.server, self.database)
+
+
+def _address(host: str, container: str, server: str, database: str) -> str:
+    return f"{host}/{container}/{server}/{database}"
 
 
 class Deployment(Model):
@@ -183,7 +187,7 @@ class Deployment(Model):
     def addresses(self) -> list[str]:
         """The addresses of all databases, as text: what ``databases`` has, without the cost of a Place for each."""
         return [
-            f"{host.name}/{container.name}/{server.name}/{database.name}"
+            _address(host.name, container.name, server.name, database.name)
             for host, container, server in self.servers()
             for database in server.databases
         ]

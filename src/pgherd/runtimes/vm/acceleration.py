@@ -66,11 +66,15 @@ class Hypervisor:
         )
 
 
+def located() -> str | None:
+    """The path of QEMU, if it is here."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
 def program() -> str:
     """The path of QEMU; raises CapabilityError."""
-    for name in PROGRAMS:
-        if (found := shutil.which(name)) is not None:
-            return found
+    if (found := located()) is not None:
+        return found
     wanted = " (or ".join(PROGRAMS) + ")"
     raise CapabilityError(f"{wanted} is missing, which runs virtual machines; install the package qemu-system-x86 (Red Hat: qemu-kvm)")
 
