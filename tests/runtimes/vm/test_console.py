@@ -35,8 +35,11 @@ def shell(tmp_path: Path) -> Iterator[str]:
                 return
 
             def up(connection: socket.socket = connection) -> None:
-                while data := connection.recv(4096):
-                    os.write(master, data)
+                try:
+                    while data := connection.recv(4096):
+                        os.write(master, data)
+                except OSError:  # whoever asked is gone
+                    return
 
             threading.Thread(target=up, daemon=True).start()
             try:
