@@ -57,3 +57,19 @@ def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, ca
     directory.save(record.model_copy(update={"options": {"from": "the future"}, "analysis": None}))
     assert run(["report", name, "--runs", str(runs)]) == 2
     assert "whose options this one does not know" in capsys.readouterr().err
+
+
+def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs, name):
+    directory = RunDirectory(runs / name)
+    results = [result for result in directory.results() if any(v.check == "steal" and v.taints for v in result.verdicts)]
+    assert results, "the made-up run was on a busy machine"
+    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
+    for state, command in (("interrupted", f"pgherd resume {name}"), ("finished", "pgherd density")):
+        record = directory.record().model_copy(
+            update={"state": state, "analysis": None, "options": known, "command": ["pgherd", "density"]}
+        )
+        directory.save(record)
+        assert run(["report", name, "--runs", str(runs)]) == 0
+        said = directory.record().analysis.look_at[0]
+        assert said.startswith("measure again while the machine is quiet") and said.endswith(f" (steal): {command}")
+        assert command in (runs / name / "report.html").read_text()

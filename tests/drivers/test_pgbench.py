@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.drivers.driver import Endpoint, Window
-from pgherd.drivers.pgbench import DRIVER, by_script, curves, percentile
+from pgherd.drivers.pgbench import DRIVER, by_script, curves
 from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Script
@@ -168,15 +168,6 @@ class TestResult:
     def test_an_empty_window_is_an_error(self, capture) -> None:
         with pytest.raises(ValueError, match="is empty"):
             result(capture("rate"), 1.0, 1.0)
-
-
-def test_percentiles_need_ten_values_beyond_them() -> None:
-    values = [float(i) for i in range(200)]
-    assert percentile(values, 0.5) == 99.5
-    assert percentile(values, 0.95) == pytest.approx(189.05)
-    assert percentile(values[:199], 0.95) is None
-    assert percentile(values, 0.99) is None
-    assert percentile([], 0.5) is None
 
 
 lines = st.lists(

@@ -143,6 +143,12 @@ def test_quota(cores: float, quota: int) -> None:
     assert quota_us(cores) == quota
 
 
+def test_a_quota_in_shorter_periods() -> None:
+    assert quota_us(0.95, 0.02) == 19_000 and quota_us(0.05, 0.02) == 1_000
+    with pytest.raises(CapabilityError, match=r"0\.04.*0\.05"):
+        quota_us(0.04, 0.02)
+
+
 def test_a_quota_below_what_the_kernel_takes() -> None:
     with pytest.raises(CapabilityError, match=r"0\.005.*0\.01"):
         quota_us(0.005)

@@ -74,6 +74,11 @@ def test_limits_read_back_and_change(group: HostGroup) -> None:
     else:
         assert NODE.read(f"{groups['v2']}/cpu.max") == b"50000 100000\n"
         assert NODE.read(f"{groups['v2']}/cpu.weight") == b"200\n"
+    short = group.add("db02", Limits(cores=0.5, period=0.02))
+    if "cpu" in short:
+        assert [NODE.read(f"{short['cpu']}/cpu.cfs_{what}_us") for what in ("quota", "period")] == [b"10000\n", b"20000\n"]
+    else:
+        assert NODE.read(f"{short['v2']}/cpu.max") == b"10000 20000\n"
     group.change("db01", Limits(memory=2 * MEMORY))
     assert memory_limit(groups) == 2 * MEMORY
     group.change(None, Limits(memory=4 * MEMORY))

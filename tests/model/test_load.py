@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.load import Load, Phase, Script
+from pgherd.model.load import Load, Phase, Script, Turns
 
 
 def test_idle_is_the_absence_of_a_load():
@@ -22,3 +22,32 @@ def test_only_what_is_known_to_read_counts_as_read_only(sources, read_only):
 
 def test_how_long_a_phase_lasts_that_ends_with_its_drivers_is_not_planned():
     assert Phase(ramp=1, seconds=9).planned() == 10 and Phase(ramp=1, seconds=600, until="drivers").planned() == 1
+
+
+ONE, TWO = "local/one/pg/bench", "local/two/pg/bench"
+
+
+def test_turns_are_of_containers():
+    turns = Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1)
+    assert turns.targets("b", [ONE, TWO, "local/two/pg/other"]) == (TWO, "local/two/pg/other")
+    assert Phase(loads={ONE: Load(), TWO: Load()}, turns=turns).turns == turns
+    assert Phase(loads={}, turns=turns).loads == {}, "a host that carries neither"
+
+
+@pytest.mark.parametrize(
+    ("loads", "why"),
+    [
+        ({ONE: Load(), "local/three/pg/bench": Load()}, "local/three/pg/bench, which have no turn; one, two have"),
+        ({ONE: Load(), "local": Load(driver="command")}, "local, which have no turn"),
+        ({ONE: Load(rate=5), TWO: Load()}, "only a pgbench at its own pace can be stopped"),
+        ({ONE: Load(driver="fio"), TWO: Load()}, "only a pgbench at its own pace can be stopped"),
+    ],
+)
+def test_what_cannot_take_turns_is_refused(loads, why):
+    with pytest.raises(ValueError, match=why):
+        Phase(loads=loads, turns=Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
+
+
+def test_no_more_of_a_turn_counts_than_there_is():
+    with pytest.raises(ValueError, match="0.2 s of each turn are to count, but turns last 0.1 s"):
+        Turns(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.2)

@@ -8,7 +8,7 @@ from pgherd.cluster.remote import named
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Analysis, Proposal
+from pgherd.model.finding import Analysis, Proposal, Verdict
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import RunRecord
@@ -116,6 +116,15 @@ def test_all_proposals_are_run_and_logged(run, tmp_path):
     ]
     assert record.timing["measured"] == 3.0 and record.settings == {"work_mem": "8MB"}
     assert not list((tmp_path / "scratch").glob("*")), "what drivers wrote there has been moved or is not wanted"
+
+
+def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_path, monkeypatch):
+    busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
+    monkeypatch.setattr(benches.verdicts, "judge", lambda *_: [busy])
+    monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
+    run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
+    (said,) = execute(run, tmp_path).analysis.look_at
+    assert said.startswith("measure again while the machine is quiet") and said.endswith("(foreign-cpu): pgherd density --points 1,2")
 
 
 def _bytes(run):

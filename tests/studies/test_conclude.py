@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.finding import Analysis
+from pgherd.model.finding import Analysis, Verdict
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -42,3 +42,14 @@ def test_numbers_that_mix_two_hosts_are_not_of_grade_a(given, grade):
     study.grade = given
     assert conclude(study, Model(), [result()], ["After 5 trials …"]).grade == grade
     assert conclude(study, Model(), [result()]).grade == given
+
+
+def test_what_to_do_about_a_busy_machine_comes_first():
+    study = Study()
+    study.grade = "B"
+    busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
+    trials = [result().model_copy(update={"verdicts": [busy]}), result()]
+    (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).look_at
+    assert said.startswith("measure again while the machine is quiet") and said.endswith("1 of 2 trials (foreign-cpu): pgherd density")
+    emulated = [result(**{"guest:a": {"emulated": 1.0}}).model_copy(update={"verdicts": [busy]})]
+    assert not any("measure again" in said for said in conclude(study, Model(), emulated).look_at), "a quiet machine emulates, too"

@@ -10,7 +10,7 @@ import pytest
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import DensityOptions, planned
 from pgherd.studies.density.points import Point, group
-from pgherd.studies.grade import grade, trial_warnings, worst
+from pgherd.studies.grade import grade, listed, measure_again, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted, worst
 
 Build = Callable[..., DensityOptions]
 Curve = tuple[list[Point], list[TrialResult]]
@@ -61,6 +61,43 @@ def test_tainted_throughout_or_where_it_matters_is_c(measured: Callable[..., Cur
     points, results = measured(taint=at(1))
     assert grade(points, results, complete=True, wanted=3) == "B"
     assert grade(points, results, complete=True, wanted=3, essential=points[:1]) == "C"
+
+
+@pytest.mark.parametrize(
+    ("clean", "points", "given"), [(4, 7, "A"), (3, 7, "C"), (2, 4, "C"), (3, 4, "A"), (2, 3, "A"), (1, 1, "A"), (0, 0, "C")]
+)
+def test_stand_ins_for_half_of_the_points_or_more_are_an_indication(clean: int, points: int, given: str) -> None:
+    every = [place < clean for place in range(points)]
+    assert mostly_clean(every) == (given != "C")
+    assert weighed(every, (), [], whole=True) == given
+    assert weighted("It holds 9.", "C") == "Indication only: It holds 9." and weighted("It holds 9.", "B") == "It holds 9."
+
+
+def test_why_it_is_an_indication_is_said() -> None:
+    assert stand_in_warnings([True, True], "2") == []
+    assert stand_in_warnings([True, True, False], "8 databases") == ["Only tainted trials for 8 databases: these numbers are an indication"]
+    assert stand_in_warnings([True, False, True, False], "2, 8 databases") == [
+        "Only tainted trials for 2, 8 databases (2 of 4 points, half of them or more): the whole answer is an indication (grade C)"
+    ]
+    assert stand_in_warnings([False, True, True], "1 database", "all else rests on it") == [
+        "Only tainted trials for 1 database (all else rests on it): the whole answer is an indication (grade C)"
+    ]
+    assert stand_in_warnings([False]) == ["Only tainted trials: the whole answer is an indication (grade C)"]
+    assert listed([str(n) for n in range(8)]) == "0, 1, 2, 3, 4, 5 and 2 more" and listed(["a", "b"]) == "a, b"
+
+
+def test_what_other_work_tainted_is_to_be_measured_again(measured: Callable[..., Curve]) -> None:
+    _, results = measured(taint=at(8))
+    (said,) = measure_again("B", results, ["pgherd", "density", "--like", "my file"])
+    assert said == (
+        "measure again while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal): pgherd density --like 'my file'"
+    )
+    assert measure_again("C", results[-1:] and [r for r in results if r.tainted][:1], [])[0].endswith(
+        "tainted the only trial (steal), by the same command"
+    )
+    assert measure_again("A", results, []) == [], "what it rests on is clean"
+    _, own = measured(taint=lambda t: "cached" if t.point["databases"] == 8 else None)
+    assert any(result.tainted for result in own) and measure_again("B", own, []) == [], "a quiet machine would not change that"
 
 
 def test_a_check_that_could_not_be_made_did_not_pass(measured: Callable[..., Curve]) -> None:

@@ -85,4 +85,6 @@ def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
         return record
     from pgherd.studies.conclude import conclude
 
-    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed)})
+    # What is left of a run that is not finished holds the reruns of its tainted trials.
+    command = record.command if record.state == "finished" else ["pgherd", "resume", record.run]
+    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command)})

@@ -28,20 +28,23 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Between which instants a driver ran, as its own output shows, or went on."""
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
 class Window:
-    """The measured window, wall-clock seconds; ``stop`` is the instant at which the driver was told to end."""
+    """The measured window, wall-clock seconds; ``stop`` is the instant at which the driver was told to end. ``turns`` are those spans of
+    it in which the driver went on, if loads took turns; the last ``counted`` seconds of each count for rates."""
 
     start: float
     end: float
     stop: float
-
-
-@dataclass(frozen=True)
-class Span:
-    """Between which instants a driver ran, as its own output shows."""
-
-    first: float
-    last: float
+    turns: tuple[Span, ...] = ()
+    counted: float = 0.0
 
 
 class Driver(Protocol):

@@ -15,6 +15,8 @@ in the window. Percentiles come from the sampled transactions that ended in the 
 least ten of them lie beyond it. Under a rate, pgbench counts latency from the scheduled start, in the log as in its
 reports ("the reported latency … includes the schedule lag time": documentation of --rate), so queueing is not hidden.
 
+**Turns.** Where loads take turns (`pgherd.drivers.pgbench_turns`), the log says which transactions belong to a turn.
+
 **Scripts.** Where a load's scripts have names, transactions are also counted for each name, by the script's number in the
 log: those that ended in the window. That count is exact where every transaction is logged (``sampling`` 1); of a sample
 it is the script's share of the logged transactions times all. Failed transactions are in neither. NOTPM is the number
@@ -27,20 +29,18 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import ceil, floor
+from math import ceil
 
+from pgherd.drivers import log_sample, pgbench_turns
 from pgherd.drivers.curve import CumulativeCurve
 from pgherd.drivers.driver import Endpoint, Span, Window
-from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_progress, read_report
+from pgherd.drivers.pgbench_output import Logged, Progress, Report, first_logged, read_logs, read_progress, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import NEW_ORDER, Load
 from pgherd.model.result import Latency, TargetResult
 
 PERIOD = 1.0
 """Seconds between progress lines."""
-
-BEYOND = 10
-"""So many sampled transactions must lie beyond a percentile for it to be given."""
 
 _FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": "--latency-limit"}
 
@@ -94,6 +94,9 @@ class PgbenchDriver:
         """
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         first = _first(report, progress, started)
+        logged = first_logged(files, False)
+        if logged is not None:  # a line of progress is late where pgbench, or we, did not get to run
+            first = max(started, min(first, logged))
         end = stop if report.seconds is None else min(stop, first + report.seconds)
         return Span(first, max(first, end))
 
@@ -107,6 +110,22 @@ class PgbenchDriver:
             raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         span = self.span(files, started, window.stop)
+        if window.turns:
+            counted = pgbench_turns.count(report, list(read_logs(files, False)), window, load.clients, target)
+            scripts = by_script(load, counted.sample, counted.transactions)
+            return TargetResult(
+                target=target,
+                driver=self.name,
+                transactions=counted.transactions,
+                throughput=counted.throughput,
+                per_second=counted.per_second,
+                latency=counted.latency,
+                failed=counted.failed,
+                scripts=scripts,
+                new_orders_per_minute=60 * counted.throughput * scripts[NEW_ORDER] / counted.transactions if NEW_ORDER in scripts else None,
+                first=span.first,
+                last=span.last,
+            )
         curve, failures = curves(report, progress, started, window.stop, load.clients)
         transactions = curve.between(window.start, window.end)
         sample = [x for x in read_logs(files, load.rate is not None) if window.start < x.at <= window.end]
@@ -176,17 +195,6 @@ def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict
     return counts
 
 
-def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The quantile of ordered values, linear between neighbours (Hyndman and Fan's type 7); None where fewer than ten
-    values lie beyond it: a p99 needs 1000 of them."""
-    if len(ordered) * (1 - share) < BEYOND - 1e-9:
-        return None
-    position = (len(ordered) - 1) * share
-    low = floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
 def _clock_start(report: Report, progress: Sequence[Progress], started: float) -> float:
     """When pgbench's progress clock started, just before its clients connected.
 
@@ -208,7 +216,6 @@ def _first(report: Report, progress: Sequence[Progress], started: float) -> floa
 
 
 def _latency(report: Report, progress: Sequence[Progress], window: Window, sample: Sequence[Logged], started: float) -> Latency:
-    ordered = sorted(x.latency for x in sample)
     lags = [x.lag for x in sample if x.lag is not None]
     weights: list[tuple[float, Progress]] = []
     before = _clock_start(report, progress, started)
@@ -223,16 +230,8 @@ def _latency(report: Report, progress: Sequence[Progress], window: Window, sampl
         mean = sum(weight * line.latency for weight, line in weights) / total
         if lag is not None:
             lag = sum(weight * (line.lag or 0.0) for weight, line in weights) / total
-    return Latency(
-        mean=mean,
-        p50=percentile(ordered, 0.5),
-        p95=percentile(ordered, 0.95),
-        p99=percentile(ordered, 0.99),
-        maximum=ordered[-1] if ordered else None,
-        sampled=len(ordered),
-        lag_mean=lag,
-        lag_max=max(lags) if lags else report.lag_max,
-    )
+    found = log_sample.latency([x.latency for x in sample], mean)
+    return found.model_copy(update={"lag_mean": lag, "lag_max": max(lags) if lags else report.lag_max})
 
 
 def _options(load: Load) -> list[str]:

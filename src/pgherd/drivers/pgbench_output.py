@@ -126,6 +126,13 @@ def read_logs(files: Mapping[str, str], rate: bool) -> Iterator[Logged]:
             yield from _read_log(text, rate)
 
 
+def first_logged(files: Mapping[str, str], rate: bool) -> float | None:
+    """When the earliest of the logged transactions began, of those that stand first in a log; None where nothing was logged."""
+    heads = {name: text[: text.find("\n") + 1] for name, text in files.items()}
+    begun = [one.at - (one.latency - (one.lag or 0.0)) / 1000 for one in read_logs(heads, rate)]
+    return min(begun, default=None)
+
+
 def _read_log(text: str, rate: bool) -> Iterator[Logged]:
     wanted = 7 if rate else 6
     for line in text[: text.rfind("\n") + 1].splitlines():

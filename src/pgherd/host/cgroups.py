@@ -18,19 +18,20 @@ from pgherd.host.undo import PREFIX, RemoveCgroup, RestoreSubtree, Scene
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Node
 
-PERIOD_US = 100_000
-"""CFS period in microseconds."""
+PERIOD = 0.1
+"""Seconds of a CFS period, the kernel's own."""
 _LEAST_QUOTA_US = 1_000
 """The kernel refuses a smaller quota (min_cfs_quota_period)."""
-LEAST_CORES = _LEAST_QUOTA_US / PERIOD_US
+LEAST_CORES = _LEAST_QUOTA_US / 1e6 / PERIOD
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a group is given; None leaves it unlimited. ``cores`` by CFS quota, ``memory`` in bytes, ``weight`` as in
-    v2 (1 to 10000, 100 is normal), ``swap`` bytes swapped out beside ``memory``."""
+    """What a group is given; None leaves it unlimited. ``cores`` by CFS quota in periods of so many seconds, ``memory`` in bytes,
+    ``weight`` as in v2 (1 to 10000, 100 is normal), ``swap`` bytes swapped out beside ``memory``."""
 
     cores: float | None = None
+    period: float = PERIOD
     cpus: tuple[int, ...] | None = None
     memory: int | None = None
     swap: int | None = None
@@ -181,8 +182,8 @@ class HostGroup:
         if limits.cores is not None:
             # v1 refuses a group more than the quota around it; to be given that quota is the same in effect.
             cores = limits.cores if outer is None else min(limits.cores, outer)
-            self._write(f"{groups['cpu']}/cpu.cfs_period_us", PERIOD_US)
-            self._write(f"{groups['cpu']}/cpu.cfs_quota_us", quota_us(cores))
+            self._write(f"{groups['cpu']}/cpu.cfs_period_us", round(1e6 * limits.period))
+            self._write(f"{groups['cpu']}/cpu.cfs_quota_us", quota_us(cores, limits.period))
         if limits.weight is not None:
             self._write(f"{groups['cpu']}/cpu.shares", max(2, limits.weight * 1024 // 100))
         memory_limits.limit_v1(self._node, groups["memory"], limits.memory, limits.swap)
@@ -193,7 +194,7 @@ class HostGroup:
 
     def _limit_v2(self, group: str, limits: Limits) -> None:
         if limits.cores is not None:
-            self._write(f"{group}/cpu.max", f"{quota_us(limits.cores)} {PERIOD_US}")
+            self._write(f"{group}/cpu.max", f"{quota_us(limits.cores, limits.period)} {round(1e6 * limits.period)}")
         if limits.weight is not None:
             self._write(f"{group}/cpu.weight", limits.weight)
         memory_limits.limit_v2(self._node, group, limits.memory, limits.swap)
@@ -208,11 +209,12 @@ class HostGroup:
         memory_limits.write(self._node, path, value)
 
 
-def quota_us(cores: float) -> int:
-    """Microseconds of CPU per period; raises CapabilityError below what the kernel takes (0.01 cores)."""
-    quota = round(cores * PERIOD_US)
+def quota_us(cores: float, period: float = PERIOD) -> int:
+    """Microseconds of CPU per period; raises CapabilityError below what the kernel takes (0.01 cores at its own period)."""
+    quota = round(cores * period * 1e6)
     if quota < _LEAST_QUOTA_US:
-        raise CapabilityError(f"a CPU quota of {cores:g} cores is below the least that the kernel takes, {LEAST_CORES:g}; give more")
+        least = _LEAST_QUOTA_US / 1e6 / period
+        raise CapabilityError(f"a CPU quota of {cores:g} cores is below the least that the kernel takes, {least:g}; give more")
     return quota
 
 

@@ -95,6 +95,7 @@ class Container(Model):
     runtime: RuntimeName = "process"
     vcpus: float | None = Field(None, gt=0)
     cpu_mode: CpuMode = "none"
+    cpu_period: float = Field(0.1, ge=0.001, le=1, description="seconds in which a CPU quota is given out anew; the kernel's own is 0.1")
     cpus: tuple[int, ...] | None = None
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="most bytes that it may have swapped out; None: what the host's budget has")

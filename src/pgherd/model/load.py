@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -61,12 +62,37 @@ class Load(Model):
         return self.kept_from_writing or all(script.source == "builtin:select-only" for script in self.scripts)
 
 
+class Turns(Model):
+    """How a phase's loads take turns: all are connected, and all but those of one name are stopped (SIGSTOP) at any time.
+
+    ``of`` maps a name to the container on whose databases its loads are. In each round every name has one turn of so many ``seconds``;
+    ``seed`` shuffles the rounds. Only the last ``counted`` seconds of each turn count for rates: a control group that was idle has
+    some CPU quota to spare at first.
+    """
+
+    of: dict[str, str] = Field(min_length=2)
+    seconds: float = Field(gt=0)
+    counted: float = Field(gt=0)
+    seed: str = ""
+
+    @model_validator(mode="after")
+    def _counted_is_a_part(self) -> Turns:
+        if self.counted > self.seconds:
+            raise ValueError(f"{self.counted:g} s of each turn are to count, but turns last {self.seconds:g} s")
+        return self
+
+    def targets(self, name: str, loads: Iterable[str]) -> tuple[str, ...]:
+        """Those of the loads' targets that have their turn under a name."""
+        return tuple(target for target in loads if target.split("/")[1] == self.of[name])
+
+
 class Phase(Model):
     """A ramp-up (seconds, not counted) and a measured period (seconds) in which every target has one load.
 
     ``loads`` maps a target (``host/container/server/database`` for a database) to its load; a target that is not
     mentioned is idle. All loads of a phase switch at one instant. ``until`` 'clock': its drivers are ended when the measured period
     is over; 'drivers': it is over when all its drivers have ended by themselves, and ``seconds`` is the longest that they may take.
+    ``turns``: in the measured period, which is the turns of all of them, the loads take turns; each at its own pace, by pgbench.
     """
 
     name: str = "steady"
@@ -74,6 +100,7 @@ class Phase(Model):
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)
     until: Literal["clock", "drivers"] = "clock"
+    turns: Turns | None = None
 
     def planned(self) -> float:
         """Its ramp-up and measured period, in seconds; the ramp-up alone where the period ends with the drivers."""
@@ -83,3 +110,18 @@ class Phase(Model):
     @classmethod
     def _idle_is_absence(cls, loads: dict[str, Load]) -> dict[str, Load]:
         return {target: load for target, load in loads.items() if load.driver != "idle"}
+
+    @model_validator(mode="after")
+    def _turns_of_what_can_be_stopped(self) -> Phase:
+        if self.turns is None:
+            return self
+        without = sorted(target for target in self.loads if target.count("/") != 3 or target.split("/")[1] not in self.turns.of.values())
+        if without:
+            raise ValueError(
+                f"phase '{self.name}' loads {', '.join(without)}, which have no turn; {', '.join(self.turns.of.values())} have"
+            )
+        if self.until != "clock" or any(load.driver != "pgbench" or load.rate is not None for load in self.loads.values()):
+            raise ValueError(
+                f"the loads of phase '{self.name}' cannot take turns: only a pgbench at its own pace can be stopped for a while"
+            )
+        return self

@@ -31,13 +31,23 @@ class Latency(Model):
     lag_max: float | None = None
 
 
+class Turn(Model):
+    """One turn of a target whose load took turns with others: between which instants it went on. ``switches`` is how many context
+    switches the whole host had meanwhile; None where they were not seen."""
+
+    begun: float
+    ended: float
+    switches: int | None = None
+
+
 class TargetResult(Model):
     """One target's share of one phase, counted over the common window only.
 
     ``transactions`` in the window; ``throughput`` per second; ``per_second`` the series by whole seconds from the
     start of the window; ``first`` and ``last`` the wall-clock instants between which the driver ran; ``client_cpu``
     the driver's own CPU in cores over its whole life; ``failed`` failed transactions. For a target that is no database a
-    transaction is what its driver counts (an I/O of fio); ``values`` and ``series`` hold what else it measured.
+    transaction is what its driver counts (an I/O of fio); ``values`` and ``series`` hold what else it measured. Where loads took
+    ``turns``, ``throughput`` is per second of its own turns, and ``transactions`` those of the window, which are those of its turns.
     """
 
     target: str
@@ -53,6 +63,7 @@ class TargetResult(Model):
     )
     first: float
     last: float
+    turns: list[Turn] = Field(default_factory=list)
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
@@ -106,10 +117,14 @@ class PhaseResult(Model):
         """Length of the common window in seconds."""
         return self.end - self.start
 
+    def loaded(self, target: TargetResult) -> float:
+        """The share of the window in which a target's driver went on: all of it, where loads took no turns."""
+        return sum(turn.ended - turn.begun for turn in target.turns) / self.seconds if target.turns else 1.0
+
     @property
     def throughput(self) -> float:
-        """Sum over all targets, per second."""
-        return sum(target.throughput for target in self.targets)
+        """Sum over all targets, per second; where loads took turns, of the time in which each had its own."""
+        return sum(target.throughput * self.loaded(target) for target in self.targets)
 
     @property
     def notpm(self) -> float | None:

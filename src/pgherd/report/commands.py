@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import count
@@ -25,7 +25,7 @@ from pgherd.host.cgroups import quota_us
 from pgherd.model.deployment import Database, Host, Server
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.load import Load, Phase, Script
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, initdb
@@ -65,10 +65,6 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     trial = result.trial
     if external_commands.is_theirs(result):
         return external_commands.script(result, record, {name: _kept(name, inputs) for name in _files(result)})
-    if record.options.get("side_by_side"):
-        # The servers beside it had nothing to do: that of the trial, which is perhaps of another version, is enough.
-        result = _without_idle(result)
-        trial = result.trial
     servers = [server for _, _, server in trial.deployment.servers()]
     drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     if not servers and drivers_used == {"fio"}:
@@ -105,18 +101,6 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     if "\0" in text:
         raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
     return text
-
-
-def _without_idle(result: TrialResult) -> TrialResult:
-    """The trial with no container but those that get a load."""
-    trial = result.trial
-    loaded = {target.split("/")[1] for phase in trial.phases for target in phase.loads if target.count("/") == 3}
-    hosts = tuple(
-        host.model_copy(update={"containers": tuple(one for one in host.containers if one.name in loaded)})
-        for host in trial.deployment.hosts
-    )
-    deployment = trial.deployment.model_copy(update={"hosts": hosts})
-    return result.model_copy(update={"trial": trial.model_copy(update={"deployment": deployment})})
 
 
 def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
@@ -238,8 +222,9 @@ def _groups(host: Host, record: RunRecord) -> Iterator[str]:
     yield _group("", None if budget is None else quota_us(budget), budget_commands.at_first(host, record), None)
     for container in host.containers:
         cores = container.vcpus if container.cpu_mode == "quota" else None
-        quota = None if cores is None else quota_us(min(cores, budget or cores))
-        yield _group(container.name, quota, container.memory, container.weight)
+        quota = None if cores is None else quota_us(min(cores, budget or cores), container.cpu_period)
+        period = round(1e6 * container.cpu_period)
+        yield _group(container.name, quota, container.memory, container.weight, *([] if period == 100_000 else [period]))
     yield ""
 
 
@@ -352,10 +337,30 @@ def _phase(
     staged: dict[str, str],
 ) -> Iterator[str]:
     yield _comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
-    if measured is not None:
-        yield f"# In these it counted {measured.throughput:.1f} transactions per second in all."
+    if phase.turns is not None:
+        yield f"# The loads took turns of {phase.turns.seconds:g} s: the others were stopped. Here each has its time in one piece."
+        for name in phase.turns.of:
+            targets = phase.turns.targets(name, phase.loads)
+            alone = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.turns.of)}
+            of_side = None if measured is None else [target for target in measured.targets if target.target in targets]
+            yield f"echo {shlex.quote(f'{name}:')}"
+            yield from _loads(phase.model_copy(update={**alone, "turns": None}), of_side, result, rooms, files, staged)
+        return
     if len(result.trial.phases) > 1:
         yield f"echo {shlex.quote(f'phase {phase.name}:')}"
+    yield from _loads(phase, None if measured is None else measured.targets, result, rooms, files, staged)
+
+
+def _loads(
+    phase: Phase,
+    measured: Sequence[TargetResult] | None,
+    result: TrialResult,
+    rooms: Mapping[str, _Room],
+    files: Mapping[str, str],
+    staged: dict[str, str],
+) -> Iterator[str]:
+    if measured is not None:
+        yield f"# In these it counted {sum(target.throughput for target in measured):.1f} transactions per second in all."
     calls = []
     numbers = count(1)
     for target, load in phase.loads.items():

@@ -12,10 +12,10 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.wording import clean, finite, point_text
-from pgherd.studies.compare import metrics
-from pgherd.studies.compare.arms import VARIANT
+from pgherd.studies.compare import metrics, turns
 from pgherd.studies.compare.metrics import METRICS, Metric
 from pgherd.studies.compare.options import AGAIN
+from pgherd.studies.compare.turns import VARIANT
 
 ALLOWED = 0.05
 
@@ -148,7 +148,7 @@ def estimate(finding: Finding) -> Estimate:
 def _points(run: Run) -> Points:
     """The run's points with their finished trials. The baseline of a comparison and the same again are one thing."""
     found: Points = {}
-    for result in run.results:
+    for result in turns.apart(run.results):
         point = {name: _plain(name, value) for name, value in result.trial.point.items()}
         key = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
         found.setdefault(key, (point_text(point), []))
@@ -203,7 +203,9 @@ def _readings(run: Run) -> set[str]:
 
 
 def _known(run: Run) -> list[str]:
-    return [name for name, metric in METRICS.items() if any(_values([result], metric) for result in run.results)] + sorted(_readings(run))
+    return [name for name, metric in METRICS.items() if any(_values([result], metric) for result in turns.apart(run.results))] + sorted(
+        _readings(run)
+    )
 
 
 def _own(findings: Mapping[str, Finding]) -> str:

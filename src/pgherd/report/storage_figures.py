@@ -10,7 +10,7 @@ from pgherd.report import charts, compare_figures
 from pgherd.report.charts import BLUE, VERMILLION, data
 from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.wording import clean
-from pgherd.studies.compare.arms import VARIANT
+from pgherd.studies.compare.turns import VARIANT
 
 STUDY = "storage"
 _INSIDE, _OUTSIDE = "inside of checkpoints", "outside"

@@ -16,7 +16,7 @@ GRADE_MEANING: dict[Grade, str] = {
     "A": "all verdicts pass in the trials that the numbers rest on",
     "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
     "or the host had changed when the run was resumed; intervals are wider for it",
-    "C": "tainted throughout, or too few trials to tell: an indication only",
+    "C": "half or more of what it rests on is tainted, or trials are too few to tell: an indication only",
 }
 
 

@@ -85,7 +85,7 @@ def execute(
                     failures = 0 if result.error is None else failures + (not trial.may_die)
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
-        analysis = conclude(study, options, results, record.resumed)
+        analysis = conclude(study, options, results, record.resumed, record.command)
         record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
         directory.drop_partial()  # first of all: on a full disk it makes room for run.json

@@ -76,7 +76,14 @@ class CgroupRuntime:
         elif not self._has_cpuset and set(self._cpus) < set(self._allowed):
             cpus = self._cpus
         given = cpus if self._has_cpuset else None
-        limits = Limits(cores=cores, cpus=given, memory=container.memory, weight=container.weight, swap=container.swap)
+        limits = Limits(
+            cores=cores,
+            period=container.cpu_period,
+            cpus=given,
+            memory=container.memory,
+            weight=container.weight,
+            swap=container.swap,
+        )
         groups = self._group.add(container.name, limits)
         # Where the cpuset controller is missing (often so in a user's delegated subtree) affinity does its work.
         return Room(container.name, join=self._group.join(container.name), cpus=None if self._has_cpuset else cpus, groups=groups)

@@ -10,20 +10,26 @@ from pgherd.model.finding import Analysis
 from pgherd.model.result import TrialResult
 from pgherd.model.study import Study
 from pgherd.studies.emulated import FUNCTIONAL, with_emulated
+from pgherd.studies.grade import measure_again
 from pgherd.studies.guest_memory import with_guest_memory
 from pgherd.studies.io_view import with_io_view
 from pgherd.studies.joined import joined
 
 
-def conclude(study: Study[Any], options: Model, results: Sequence[TrialResult], resumed: Sequence[str] = ()) -> Analysis:
-    """The study's analysis, unless guests' processors were emulated; the I/O view and guests' memory where they were seen.
+def conclude(
+    study: Study[Any], options: Model, results: Sequence[TrialResult], resumed: Sequence[str] = (), command: Sequence[str] = ()
+) -> Analysis:
+    """The study's analysis, unless guests' processors were emulated; the I/O view and guests' memory where they were seen; and first of
+    where to look further what to do about trials that other work on the machine tainted.
 
     ``resumed`` are the record's sentences on how the host had changed when the run went on: numbers that mix two hosts are not of grade A.
+    ``command`` is what measures again.
     """
     analysis = with_emulated(study.analyse(options, results), results)
-    results = joined(results)
+    whole = joined(results)
     if FUNCTIONAL not in analysis.tables:  # how fast devices answered is no more to be believed than the rest
-        analysis = with_io_view(analysis, results)
+        again = measure_again(analysis.grade, results, command)
+        analysis = with_io_view(analysis.model_copy(update={"look_at": [*again, *analysis.look_at]}), whole)
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})
-    return with_guest_memory(analysis, results)
+    return with_guest_memory(analysis, whole)

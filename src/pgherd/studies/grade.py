@@ -1,7 +1,11 @@
-"""How much weight an answer bears: its grade, and what must be said of the trials behind it."""
+"""How much weight an answer bears: its grade, and what must be said of the trials behind it.
+
+One rule tells an answer from an indication, grade C, in every study: more than half of what it rests on is clean (``mostly_clean``).
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -9,6 +13,15 @@ from pgherd.analysis.intervals import LEAST
 from pgherd.model.finding import Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.points import Repeats
+
+FROM_OUTSIDE = frozenset({"foreign-cpu", "steal"})
+"""Checks that fail by what else runs on the machine, or on the one below it: on a quiet one the same trial would have passed."""
+
+
+def mostly_clean(clean: Collection[bool]) -> bool:
+    """Whether more than half of these points (or windows, or blocks) are clean. Where tainted trials stand in for half of them or more,
+    or there is none, what is concluded from them is an indication only: grade C."""
+    return 2 * sum(clean) > len(clean)
 
 
 def grade(
@@ -24,7 +37,7 @@ def grade(
 
     A: every taint verdict passed in all trials that the numbers rest on, every point that was asked for has such trials, and none
     has too few for an interval, be it by taints, failures or by plan: a number without an interval is no A.
-    C: no point, or no more than one of several, has a clean trial, or one that is ``essential`` has none. B: everything between.
+    C: half of the points or more have no clean trial, or one that is ``essential`` has none. B: everything between.
 
     Args:
         points: the points that have at least one finished trial.
@@ -44,7 +57,7 @@ def grade(
 def weighed(clean: Sequence[bool], used: Collection[str], results: Sequence[TrialResult], *, whole: bool) -> Grade:
     """The grade of numbers that rest on trials named ``used`` (their keys).
 
-    C: no point, or no more than one of several, has a clean trial. A: everything that was asked for is there, with trials enough for
+    C: half of the points or more are not clean, or there is none. A: everything that was asked for is there, with trials enough for
     its intervals (``whole``), and every taint verdict passed in the trials that are used. B: everything between.
 
     Args:
@@ -53,7 +66,7 @@ def weighed(clean: Sequence[bool], used: Collection[str], results: Sequence[Tria
         results: all trials of the run.
         whole: whether nothing is missing.
     """
-    if not any(clean) or (len(clean) > 1 and sum(clean) == 1):
+    if not mostly_clean(clean):
         return "C"
     verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
     return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
@@ -64,14 +77,58 @@ def worst(grades: Sequence[Grade]) -> Grade:
     return max(grades, default="C")
 
 
-def trial_warnings(results: Sequence[TrialResult]) -> list[str]:
-    """What must be said of the trials: failures, taints, checks that could not be made."""
+def weighted(answer: str, given: Grade) -> str:
+    """The answer as its grade lets it be said."""
+    return f"Indication only: {answer}" if given == "C" else answer
+
+
+def stand_in_warnings(clean: Sequence[bool], only: str = "", missed: str = "", what: str = "Only tainted trials") -> list[str]:
+    """What must be said of points that rest on tainted trials alone, and why the answer is an indication where it is.
+
+    Args:
+        clean: of each point, whether its numbers rest on clean trials.
+        only: the points that do not, in words: ``2, 3 databases``; '' where there is one point, and so nothing to tell apart.
+        missed: why the answer is an indication whatever else is clean; '' where no point is essential, or all that are have clean trials.
+        what: what they rest on.
+    """
+    count = len(clean) - sum(clean)
+    if not count:
+        return []
+    said = f"{what} for {only}" if only else what
+    if mostly_clean(clean) and not missed:
+        return [f"{said}: these numbers are an indication"]
+    many = f"{count} of {len(clean)} points, half of them or more" if len(clean) > 1 else ""
+    why = missed or many
+    return [f"{said}{f' ({why})' if why else ''}: the whole answer is an indication (grade C)"]
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """The first of these, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def measure_again(given: Grade, results: Sequence[TrialResult], command: Sequence[str]) -> list[str]:
+    """What to do next where other work on the machine tainted trials, and the answer is worse for it. Trials of a finished run are never
+    run again: the command that began it makes a new one."""
+    checks = [{v.check for v in result.verdicts if v.taints and v.check in FROM_OUTSIDE} for result in results]
+    count = sum(bool(found) for found in checks)
+    if given == "A" or not count:
+        return []
+    many = f"{count} of {len(results)} trials" if len(results) > 1 else "the only trial"
+    seen = ", ".join(sorted(set().union(*checks)))
+    how = f": {shlex.join(command)}" if command else ", by the same command"
+    return [f"measure again while the machine is quiet, since what else ran there tainted {many} ({seen}){how}"]
+
+
+def trial_warnings(results: Sequence[TrialResult], place: str = "a point") -> list[str]:
+    """What must be said of the trials: failures, taints, checks that could not be made. ``place`` is where tainted ones stand in."""
     found = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
         checks = Counter(v.check for result in tainted for v in result.verdicts if v.taints)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
-        found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where a point has no clean trial")
+        found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where {place} has no clean trial")
     return found + check_warnings(results)
 
 

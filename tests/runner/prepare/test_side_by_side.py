@@ -52,6 +52,9 @@ def test_by_default_where_it_is_honest():
         ({"wal_dir": "/elsewhere"}, "volumes of their own"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
         ({"server": "host=elsewhere"}, "somebody else's"),
+        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn .0.05 can"),
+        ({"rate": 100.0}, "at a given rate transactions do not wait"),
+        ({"runtime": "vm"}, "clients in guests cannot be stopped"),
     ],
 )
 def test_not_where_servers_would_disturb_each_other(options, why):

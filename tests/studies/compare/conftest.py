@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pgherd.model.finding import Verdict
-from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
+from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult, Turn
 from pgherd.model.trial import Trial
 from pgherd.studies.compare import Arm, CompareOptions, propose
 from pgherd.studies.density import DensityOptions
@@ -57,29 +57,40 @@ class Simulator:
     def run(self, trial: Trial) -> TrialResult:
         self.count += 1
         rng = random.Random(f"{self.seed} {trial.key()}")
-        side = str(trial.point["variant"])
         started, name = self.clock, f"{self.count:04d}"
         self.clock += trial.seconds() + (self.overhead if isinstance(self.overhead, float) else self.overhead(trial))
         if error := self.fail(trial):
             return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
         hours = (started - 1_000_000.0) / 3600
-        factor = self.truth.get(self.options.arm(side).name, 1.0) * math.exp(rng.gauss(0, self.noise)) * (1 + self.drift * hours)
+        factors: dict[str, float] = {}
+
+        def factor(side: str) -> float:
+            """Of one of a trial's sides: each has noise of its own."""
+            true = self.truth.get(self.options.arm(side).name, 1.0)
+            return factors.setdefault(side, true * math.exp(rng.gauss(0, self.noise)) * (1 + self.drift * hours))
+
         phases = []
         for phase in trial.phases:
-            begin, tps = started + phase.ramp, 10_000 * factor * len(phase.loads)
-            latency = Latency(p50=0.1 / factor, p95=0.2 / factor, p99=0.4 / factor if self.p99 else None, sampled=1000)
-            targets = [
-                TargetResult(
-                    target=target,
-                    driver="pgbench",
-                    transactions=tps / len(phase.loads) * phase.seconds,
-                    throughput=tps / len(phase.loads),
-                    latency=latency,
-                    first=begin,
-                    last=begin + phase.seconds,
+            begin = started + phase.ramp
+            targets = []
+            for target in phase.loads:
+                of = phase.turns.of if phase.turns is not None else {str(trial.point["variant"]): target.split("/")[1]}
+                (side,) = (side for side, container in of.items() if container == target.split("/")[1])
+                own = list(range(list(of).index(side), round(phase.seconds / 0.5), len(of))) if phase.turns is not None else []
+                spent = 0.5 * len(own) or phase.seconds
+                known = factor(side)
+                targets.append(
+                    TargetResult(
+                        target=target,
+                        driver="pgbench",
+                        transactions=10_000 * known * spent,
+                        throughput=10_000 * known,
+                        latency=Latency(p50=0.1 / known, p95=0.2 / known, p99=0.4 / known if self.p99 else None, sampled=1000),
+                        first=begin,
+                        last=begin + phase.seconds,
+                        turns=[Turn(begun=begin + 0.5 * n, ended=begin + 0.5 * n + 0.5, switches=10_000) for n in own],
+                    )
                 )
-                for target in phase.loads
-            ]
             metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": 1.0} for target in phase.loads}
             metrics["host"] = {"ctxt": 20_000.0}
             for entity, values in self.metrics.items():

@@ -1,6 +1,8 @@
 from collections import Counter
 from itertools import pairwise
 
+import pytest
+
 from pgherd.studies.compare import arms
 
 
@@ -56,29 +58,39 @@ def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
     assert [result.trial.point for result in own] == [{"databases": 1}]
 
 
-def test_side_by_side_all_are_up_and_one_is_loaded(options, server):
+def test_side_by_side_all_are_up_and_take_turns(options, server):
     made = options({"Base.1": server(), "base-1": server(protocol="simple"), "small": server(vcpus=0.5)}, side_by_side=True)
     names = arms.containers(made)
     assert set(names) == {"Base.1", "Base.1 again", "base-1", "small"} and len(set(names.values())) == 4
     for number in range(4):
-        block = arms.block(made, number)
-        assert [trial.state for trial in block] == ["restarted", "warm", "warm", "warm"], "all get new places in memory, for all alike"
-        for trial in block:
-            side = str(trial.point["variant"])
-            up = {container.name: container for _, container in trial.deployment.containers()}
-            assert set(up) == set(names.values())
-            assert [target.split("/")[1] for phase in trial.phases for target in phase.loads] == [names[side]]
-            assert up[names[side]].vcpus == (0.5 if side == "small" else 1)
-            (load,) = trial.phases[0].loads.values()
-            assert load.protocol == ("simple" if side == "base-1" else "prepared")
-    alone = made.model_copy(update={"side_by_side": False})
-    assert [trial.key() for trial in arms.block(made, 3)] == [trial.key() for trial in arms.block(alone, 3)], "the order is the same"
+        (trial,) = arms.block(made, number)
+        assert trial.state == "restarted", "all get new places in memory, for all alike"
+        assert trial.key() == f"variant=all by turns#{number}"
+        up = {container.name: container for _, container in trial.deployment.containers()}
+        assert set(up) == set(names.values())
+        assert [up[names[side]].vcpus for side in names] == [0.5 if side == "small" else 1 for side in names]
+        (phase,) = trial.phases
+        assert phase.turns is not None and phase.turns.of == names
+        assert {target.split("/")[1]: load.protocol for target, load in phase.loads.items()} == {
+            names[side]: "simple" if side == "base-1" else "prepared" for side in names
+        }
+        assert phase.seconds == 4 * 5.0 and phase.turns.seconds == pytest.approx(0.063, rel=0.02), "each side for as long as by itself"
+    seeds = {trial.phases[0].turns.seed for number in range(4) for trial in arms.block(made, number)}
+    assert len(seeds) == 4, "the turns' order is another in each block"
+
+
+def test_side_by_side_each_point_is_a_trial(options, server):
+    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")}, side_by_side=True)
+    two = arms.block(made, 1)
+    assert sorted(trial.key() for trial in two) == ["databases=1,variant=all by turns#1", "databases=2,variant=all by turns#1"]
+    assert [trial.state for trial in two] == ["restarted", "warm"]
 
 
 def test_a_pair_of_its_own_has_a_server_of_its_own(options):
     made = options(side_by_side=True)
-    loaded = {str(t.point["variant"]): next(iter(t.phases[0].loads)) for t in arms.block(made, 1)}
-    assert loaded["base"] != loaded["base again"]
+    (trial,) = arms.block(made, 1)
+    of = trial.phases[0].turns.of
+    assert of["base"] != of["base again"] and len(trial.phases[0].loads) == 3
 
 
 def test_whole_blocks_take_turns_on_the_hosts(options):

@@ -129,4 +129,4 @@ def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
     made = made.model_copy(update={"most": 40, "budget_seconds": 70.0})
     simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
     results, stop = simulator.until_stop()
-    assert len(results) == 3 * 9 and stop == "the budget of 70 s is used up; 9 blocks were run", "9 of 7.3 s fit, 10 do not"
+    assert len(results) == 10 and stop == "the budget of 70 s is used up; 10 blocks were run", "10 of 6.5 s fit, 11 do not"

@@ -136,8 +136,39 @@ def test_when_everything_is_killed_there_is_no_number(make_options, simulate):
 def test_tainted_trials_lower_the_grade(make_options, simulate):
     some = analysed(simulate(make_options(max_reruns=0), taint=lambda trial: "steal" if trial.point["scheme"] == 2 else None))
     assert some.grade == "B"
+    assert any(said.startswith("Only tainted trials for 1/M/M with 25 % buffers, ") for said in some.warnings)
     throughout = analysed(simulate(make_options(max_reruns=0), taint=lambda trial: "steal"))
-    assert throughout.grade == "C"
+    assert throughout.grade == "C" and throughout.answer.startswith("Indication only: ")
+
+
+def test_schemes_that_rest_mostly_on_tainted_trials_are_an_indication(make_options, simulate):
+    """A block's tainted trial counts in its block: so what counts of a combination is whether most of its blocks are clean."""
+    asked = make_options(schemes=(1, 3), buffers=(25, 75), blocks=3, max_reruns=0)
+
+    def noisy(**where):
+        tainted = simulate(asked, taint=lambda trial: "steal" if {**trial.point, "block": trial.repeat}.items() >= where.items() else None)
+        return analysed(tainted)
+
+    assert noisy(block=0).grade == "B", "two blocks of three are clean everywhere"
+    assert noisy(scheme=3, buffers=25).grade == "B"
+    half = noisy(scheme=3)
+    assert half.grade == "C" and any("(2 of 4 points, half of them or more): the whole" in said for said in half.warnings)
+    most = simulate(asked, taint=lambda trial: "steal" if trial.repeat else None)
+    found = analysed(most)
+    assert found.grade == "C", "one clean block of three does not bear a combination"
+    assert any(said.startswith("Tainted trials in half of the blocks or more for 1/1/M with 25 % buffers, ") for said in found.warnings)
+    assert any("they count only where a block has no clean trial" in said for said in found.warnings)
+
+
+def test_combinations_without_a_number_are_named(make_options, simulate):
+    asked = make_options(schemes=(1, 3), buffers=(25,), max_reruns=0)
+    results = simulate(asked).all()
+    results = [r if r.trial.point["scheme"] == 1 else r.model_copy(update={"error": "it died", "phases": []}) for r in results]
+    found = analyse(asked, results)
+    assert (
+        found.grade == "C"
+        and "No finished trial for M/M/M with 25 % buffers: the whole answer is an indication (grade C)" in found.warnings
+    )
 
 
 def test_what_cannot_be_had_is_shown_with_its_reason(make_options, simulate):

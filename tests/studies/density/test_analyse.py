@@ -215,6 +215,35 @@ def test_a_point_with_only_tainted_trials_appears_marked(options: Build, simulat
     assert any("Only tainted trials for 6" in text for text in found.warnings)
 
 
+def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options: Build, simulate: Any) -> None:
+    def noisy(*databases: int) -> Analysis:
+        return finished(options(), simulate(options(), taint=lambda t: "steal" if t.point["databases"] in databases else None))
+
+    few, most = noisy(2, 5, 8), noisy(2, 3, 5, 8)
+    assert few.grade == "B" and not few.answer.startswith("Indication only")
+    assert "Only tainted trials for 2, 5, 8 databases: these numbers are an indication" in few.warnings
+    assert most.grade == "C" and most.answer.startswith("Indication only: This host holds")
+    assert any("for 2, 3, 5, 8 databases (4 of 7 points, half of them or more): the whole answer" in text for text in most.warnings)
+    alone = noisy(1)
+    assert alone.grade == "C" and any("(all else rests on one database alone): the whole answer" in text for text in alone.warnings)
+
+
+def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 2, 3, 5, 6))
+    (never,) = [text for text in finished(given, simulate(given)).look_at if "--points" in text]
+    assert never == (
+        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; the same command with --points 1,2,3,5,6,11 "
+        "measures 11, too"
+    )
+    near = options(at=0.81)  # 8/0.81 = 9.9 are held
+    noisy = finished(near, simulate(near, noise=0.02))
+    assert "its end beyond what was measured" in noisy.answer
+    assert any(text.startswith("the end of the crossing's interval lies beyond 10 databases") for text in noisy.look_at)
+    assert any("--points 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
+    seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
+    assert seen.findings["databases_held"].high < 12 and not any("--points" in text for text in seen.look_at)
+
+
 @pytest.mark.parametrize("which", [lambda t: True, lambda t: t.point["databases"] == 1, lambda t: t.point["databases"] != 1])
 def test_tainted_throughout_is_an_indication_only(options: Build, simulate: Any, which: Callable[..., bool]) -> None:
     found = finished(options(), simulate(options(), taint=lambda t: "steal" if which(t) else None))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pgherd.studies.density import DensityOptions, choose_points, deployment
+from pgherd.studies.density.options import next_point
 
 
 def test_e1_itself() -> None:
@@ -77,3 +78,10 @@ def test_a_soak_deploys_what_it_loads() -> None:
     assert options.soak_point == 8
     assert len(list(deployment(options).containers())) == 8
     assert build(points=(10,), soak_seconds=600).soak_point == 10
+
+
+@pytest.mark.parametrize(("points", "further"), [((1, 2), 11), ((1, 8, 10), 13), ((1, 20), 25)])
+def test_the_next_number_lies_past_a_full_host(points: tuple[int, ...], further: int) -> None:
+    """Eight fill the host; 9.4 of them have 85 % each."""
+    options = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=points)
+    assert next_point(options) == further

@@ -91,3 +91,12 @@ def test_only_tainted_trials_are_an_indication(make, bank):
 def test_the_study_is_complete(make, bank):
     options = make()
     assert STUDY.propose(options, []).trials and STUDY.analyse(options, bank(options).all()).answer
+
+
+def test_tainted_figures_beyond_half_are_an_indication(make, bank):
+    options = make()
+    few, most = options.tests[:1], options.tests[: (len(options.tests) + 1) // 2]
+    found = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in few).all())
+    assert found.grade == "B" and any(said.endswith("these numbers are an indication") for said in found.warnings)
+    found = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in most).all())
+    assert found.grade == "C" and any(f"({len(most)} of {len(options.tests)} points, half" in said for said in found.warnings)

@@ -56,6 +56,7 @@ def test_tainted_trials_count_only_where_none_is_clean(options, results):
     assert found.findings["duration"].n == 3 and found.grade == "A" and found.tables["exec"][0]["tainted"] == 2
     found = analyse(tainted=range(5))
     assert found.grade == "C" and found.answer.startswith("Indication only") and found.findings["duration"].n == 5
+    assert "Only tainted trials: the whole answer is an indication (grade C)" in found.warnings
 
 
 def test_too_few_for_an_interval_is_no_a(options, results):

@@ -80,7 +80,15 @@ def test_several_links_are_told_apart(options, results):
 
 
 @pytest.mark.parametrize(
-    ("changes", "grade"), [({"tainted": (4,)}, "B"), ({"tainted": (1,)}, "C"), ({"failed": (8,)}, "B"), ({"failed": (1,)}, "C")]
+    ("changes", "grade"),
+    [
+        ({"tainted": (4,)}, "B"),
+        ({"tainted": (2, 4)}, "B"),
+        ({"tainted": (2, 4, 8)}, "C"),
+        ({"tainted": (1,)}, "C"),
+        ({"failed": (8,)}, "B"),
+        ({"failed": (1,)}, "C"),
+    ],
 )
 def test_taints_and_failures_lower_the_grade(options, results, changes, grade):
     assert STUDY.analyse(options(), results(**changes)).grade == grade
@@ -89,3 +97,12 @@ def test_taints_and_failures_lower_the_grade(options, results, changes, grade):
 def test_nothing_is_still_an_answer(options, results):
     assert "no trial was run" in STUDY.analyse(options(), []).answer
     assert "none of them finished" in STUDY.analyse(options(), results(failed=(0, 1, 2, 4, 8))).answer
+
+
+def test_why_tainted_trials_make_an_indication_is_said(options, results):
+    most, one = (STUDY.analyse(options(), results(tainted=tainted)) for tainted in ((2, 4, 8), (1,)))
+    assert (
+        "Only tainted trials for 2, 4, 8 of the numbers of streams of db2 (3 of 5 points, half of them or more): the whole answer is"
+        in str(most.warnings)
+    )
+    assert "(what bounds a link is told by one stream): the whole answer is an indication (grade C)" in str(one.warnings)

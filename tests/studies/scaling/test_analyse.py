@@ -206,6 +206,10 @@ def test_taints_and_failures_lower_the_grade(options: Build, variants: Build, se
     found = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] == 8 else None))
     assert found.grade == "B"
     assert "Only tainted trials for 8 clients: these numbers are an indication" in found.warnings
+    half = none.clients[1::2] + none.clients[:1]
+    found = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] in half else None))
+    assert found.grade == "C" and found.answer.startswith("Indication only")
+    assert any(f"{len(half)} of {len(none.clients)} points, half of them or more" in said for said in found.warnings)
     found = finished(none, server(none, fail=lambda t: "it died" if t.point["clients"] == 8 else None))
     assert found.grade == "B"
     assert "No finished trial for 8 clients" in found.warnings

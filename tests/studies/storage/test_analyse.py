@@ -1,5 +1,6 @@
 import pytest
 
+from pgherd.model.finding import Verdict
 from pgherd.studies.storage import STUDY
 
 
@@ -124,3 +125,23 @@ def test_without_a_finished_trial_nothing_is_said(build, run, simulated):
     failed = run(options, lambda trial, number: simulated(trial, number).model_copy(update={"error": "it broke", "phases": []}))
     found = STUDY.analyse(options, failed)
     assert found.grade == "C" and found.answer.startswith("Nothing can be said") and any("it broke" in w for w in found.warnings)
+
+
+def test_one_server_is_graded_as_any_study(build, run, simulated):
+    options = build()
+
+    def graded(result_of):
+        def play(trial, number):
+            verdict = Verdict(check="steal", kind="noise", result=result_of(number), observed="seen", wanted="wanted")
+            return simulated(trial, number).model_copy(update={"verdicts": [verdict]})
+
+        return STUDY.analyse(options, run(options, play))
+
+    assert graded(lambda number: "pass").grade == "A"
+    unseen = graded(lambda number: "unknown")
+    assert unseen.grade == "B" and "Could not be checked here, and so did not pass: steal" in unseen.warnings
+    tainted = graded(lambda number: "fail")
+    assert tainted.grade == "C" and tainted.answer.startswith("Indication only: ")
+    assert "Only tainted trials: the whole answer is an indication (grade C)" in tainted.warnings
+    short = build(repeats=2)
+    assert STUDY.analyse(short, run(short)).grade == "B", "two trials have no interval"

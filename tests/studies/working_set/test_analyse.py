@@ -128,6 +128,21 @@ def test_tainted_trials_make_an_indication(analysed):
     assert "only tainted trials" in found.findings["working_set.30"].note
 
 
+def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
+    """Of two curves' sizes together fewer than half are tainted; of one curve's more."""
+
+    def noisy(least):
+        return analysed(
+            sweeps=("memory",), refine=False, max_reruns=0, taint=lambda t: t.point["clients"] == 2 and t.point["memory"] >= least
+        )
+
+    some = noisy(340)
+    assert some.grade == "B" and any("2 clients: only tainted trials for " in said for said in some.warnings)
+    most = noisy(0)
+    assert most.grade == "C" and any("2 clients: only tainted trials for " in said and "(grade C)" in said for said in most.warnings)
+    assert not any("30 clients: only tainted" in said for said in most.warnings)
+
+
 def test_a_deviation_from_e7_is_said(analysed):
     found = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
     assert any("deviation" in warning for warning in found.warnings)

@@ -54,19 +54,19 @@ make_group() {
     done
 }
 
-# group NAME QUOTA BYTES WEIGHT: make a container's group, or limit the host's (""). QUOTA is in microseconds of CPU per 100 ms,
-# WEIGHT as in version 2 (100 is normal); an empty one is no limit.
+# group NAME QUOTA BYTES WEIGHT [PERIOD]: make a container's group, or limit the host's (""). QUOTA is in microseconds of CPU per
+# PERIOD (100000 microseconds), WEIGHT as in version 2 (100 is normal); an empty one is no limit.
 group() {
     [ -n "$version" ] || return 0
     make_group "$1" || die "the control group of $1 cannot be made"
     below=$tree${1:+/$1}
     if [ "$version" = 1 ]; then
-        limit "$cpu/$below/cpu.cfs_period_us" "${2:+100000}"
+        limit "$cpu/$below/cpu.cfs_period_us" "${2:+${5:-100000}}"
         limit "$cpu/$below/cpu.cfs_quota_us" "$2"
         limit "$cpu/$below/cpu.shares" "${4:+$((${4:-0} * 1024 / 100))}"
         limit "$memory/$below/memory.limit_in_bytes" "$3"
     else
-        limit "$cpu/$below/cpu.max" "${2:+$2 100000}"
+        limit "$cpu/$below/cpu.max" "${2:+$2 ${5:-100000}}"
         limit "$cpu/$below/cpu.weight" "$4"
         limit "$cpu/$below/memory.max" "$3"
     fi

@@ -42,7 +42,9 @@ def _skew(parts: Mapping[str, PhaseResult], targets: Sequence[TargetResult], clo
 
 def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:
     first, last = clocks.to_driver(host, target.first), clocks.to_driver(host, target.last)
-    return target.model_copy(update={"first": first, "last": last, "ahead": target.first - first})
+    ahead = target.first - first
+    turns = [turn.model_copy(update={"begun": turn.begun - ahead, "ended": turn.ended - ahead}) for turn in target.turns]
+    return target.model_copy(update={"first": first, "last": last, "turns": turns, "ahead": ahead})
 
 
 def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> MemoryAccount | None:

@@ -193,7 +193,7 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
         load = loads[target.target]
         vcpus = given.get(target.target.split("/")[1]) if load.place == "inside" and "/" in target.target else None
         if used is not None:
-            shares[target.target] = used / min(load.threads, vcpus or load.threads)
+            shares[target.target] = used / phase.loaded(target) / min(load.threads, vcpus or load.threads)
     if len(shares) < len(phase.targets) or not shares:
         return _verdict("not-client-bound", None, "drivers' CPU not seen", wanted, "it could not be read", intent=True)
     highest = max(shares, key=lambda name: shares[name])

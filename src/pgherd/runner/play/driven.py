@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.drivers.driver import Span, Window
@@ -12,7 +12,7 @@ from pgherd.metrics import aggregate
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
-from pgherd.model.result import PhaseResult, TargetResult
+from pgherd.model.result import PhaseResult, TargetResult, Turn
 from pgherd.runner.play import memory_accounts
 from pgherd.runner.play.io_view import Watching
 from pgherd.runner.play.launching import Running
@@ -24,12 +24,13 @@ Write = Callable[[Path, Iterable[Sample]], object]
 
 @dataclass(frozen=True)
 class PlayedPhase:
-    """One phase as it was played: its measured period, and the drivers that were its load."""
+    """One phase as it was played: its measured period, the drivers that were its load, and each target's turns where they took any."""
 
     phase: Phase
     start: float
     stop: float
     running: list[Running]
+    turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,11 @@ def _result(
     start, end = within or (common.first, common.last)
     if end <= start:
         raise TrialError(f"the drivers of phase '{phase.name}' never ran together: there is no second in which all of them made load")
-    window = Window(start, end, played.stop)
     targets: list[TargetResult] = []
     for one in played.running:
+        turns = _within(played.turns.get(one.target, ()), start, end)
+        counted = phase.turns.counted if phase.turns else 0.0
+        window = Window(start, end, played.stop, tuple(Span(turn.begun, turn.ended) for turn in turns), counted)
         try:
             result = one.result(_decoded(files[one.target]), window)
         except ValueError as error:
@@ -142,6 +145,7 @@ def _result(
         targets.append(
             result.model_copy(
                 update={
+                    "turns": turns,
                     "client_cpu_seconds": cpu,
                     "client_cpu": None if cpu is None else cpu / max(one.ended - one.started, 1e-9),
                     "raw": [str(path.relative_to(directory)) for path in kept],
@@ -159,6 +163,11 @@ def _result(
         metrics=aggregate.aggregate(around, start, end),
         memory=memory_accounts.account(around, start, end),
     )
+
+
+def _within(turns: Sequence[Turn], start: float, end: float) -> list[Turn]:
+    """The turns that lie in a window whole: of one that began before its driver was ready nothing is counted."""
+    return [turn for turn in turns if turn.begun >= start and turn.ended <= end]
 
 
 def _keep(files: dict[str, bytes], target: Path) -> list[Path]:

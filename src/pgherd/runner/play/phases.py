@@ -6,19 +6,20 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ProcessView, View
 from pgherd.model.errors import TrialError
-from pgherd.model.result import PhaseResult
+from pgherd.model.result import PhaseResult, Turn
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
 from pgherd.runner.deploy.stage import Stage
-from pgherd.runner.play import counters, io_view, own_end
+from pgherd.runner.play import counters, io_view, own_end, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling
 from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
@@ -93,6 +94,7 @@ def drive(
             await_begin(node, border, stage, "commands" if trial.open_ended else "phases")
         for phase, launching in zip(trial.phases, ready, strict=True):
             running: list[Running] = []
+            taken: Mapping[str, Sequence[Turn]] = {}
             played.append(PlayedPhase(phase, 0.0, 0.0, running))
             for new in launching:
                 running.append(Running.start(new))
@@ -108,12 +110,20 @@ def drive(
                 mark()
             else:
                 _wait(node, start, running, stage)
+                if phase.turns is not None:
+                    turns.stop(running)
                 mark()
-                _wait(node, start + phase.seconds, running, stage)
+                if phase.turns is None:
+                    _wait(node, start + phase.seconds, running, stage)
+                else:
+                    watching_all = partial(_watch, running, stage)
+                    taken = turns.play(node, phase.turns, start, phase.seconds, running, watching_all)
                 mark()
                 stop = node.now()
                 _end(running)
-            played[-1] = PlayedPhase(phase, start, stop, running)
+                if taken:
+                    turns.go_on(running)  # what is stopped does not hear that it is over
+            played[-1] = PlayedPhase(phase, start, stop, running, taken)
             before = running
             border = None if border is None else start + phase.seconds
         _reap(before, stage)
@@ -163,14 +173,19 @@ def await_begin(node: Node, begin: float, stage: Stage, what: str = "phases") ->
 def _wait(node: Node, until: float, running: list[Running], stage: Stage) -> None:
     while (left := until - node.now()) > 0:
         time.sleep(min(left, _WATCH_SECONDS))
-        interruption.insist()
-        for one in running:
-            code = one.process.poll()
-            if code is not None:
-                stage.check()
-                words = f"{one.load.driver} on {one.target} ended early with {code_words(code)}: {one.last_words()}"
-                raise TrialError(f"{words}; {stage.said(one.target)}")
-        stage.check()
+        _watch(running, stage)
+
+
+def _watch(running: list[Running], stage: Stage) -> None:
+    """Raises TrialError where a driver or a server has ended."""
+    interruption.insist()
+    for one in running:
+        code = one.process.poll()
+        if code is not None:
+            stage.check()
+            words = f"{one.load.driver} on {one.target} ended early with {code_words(code)}: {one.last_words()}"
+            raise TrialError(f"{words}; {stage.said(one.target)}")
+    stage.check()
 
 
 def _end(running: list[Running]) -> None:

@@ -71,6 +71,8 @@ def prepare_compare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
     }
     options = merged.logged_alike(options)
+    if stand.together:
+        options = {name: side_by_side.logged(one) for name, one in options.items()}
     identical.insist_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
         arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
@@ -229,7 +231,8 @@ def _metric(asked: CompareRequest) -> str | None:
 def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
     """The options with the most blocks: as many as were asked for, else as fit into the budget."""
     trials = arms.block(options, 0)
-    each = sum(trial.seconds() + (side_by_side.EXTRA if options.side_by_side else EXTRA[trial.state]) for trial in trials)
+    extra = {state: side_by_side.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
+    each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if asked.blocks is not None:
         # Who names a number of blocks wants them run, unless a budget is named too.
         budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 1.5 * each * asked.blocks)

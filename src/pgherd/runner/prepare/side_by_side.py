@@ -13,17 +13,20 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres.settings import memory_needed
 from pgherd.runner.prepare.prepared import Prepared
+from pgherd.studies.compare import turns
 from pgherd.studies.compare.metrics import DEFAULT
 from pgherd.studies.compare.request import CompareRequest
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.workloads.registry import find
 
-SECONDS, RAMP = 1.8, 0.3
-"""Of each trial: on a shared host a trial's noise hardly falls with its length, so that many short blocks say more than few long ones."""
-EXTRA = 0.4
-"""Seconds that a trial takes beyond that, its share of the block's restart included."""
+SECONDS, RAMP = 40 * turns.SECONDS, 0.3
+"""Of each server's load in a block, by turns; and before the first turn, when all are loaded at once."""
+EXTRA = 1.5
+"""Seconds that a trial of a whole block takes beyond that, with the servers' restart."""
+SAMPLING = 0.2
+"""Least share of the transactions that are logged: turns are counted from the log."""
 STEADY = ("throughput", "cpu_per_tx")
-"""Metrics that a trial of two seconds measures as well as a longer one; a percentile of latency wants more transactions."""
+"""Metrics that two seconds measure as well as a longer time; a percentile of latency wants more transactions."""
 DISK_RESERVE = 512 * 2**20
 _ROUND = 64 * 2**20
 
@@ -60,10 +63,14 @@ def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[s
     if why:
         return Arrangement(False, f"Arms one at a time: {why}.")
     each = sorted({limit for limit in given.values() if limit is not None})
+    quota = ""
+    if any(one.cpu_mode == "quota" for one in map(_options, made.values())):
+        quota = f", a CPU quota given out every {1000 * turns.PERIOD:g} ms"
     limits = f", with {' or '.join(format_bytes(limit) for limit in each)} of memory" if each else ""
     said = (
         f"Arms side by side: {len(made) + 1} servers are up at once, {next(iter(made))} twice (the A/A pair), each in a container of its "
-        f"own{limits}, and each trial loads one of them. All restart before each block, so that none keeps a lucky place in memory."
+        f"own{limits}{quota}, and their loads take turns of {1000 * turns.SECONDS:g} ms. All restart before each block, so that none "
+        "keeps a lucky place in memory."
     )
     return Arrangement(True, said, given)
 
@@ -83,6 +90,12 @@ def _dishonest(options: Sequence[DatabaseOptions]) -> str:
     """Why the servers would disturb each other's trials; '' where they would not."""
     if any(one.server is not None for one in options):
         return "a server that is somebody else's is up all the time"
+    if any(one.rate is not None for one in options):
+        return "at a given rate transactions do not wait until it is their turn"
+    if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < turns.LEAST_VCPUS]:
+        return f"a CPU quota of {min(small):g} vCPUs cannot be given out within a turn ({turns.LEAST_VCPUS:g} can)"
+    if any(one.runtime == "vm" for one in options):
+        return "clients in guests cannot be stopped and continued in an instant"
     if not all(one.read_only for one in options):
         return "what one server has still to write would be written during the trials of another"
     if any(one.huge_page_bytes or one.transparent_huge_pages is not None for one in options):
@@ -136,6 +149,12 @@ def _needed(options: DatabaseOptions) -> int:
 def _options(prepared: Prepared) -> DatabaseOptions:
     assert isinstance(prepared.options, DatabaseOptions)
     return prepared.options
+
+
+def logged(options: Model) -> Model:
+    """An arm's options with enough of its transactions logged for counting its turns."""
+    assert isinstance(options, DatabaseOptions)
+    return options.model_copy(update={"sampling": max(options.sampling, SAMPLING)})
 
 
 def disk(made: Mapping[str, Prepared]) -> int:

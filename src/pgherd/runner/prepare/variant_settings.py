@@ -6,8 +6,8 @@ from typing import Protocol
 
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.studies.compare.arms import VARIANT
 from pgherd.studies.compare.options import AGAIN
+from pgherd.studies.compare.turns import VARIANT
 
 
 class Asked(Protocol):
@@ -23,15 +23,22 @@ def noted(record: RunRecord, trial: Trial, bench: Asked) -> RunRecord:
 
     ``settings`` then holds what all variants have in common, ``variant_settings`` all that each has.
     """
-    variant = str(trial.point.get(VARIANT, "")).removesuffix(AGAIN)
-    if not variant:
+    if VARIANT not in trial.point:
         return record if record.settings else record.model_copy(update={"settings": bench.settings()})
-    if variant in record.variant_settings:
+    new = {variant: target for variant, target in _variants(trial).items() if variant not in record.variant_settings}
+    said = {variant: bench.settings(target) for variant, target in new.items()}
+    if not any(said.values()):
         return record
-    target = next((target for phase in trial.phases for target in phase.loads if target.count("/") == 3), None)
-    said = bench.settings(target)
-    if not said:
-        return record
-    every = {**record.variant_settings, variant: said}
-    common = {name: value for name, value in said.items() if all(one.get(name) == value for one in every.values())}
+    every = {**record.variant_settings, **{variant: own for variant, own in said.items() if own}}
+    first = next(iter(every.values()))
+    common = {name: value for name, value in first.items() if all(one.get(name) == value for one in every.values())}
     return record.model_copy(update={"settings": common, "variant_settings": every})
+
+
+def _variants(trial: Trial) -> dict[str, str | None]:
+    """Each variant of a trial, and a database of its server (None: its load is on none)."""
+    loaded = {side: phase.turns.targets(side, phase.loads) for phase in trial.phases if phase.turns is not None for side in phase.turns.of}
+    loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
+    return {
+        side.removesuffix(AGAIN): next((target for target in targets if target.count("/") == 3), None) for side, targets in loaded.items()
+    }

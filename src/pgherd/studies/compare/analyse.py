@@ -19,6 +19,7 @@ from pgherd.studies.compare.metrics import METRICS
 from pgherd.studies.compare.options import CompareOptions
 from pgherd.studies.compare.propose import alpha, decisions, propose
 from pgherd.studies.compare.series import Series, all_series, primary_series
+from pgherd.studies.compare.turns import ALL, VARIANT
 from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.grade import check_warnings
 
@@ -137,11 +138,11 @@ def _self_differs(found: Compared) -> bool:
 
 def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blocks: Sequence[Block]) -> list[str]:
     found = []
-    for side in options.sides:
-        failed = [result for result in results if result.trial.point.get("variant") == side and result.error is not None]
+    for side in (*options.sides, ALL):
+        failed = [result for result in results if result.trial.point.get(VARIANT) == side and result.error is not None]
         if failed:
             many = "A trial" if len(failed) == 1 else f"{len(failed)} trials"
-            found.append(f"{many} of {side} did not finish: {failed[-1].error}")
+            found.append(f"{many} of {'all variants by turns' if side == ALL else side} did not finish: {failed[-1].error}")
     tainted = [block for block in blocks if not block.clean]
     if tainted:
         checks = Counter(v.check for block in tainted for result in block.all for v in result.verdicts if v.taints)

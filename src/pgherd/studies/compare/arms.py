@@ -1,9 +1,10 @@
 """What an arm measures, and the order of a block's trials. Pure; imports the arms' study, and no scientific library.
 
 Arms stand one at a time (each trial brings its arm's server up) or side by side: the servers of all arms are up at once, each in
-a container of its own, and each trial loads one of them. Two equal servers may still differ by where the kernel has put their
-memory; so side by side the A/A pair has two servers too, and all are restarted before each block, which deals these places anew:
-what a server's place does to it is then noise of the block like any other, and not a difference of the variants.
+a container of its own, and one trial loads them all, by turns of a fraction of a second (`pgherd.studies.compare.turns`). Two equal
+servers may still differ by where the kernel has put their memory; so side by side the A/A pair has two servers too, and all are
+restarted before each block, which deals these places anew: what a server's place does to it is then noise of the block like any
+other, and not a difference of the variants.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.result import TrialResult
 from pgherd.model.study import Study
 from pgherd.model.trial import Trial
+from pgherd.studies.compare import turns
 from pgherd.studies.compare.options import Arm, CompareOptions
+from pgherd.studies.compare.turns import VARIANT
 from pgherd.studies.registry import study_of
 from pgherd.studies.spread import PIN
 
-VARIANT = "variant"
-"""The coordinate that a comparison adds to a trial's point."""
 KEPT = ("not-client-bound",)
 """Intents that an arm's trials keep. What limits a server is what its variants may differ in; that it is the server, and not the
 load generator, must hold for all."""
@@ -61,8 +62,16 @@ def block(options: CompareOptions, number: int, reason: str = "planned") -> tupl
     """The trials of a block in the order in which they run. Where there are hosts to take turns, the whole block runs on one of them.
 
     Shuffled by the seed and the block's number. Arms that measure the same points take turns at each of them, so that a
-    pair lies close together in time; else each arm measures its own points in a row.
+    pair lies close together in time; else each arm measures its own points in a row. Side by side one trial has all sides of a point.
     """
+    made = of_sides(options, number, reason)
+    if options.side_by_side:
+        made = turns.together(_together(options.model_dump_json(include={"arms", "baseline"})), made, containers(options), options)
+    return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in made) if options.hosts else made
+
+
+def of_sides(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
+    """The trials of a block, each of one side at one point, in their order."""
     rng = random.Random(f"block {options.seed} {number}")
     sides = list(options.sides)
     by_side = {side: {_place(trial): trial for trial in trials(options.arm(side))} for side in sides}
@@ -77,32 +86,13 @@ def block(options: CompareOptions, number: int, reason: str = "planned") -> tupl
             order += [(side, place) for side in sides]
             rng.shuffle(sides)
     alone = all(len(of) == 1 for of in by_side.values())
-    made = tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
-    if options.side_by_side:
-        made = _side_by_side(options, made)
-    return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in made) if options.hosts else made
+    return tuple(_stand_in(by_side[side][place], side, number, reason, alone) for side, place in order)
 
 
 def _on_host(trial: Trial, name: str) -> Trial:
     """The trial on one host of the run's cluster."""
     hosts = tuple(host.model_copy(update={"labels": {**host.labels, PIN: name}}) for host in trial.deployment.hosts)
     return trial.model_copy(update={"deployment": trial.deployment.model_copy(update={"hosts": hosts})})
-
-
-def _side_by_side(options: CompareOptions, block_trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The same trials with the servers of all sides up, of which each loads its own; the first restarts them all."""
-    everything = _together(options.model_dump_json(include={"arms", "baseline"}))
-    names = containers(options)
-    found: list[Trial] = []
-    for trial in block_trials:
-        name = names[str(trial.point[VARIANT])]
-        phases = tuple(
-            phase.model_copy(update={"loads": {_moved(target, name): load for target, load in phase.loads.items()}})
-            for phase in trial.phases
-        )
-        state = "warm" if found else "restarted"
-        found.append(trial.model_copy(update={"deployment": everything, "phases": phases, "state": state}))
-    return tuple(found)
 
 
 def containers(options: CompareOptions) -> dict[str, str]:
@@ -121,16 +111,13 @@ def _together(text: str) -> Deployment:
     options = CompareOptions.model_validate_json(text)
     own = {side: trials(options.arm(side))[0].deployment for side in options.sides}
     names = containers(options)
-    side_containers = tuple(own[side].hosts[0].containers[0].model_copy(update={"name": names[side]}) for side in options.sides)
+    side_containers = tuple(
+        one.model_copy(update={"name": names[side], "cpu_period": turns.PERIOD})
+        for side, one in ((side, own[side].hosts[0].containers[0]) for side in options.sides)
+    )
     volumes = tuple({volume.name: volume for deployment in own.values() for volume in deployment.volumes}.values())
     first = own[options.baseline]
     return first.model_copy(update={"hosts": (first.hosts[0].model_copy(update={"containers": side_containers}),), "volumes": volumes})
-
-
-def _moved(target: str, container: str) -> str:
-    """The address of the same database in the container of this name."""
-    host, _, server, database = target.split("/")
-    return f"{host}/{container}/{server}/{database}"
 
 
 def _place(trial: Trial) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.compare import arms
+from pgherd.studies.compare import arms, turns
 from pgherd.studies.compare.options import CompareOptions
+from pgherd.studies.compare.turns import VARIANT
 from pgherd.studies.spread import PIN
 
 ENOUGH = 3
@@ -17,15 +18,11 @@ ENOUGH = 3
 
 @dataclass(frozen=True)
 class Block:
-    """One block: by side, its trials in the order in which they ran."""
+    """One block: its trials (``all``), and by side each one's in the order in which they ran: those of a trial by turns are apart."""
 
     number: int
     results: Mapping[str, tuple[TrialResult, ...]]
-
-    @property
-    def all(self) -> list[TrialResult]:
-        """All its trials."""
-        return [result for results in self.results.values() for result in results]
+    all: tuple[TrialResult, ...]
 
     @property
     def finished(self) -> bool:
@@ -46,7 +43,7 @@ class Block:
     @property
     def faults(self) -> str:
         """Why it is not clean: ``base failed steal; big did not finish``."""
-        found = [f"{side} {_fault(result)}" for side, results in self.results.items() for result in results if result.tainted]
+        found = [f"{result.trial.point[VARIANT]} {_fault(result)}" for result in self.all if result.tainted]
         return "; ".join(found) or f"it ran on several hosts ({self.host})"
 
     @property
@@ -71,7 +68,9 @@ def whole_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> lis
 
 
 def _block(options: CompareOptions, number: int, results: Sequence[TrialResult]) -> Block:
-    return Block(number, {side: tuple(result for result in results if result.trial.point[arms.VARIANT] == side) for side in options.sides})
+    own = turns.apart(results)
+    by_side = {side: tuple(result for result in own if result.trial.point[VARIANT] == side) for side in options.sides}
+    return Block(number, by_side, tuple(results))
 
 
 def counted(blocks: Sequence[Block], most: int) -> list[Block]:

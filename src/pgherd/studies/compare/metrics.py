@@ -18,6 +18,7 @@ from pgherd.studies.observe import latency, of_devices
 AT = "@"
 """Stands between a metric and the point at which alone it is taken: ``throughput@databases=4``."""
 DEFAULT = "throughput"
+DEVICES = "io_per_tx"
 MB = 2**20
 
 
@@ -147,7 +148,7 @@ METRICS: Mapping[str, Metric] = {
             least=1.0,
         ),
         Metric(
-            "io_per_tx",
+            DEVICES,
             "device I/O per transaction",
             "bytes",
             "lower",

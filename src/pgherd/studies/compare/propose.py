@@ -134,7 +134,8 @@ class _Walk:
         for side in self.options.sides:
             failed = [[result for result in block.results[side] if result.error is not None] for block in self.done]
             if all(failed):
-                return f"{side} did not finish a trial in any of {len(self.done)} blocks: {failed[-1][-1].error}"
+                who = "all variants by turns" if self.options.side_by_side else side
+                return f"{who} did not finish a trial in any of {len(self.done)} blocks: {failed[-1][-1].error}"
         return None
 
     def _unseen(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgherd.analysis.paired import why_no_ratio
 from pgherd.model.result import TrialResult
@@ -52,11 +52,18 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Se
     names = dict.fromkeys(metrics.METRICS) | {name: None for side in options.sides for values in found[side] for name in values}
     return {
         name: Series(
-            metrics.of(name, results, unit.get(name, "")),
+            _metric(options, name, results, unit.get(name, "")),
             {side: tuple(values.get(name) for values in found[side]) for side in options.sides},
         )
         for name in names
     }
+
+
+def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> Metric:
+    found = metrics.of(name, results, unit)
+    if options.side_by_side and found.name == metrics.DEVICES:
+        return replace(found, absent="side by side the devices serve all variants at once (--arms one-at-a-time tells them apart)")
+    return found
 
 
 def _all(blocks: Sequence[Block]) -> list[TrialResult]:

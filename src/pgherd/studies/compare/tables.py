@@ -10,7 +10,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.compare import arms, metrics, words
+from pgherd.studies.compare import arms, metrics, turns, words
 from pgherd.studies.compare.blocks import Block
 from pgherd.studies.compare.compared import Compared
 from pgherd.studies.compare.options import CompareOptions
@@ -76,15 +76,16 @@ def _mean(series: Series, side: str) -> Finding:
 
 
 def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequence[TrialResult]) -> list[Row]:
-    """One row per trial of a whole block, in the order in which they ran: ``order`` is its place in the run, from 1."""
+    """One row per trial of a whole block, in the order in which they ran, and per side where it had them all: ``order`` is the trial's
+    place in the run, from 1."""
     hosts = {block.number: block.host for block in blocks}
     several = any(len(arms.trials(arm)) > 1 for arm in options.arms)
     rows: list[Row] = []
     seen_in: set[str] = set()
-    for order, result in enumerate(results, 1):
+    for order, result in [(order, own) for order, whole in enumerate(results, 1) for own in turns.apart([whole])]:
         if result.trial.repeat not in hosts:
             continue
-        row: Row = {"block": result.trial.repeat, "order": order, "variant": str(result.trial.point[arms.VARIANT]), "trial": result.id}
+        row: Row = {"block": result.trial.repeat, "order": order, "variant": str(result.trial.point[turns.VARIANT]), "trial": result.id}
         if hosts[result.trial.repeat]:
             row["host"] = hosts[result.trial.repeat]
         if several:

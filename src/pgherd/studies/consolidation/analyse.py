@@ -14,7 +14,8 @@ from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
 from pgherd.studies.consolidation.words import answer
 from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import trial_warnings, weighed
+from pgherd.studies.grade import listed, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.studies.schedule import Point
 
 _OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
 
@@ -35,12 +36,13 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
         "published_e5": tables.readings_rows(options, published.READINGS_E5) if over else [],
         "published_e6": tables.readings_rows(options, published.READINGS_E6) if over else [],
     }
+    given, text = grade(options, trials), answer(options, trials, rows)
     return Analysis(
-        answer=answer(options, trials, rows),
-        grade=grade(options, trials),
+        answer=weighted(text, given) if trials.every() else text,
+        grade=given,
         findings=findings,
         tables={name: found for name, found in held.items() if found},
-        warnings=[*_warnings(options, trials), *trial_warnings(results)],
+        warnings=[*_warnings(options, trials), *trial_warnings(results, "a block"), *_tainted(options, trials)],
         look_at=_look_at(options),
     )
 
@@ -148,14 +150,41 @@ def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]
 
 def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
     """A: everything that was planned has a clean trial in every block, all its verdicts passed, and there are blocks enough for an
-    interval. C: nothing has a clean trial, or only one combination of several. B: between. What the kernel ended for want of memory
+    interval. C: half of the combinations or more are not mostly of clean trials. B: between. What the kernel ended for want of memory
     is a finding, and lowers nothing.
     """
     judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
-    clean = [any(one is not None and one.clean for one in blocks) for blocks in judged]
+    clean = [_clean(blocks) for blocks in judged]
     used = {one.key for blocks in judged for one in blocks if one is not None}
     whole = options.blocks >= LEAST and all(one is not None and one.clean for blocks in judged for one in blocks)
     return weighed(clean, used, trials.results, whole=whole)
+
+
+def _clean(blocks: Sequence[Seen | None]) -> bool:
+    """Whether a combination's number rests mostly on clean trials: where a block has none, its tainted one stands in."""
+    return mostly_clean([one.clean for one in blocks if one is not None])
+
+
+def _tainted(options: ConsolidationOptions, trials: Trials) -> list[str]:
+    """What must be said of combinations that have no number, or one that rests on tainted trials; of killed ones the answer says why."""
+    judged = {_named(point): trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))}
+    absent = [name for name, blocks in judged.items() if not any(blocks)]
+    if len(absent) == len(judged):
+        return []  # which the answer says
+    said = []
+    if absent:
+        whole = "" if mostly_clean([_clean(blocks) for blocks in judged.values()]) else ": the whole answer is an indication (grade C)"
+        said.append(f"No finished trial for {listed(absent)}{whole}")
+    clean = {name: _clean(blocks) for name, blocks in judged.items() if name not in absent}
+    only = listed([name for name, is_clean in clean.items() if not is_clean])
+    what = "Only tainted trials" if options.blocks == 1 else "Tainted trials in half of the blocks or more"
+    return said + stand_in_warnings(list(clean.values()), only, what=what)
+
+
+def _named(point: Point) -> str:
+    """``M/M/M with 25 % buffers, 40 % overcommitted``."""
+    rate = f", {100 * _number(point['rate']):g} % overcommitted" if point["rate"] else ""
+    return f"{SCHEMES[int(point['scheme'])]} with {point['buffers']} % buffers{rate}"
 
 
 def _all_killed(results: Sequence[TrialResult]) -> bool:

@@ -13,12 +13,12 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.density import published, soak
 from pgherd.studies.density.curve import OPEN, Curve, curve, held_finding, shape_findings, surely, tenths
 from pgherd.studies.density.evidence import evidence_findings
-from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.options import DensityOptions, next_point
 from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
-from pgherd.studies.grade import check_warnings, failure_warnings, grade, trial_warnings
+from pgherd.studies.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
 from pgherd.studies.joined import joined
 
 
@@ -55,7 +55,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     else:
         warnings += _curve_warnings(line) + model_warnings(selection)
     return Analysis(
-        answer=answer if given != "C" else f"Indication only: {answer}",
+        answer=weighted(answer, given),
         grade=given,
         findings=findings,
         tables=tables,
@@ -83,8 +83,8 @@ def _grade(options: DensityOptions, points: Sequence[Point], results: Sequence[T
 def _curve_warnings(line: Curve) -> list[str]:
     options, found = line.options, []
     only = [str(point.databases) for point in line.points if not point.clean]
-    if only:
-        found.append(f"Only tainted trials for {_numbers(only)}: these numbers are an indication")
+    missed = "all else rests on one database alone" if line.one is not None and not line.one.clean else ""
+    found += stand_in_warnings([point.clean for point in line.points], _numbers(only), missed)
     absent = [str(n) for n in options.points if n not in {point.databases for point in line.points}]
     if absent:
         found.append(f"No finished trial for {_numbers(absent)}")
@@ -189,8 +189,21 @@ def _numbers(databases: Sequence[str]) -> str:
     return f"{', '.join(databases)} database{'' if list(databases) == ['1'] else 's'}"
 
 
+def _measure_beyond(line: Curve, held: Finding) -> list[str]:
+    """Which larger number to measure where the crossing, or the end of its interval, lies beyond what was measured."""
+    options, what = line.options, "the end of the crossing's interval"
+    if len(line.points) == 1 or not (OPEN in held.note or "never fell" in held.note):
+        return []
+    if held.value is None:
+        what = f"where efficiency falls to {100 * options.at:.3g} %"
+    further = next_point(options)
+    points = ",".join(map(str, (*options.points, further)))
+    beyond = f"{what} lies beyond {plural(line.loads[-1])}, the most that were measured"
+    return [f"{beyond}; the same command with --points {points} measures {further}, too"]
+
+
 def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:
-    found = []
+    found = _measure_beyond(line, findings["databases_held"])
     if any(point.limited_by == "quota" for point in line.points):
         found.append(
             "efficiency_cpu in the table 'density': what a transaction costs in CPU time (caches, memory, SMT), apart from how much CPU "

@@ -83,6 +83,13 @@ def choose_points(cores: float, vcpus: float, beyond: float = 1.25, limit: int |
     return tuple(sorted(wanted))
 
 
+def next_point(options: DensityOptions) -> int:
+    """The next larger number of databases to measure, where those that were measured are too few to see efficiency fall: a quarter more
+    than the most of them, and past where that of a full host has fallen to what is wanted."""
+    most = max(options.points)
+    return max(most + 1, math.floor(1.25 * most + 0.5), math.ceil(options.full / options.at - 1e-9) + 1)
+
+
 def names(options: DensityOptions) -> list[str]:
     """Container names, db01 … dbNN, as many as the largest point has databases."""
     count = options.soak_point if options.soak_seconds else max(options.points)

@@ -16,6 +16,7 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import plural
 from pgherd.studies.density.tables import Row
 from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.grade import mostly_clean
 from pgherd.studies.joined import failed_in
 
 STEADY_DRIFT = 0.02
@@ -96,10 +97,10 @@ def _servers(phase: PhaseResult, name: str) -> float | None:
 
 def soak_grade(given: Grade, windows: Sequence[Window]) -> Grade:
     """The windows of a soak are its repeats, and all of them count: where some failed a check it is B, and C where half of them did."""
-    noisy = sum(bool(window.failed) for window in windows)
-    if not noisy:
+    clean = [not window.failed for window in windows]
+    if all(clean):
         return given
-    return "C" if 2 * noisy >= len(windows) else "B"
+    return "B" if mostly_clean(clean) else "C"
 
 
 def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windows: Sequence[Window]) -> list[str]:
@@ -112,6 +113,8 @@ def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windo
         checks = Counter(check for window in noisy for check in window.failed)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         count = "They count: what they add to the spread is in the drift's interval; the table 'soak' names them"
+        if not mostly_clean([not window.failed for window in windows]):
+            count += ". They are half of all or more: the whole answer is an indication (grade C)"
         found.append(f"{len(noisy)} of {len(windows)} windows failed a check: {why}. {count}")
     finished = [result for result in results if result.error is None and result.phases]
     gaps = [(later.phases[0].start - before.phases[-1].end, _anew(later)) for before, later in pairwise(finished)]

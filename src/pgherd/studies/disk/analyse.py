@@ -14,7 +14,7 @@ from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imb
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.studies.disk.points import MEMORY_FILESYSTEMS, Group, cached, group, limited_by, reached, shared
 from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
-from pgherd.studies.grade import trial_warnings
+from pgherd.studies.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted
 
 
 def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -33,7 +33,7 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(options, groups, results)
     text = _answer(options, groups, findings)
     return Analysis(
-        answer=text if grade != "C" else f"Indication only: {text}",
+        answer=weighted(text, grade),
         grade=grade,
         findings=findings,
         tables={
@@ -68,16 +68,13 @@ def _rates(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Finding]:
 
 def _grade(options: DiskOptions, groups: Sequence[Group], results: Sequence[TrialResult]) -> Grade:
     """A: every test has clean trials enough on every volume, all of them steady, from devices and not from a cache, on nothing that
-    distorts. C: no test has a clean trial. B: everything between."""
-    if not any(of.clean for of in groups):
-        return "C"
+    distorts. C: half of the tests or more have no clean trial. B: everything between."""
     complete = {(of.place, of.test.name) for of in groups if of.clean} == {(p, t) for p in options.places() for t in options.tests}
     enough = all(len(of.used) >= min(LEAST, options.repeats) for of in groups)
     steady = all(of.judged and not of.unsteady for of in groups)
     true = all(cached(options, of) is False for of in groups) and not any(one.distorts for one in options.volumes)
     used = {one.key for of in groups for one in of.used}
-    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
-    return "A" if complete and enough and steady and true and all(v.result == "pass" for v in verdicts) else "B"
+    return weighed([of.clean for of in groups], used, results, whole=complete and enough and steady and true)
 
 
 def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str, Finding]) -> str:
@@ -108,7 +105,8 @@ def _short(value: float) -> str:
 
 
 def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    found = _of_volumes(options)
+    only = [f"{of.test.label} on {of.place}" for of in groups if not of.clean]
+    found = [*stand_in_warnings([of.clean for of in groups], listed(only)), *_of_volumes(options)]
     hit = [of for of in groups if cached(options, of) and not any(v.filesystem in MEMORY_FILESYSTEMS for v in options.at(of.place))]
     if hit:
         said = ", ".join(f"{of.test.label} on {of.place} ({of.device_share or 0:.0%})" for of in hit)

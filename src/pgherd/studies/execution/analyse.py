@@ -12,7 +12,7 @@ from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.execution.options import ExecOptions
 from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import trial_warnings, weighed
+from pgherd.studies.grade import stand_in_warnings, trial_warnings, weighed, weighted
 
 Row = dict[str, Finding | str | int | float | None]
 MB = 1e6
@@ -50,11 +50,11 @@ def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(trials)
     text = _sentence(options, findings)
     return Analysis(
-        answer=text if grade != "C" else f"Indication only: {text}",
+        answer=weighted(text, grade),
         grade=grade,
         findings=findings,
         tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _devices(trials)},
-        warnings=[*warnings, *_warnings(options, findings)],
+        warnings=[*warnings, *stand_in_warnings([trials.clean]), *_warnings(options, findings)],
         look_at=["what the command said: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
         figures={"runs": _runs(options, results)},
     )

@@ -9,8 +9,8 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.compare import analyse as compare
-from pgherd.studies.compare.arms import VARIANT
 from pgherd.studies.compare.blocks import counted, whole_blocks
+from pgherd.studies.compare.turns import VARIANT
 from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.hugepages import published
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions

@@ -8,9 +8,21 @@ from collections.abc import Mapping, Sequence
 from pgherd.analysis.streams import Limit
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.grade import trial_warnings
+from pgherd.studies.grade import trial_warnings, weighted
 from pgherd.studies.network import pairs, published
-from pgherd.studies.network.groups import GBIT, Groups, enough, grade, grouped, in_megabytes, limit_of, round_trips, rows, speed
+from pgherd.studies.network.groups import (
+    GBIT,
+    Groups,
+    enough,
+    grade,
+    grouped,
+    in_megabytes,
+    limit_of,
+    round_trips,
+    rows,
+    speed,
+    tainted_warnings,
+)
 from pgherd.studies.network.options import IDLE, NetworkOptions
 
 BOUNDS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
@@ -36,11 +48,11 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
         tables, look_at = {}, _meaning(groups, limits)
     text = text or "Throughput was measured, but not of one stream, without which nothing is said of what bounds it."
     return Analysis(
-        answer=text if graded != "C" else f"Indication only: {text}",
+        answer=weighted(text, graded),
         grade=graded,
         findings=findings,
         tables={**tables, "network": [row for link, found in groups.items() for row in rows(link, found, options)]},
-        warnings=[*warnings, *_warnings(options, limits)],
+        warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, limits)],
         look_at=look_at,
         figures={
             "limits": {link: {"best": known.best / GBIT, "bound": known.bound, "enough": known.enough} for link, known in limits.items()}

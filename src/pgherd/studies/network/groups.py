@@ -12,6 +12,7 @@ from pgherd.analysis.streams import Limit, limit, surely_enough
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.grade import listed, stand_in_warnings, weighed, worst
 from pgherd.studies.network import published
 from pgherd.studies.network.options import IDLE, NetworkOptions
 
@@ -158,15 +159,25 @@ def rows(link: str, found: Groups, options: NetworkOptions) -> list[Row]:
 
 def grade(options: NetworkOptions, groups: Mapping[str, Groups], results: Sequence[TrialResult]) -> Grade:
     """A: every number of streams has clean trials enough on every link, all verdicts passed. C: some link has no clean trial of one
-    stream. B: everything between."""
+    stream, or of half of its numbers of streams or more. B: everything between."""
     if not all(1 in found and found[1].clean for found in groups.values()):
         return "C"
     complete = all(set(found) == {IDLE, *options.streams} for found in groups.values())
     plenty = all(len(group.used) >= min(LEAST, options.repeats) and group.clean for found in groups.values() for group in found.values())
     used = {key for found in groups.values() for group in found.values() for key in group.keys}
-    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
     own = any(link.kind == "namespaces" for link in options.links)
-    return "A" if complete and plenty and not own and all(v.result == "pass" for v in verdicts) else "B"
+    whole = complete and plenty and not own
+    return worst([weighed([group.clean for group in found.values()], used, results, whole=whole) for found in groups.values()])
+
+
+def tainted_warnings(groups: Mapping[str, Groups]) -> list[str]:
+    """Of each link, what rests on tainted trials alone."""
+    said = []
+    for link, found in groups.items():
+        only = ["the trickle" if streams == IDLE else str(streams) for streams, group in found.items() if not group.clean]
+        missed = "what bounds a link is told by one stream" if 1 in found and not found[1].clean else ""
+        said += stand_in_warnings([group.clean for group in found.values()], f"{listed(only)} of the numbers of streams of {link}", missed)
+    return said
 
 
 def speed(gbits: float) -> str:

@@ -11,7 +11,7 @@ from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
-from pgherd.studies.grade import grade, trial_warnings, worst
+from pgherd.studies.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
 from pgherd.studies.points import mean_of
 from pgherd.studies.scaling import published
 from pgherd.studies.scaling.answer import answer
@@ -52,7 +52,7 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
     given = _grade(options, lines, results)
     text = answer(lines)
     return Analysis(
-        answer=text if given != "C" else f"Indication only: {text}",
+        answer=weighted(text, given),
         grade=given,
         findings=findings,
         tables=tables,
@@ -118,8 +118,7 @@ def _of(line: Curve, text: str) -> str:
 def _curve_warnings(options: ScalingOptions, line: Curve) -> list[str]:
     found = []
     only = [point.clients for point in line.points if not point.clean]
-    if only:
-        found.append(f"Only tainted trials for {_numbers(only)}: these numbers are an indication")
+    found += stand_in_warnings([point.clean for point in line.points], _numbers(only))
     absent = [n for n in options.clients if n not in {point.clients for point in line.points}]
     if absent:
         found.append(f"No finished trial for {_numbers(absent)}")

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis import histogram
-from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.analysis.stalls import RULE
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.compare import analyse as compare
-from pgherd.studies.compare.arms import VARIANT
+from pgherd.studies.compare.turns import VARIANT
 from pgherd.studies.findings import as_finding, missing
+from pgherd.studies.grade import stand_in_warnings, trial_warnings, weighed, weighted
 from pgherd.studies.io_view import series_numbers
 from pgherd.studies.storage import published, words
 from pgherd.studies.storage.observed import Observed, observe, quantile_ms
@@ -241,21 +242,14 @@ def _alone(
     said: list[str],
 ) -> Analysis:
     """One server that was watched."""
-    clean = [result for result in results if not result.tainted]
-    failed = [result for result in results if result.error is not None]
-    verdicts = [verdict for result in clean for verdict in result.verdicts if verdict.severity == "taint"]
-    grade: Grade = "C" if not clean else "A" if all(v.result == "pass" for v in verdicts) and len(clean) == len(results) else "B"
-    warnings = [f"trial {result.id} did not finish: {result.error}" for result in failed]
-    tainted = [result for result in results if result.tainted and result.error is None]
-    if tainted:
-        checks = sorted({v.check for result in tainted for v in result.verdicts if v.taints})
-        fate = "left out" if clean else "all there is to go by"
-        warnings.append(f"{len(tainted)} of {len(results)} trials are tainted, by {', '.join(checks)}; they are {fate}")
+    warnings = trial_warnings(results)
     if not tables["storage"]:
         return Analysis(answer="Nothing can be said: no trial finished with an I/O view.", grade="C", warnings=warnings + said)
-    answer = words.answer(options, findings)
+    clean = {result.trial.key() for result in results if not result.tainted}
+    grade = weighed([bool(clean)], clean, results, whole=len(clean) >= LEAST)
+    warnings += stand_in_warnings([bool(clean)])
     return Analysis(
-        answer=f"Indication only: {answer}" if grade == "C" else answer,
+        answer=weighted(words.answer(options, findings), grade),
         grade=grade,
         findings=findings,
         tables=tables,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.grade import grade, trial_warnings
+from pgherd.studies.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
 from pgherd.studies.points import Repeats, repeats
 from pgherd.studies.working_set import inside
 from pgherd.studies.working_set.curves import Measured, difference, out_of_memory
@@ -45,7 +45,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
     given = _grade(options, curves, results)
     text = answer(options, findings)
     return Analysis(
-        answer=text if given != "C" else f"Indication only: {text}",
+        answer=weighted(text, given),
         grade=given,
         findings=findings,
         tables={
@@ -108,24 +108,30 @@ def _inside(measured: Measured) -> dict[str, Finding]:
     return found
 
 
-def _points(options: WorkingSetOptions, curves: Sequence[Measured]) -> list[Repeats]:
-    made = [repeats(options, measured.at(size)) for measured in curves for size in measured.lived]
-    return [point for point in made if point is not None]
+def _points(options: WorkingSetOptions, measured: Measured) -> dict[int, Repeats]:
+    """Size → its trials, of those that have a throughput."""
+    made = {size: repeats(options, measured.at(size)) for size in measured.lived}
+    return {size: point for size, point in made.items() if point is not None}
 
 
 def _grade(options: WorkingSetOptions, curves: Sequence[Measured], results: Sequence[TrialResult]) -> Grade:
-    """As every curve's; a knee that was not found, or has no interval, makes it B at best, and none at all C."""
+    """The worst of the curves' own; a knee that was not found, or has no interval, makes it B at best, and none at all C."""
     known = [measured for measured in curves if measured.knee.at is not None]
     if not known:
         return "C"
-    closed = all(measured.knee.half_width is not None for measured in curves)
-    return grade(_points(options, curves), results, complete=closed and len(known) == len(curves), wanted=1)
+    closed = len(known) == len(curves) and all(measured.knee.half_width is not None for measured in curves)
+    lived = [points for measured in curves if (points := _points(options, measured))]
+    return worst([grade(list(points.values()), results, complete=closed, wanted=1) for points in lived])
 
 
 def _warnings(options: WorkingSetOptions, curves: Sequence[Measured], results: Sequence[TrialResult]) -> list[str]:
     found = []
     for measured in curves:
         who = f"{'container memory' if measured.curve.sweep == 'memory' else 'shared buffers'}, {measured.curve.clients} clients"
+        points = _points(options, measured)
+        only = [f"{size} MB" for size, point in points.items() if not point.clean]
+        of = stand_in_warnings([point.clean for point in points.values()], listed(only))
+        found += [f"{who}: {said[0].lower()}{said[1:]}" for said in of]
         if measured.dead:
             ended = any(out_of_memory(result) for size in measured.dead for result in measured.at(size))
             why = "the kernel ended processes of the server for want of memory" if ended else "the server could not start or did not live"

@@ -1,0 +1,73 @@
+"""Counting what a pgbench did in its turns, where loads take turns. Pure.
+
+A progress line may hold any number of a pgbench's stops, so nothing can be told from it of a part of its time. The log tells when each
+sampled transaction ended. How many of all the transactions lie in a span is the number of all, which the final report has
+exactly, times the share of the logged ones that lie there: the sample decides about shares only, and the more of the run
+a span holds, the less of chance is in its number.
+
+A transaction that was under way when its pgbench was stopped ends as soon as it goes on, and is counted in that turn; its latency holds
+the time of the stop, so of latencies only those count that begin and end within one turn. The mean is that of a
+closed loop, by Little's law: clients ÷ throughput (Little, Operations Research 9, 1961).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import floor
+
+from pgherd.drivers import log_sample
+from pgherd.drivers.driver import Span, Window
+from pgherd.drivers.pgbench_output import Logged, Report
+from pgherd.model.result import Latency
+
+
+@dataclass(frozen=True)
+class Counted:
+    """``transactions`` and ``failed`` ones of the window, and the logged ones among them (``sample``); ``throughput`` per second of
+    those parts of the turns that count for rates; ``per_second`` is by whole seconds of the window."""
+
+    transactions: float
+    failed: int
+    throughput: float
+    per_second: list[float]
+    latency: Latency
+    sample: Sequence[Logged]
+
+
+def count(report: Report, logged: Sequence[Logged], window: Window, clients: int, target: str) -> Counted:
+    """What a pgbench did in the turns of a window.
+
+    Raises:
+        ValueError: nothing was logged in them.
+    """
+    ordered = sorted(logged, key=lambda one: one.at)
+    ends = [one.at for one in ordered]
+    parts = [Span(max(turn.first, turn.last - window.counted), turn.last) for turn in window.turns]
+    counted = sum(len(_between(ordered, ends, part.first, part.last)) for part in parts)
+    if not counted:
+        raise ValueError(f"pgbench logged no transaction in the turns of {target}: make the period longer, for more turns")
+    each = report.transactions / len(ordered)
+    throughput = each * counted / sum(part.last - part.first for part in parts)
+    inside = _between(ordered, ends, window.start, window.end)
+    whole = [one.latency for turn in window.turns for one in _between(ordered, ends, turn.first, turn.last) if _begun(one) >= turn.first]
+    borders = [window.start + second for second in range(floor(window.end - window.start + 1e-6) + 1)]
+    return Counted(
+        transactions=each * len(inside),
+        failed=round(report.failed * len(inside) / len(ordered)),
+        throughput=throughput,
+        per_second=[each * len(_between(ordered, ends, first, last)) for first, last in pairwise(borders)],
+        latency=log_sample.latency(whole, 1000 * clients / throughput),
+        sample=inside,
+    )
+
+
+def _between(ordered: Sequence[Logged], ends: Sequence[float], first: float, last: float) -> Sequence[Logged]:
+    """Those that ended after ``first``, and not after ``last``."""
+    return ordered[bisect_right(ends, first) : bisect_right(ends, last)]
+
+
+def _begun(one: Logged) -> float:
+    return one.at - one.latency / 1000
