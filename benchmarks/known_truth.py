@@ -45,6 +45,7 @@ from pgherd.model.load import Load, Script
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.runner.prepare import side_by_side
+from pgherd.studies.compare import turns
 
 TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
@@ -78,7 +79,7 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{side_by_side.SECONDS:g} s after {side_by_side.RAMP:g} s",
+        "trials": f"{side_by_side.SECONDS:g} s of each side, by turns of {turns.SECONDS:g} s, after {side_by_side.RAMP:g} s",
         "cost aimed at": COST,
         "metrics": METRIC,
     }

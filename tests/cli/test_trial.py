@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from pgherd.cli.trial import MOST_PHASES, point_words, readings, show_trial
+from pgherd.model.result import Turn
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.sizes import STUDY, SizesOptions
 
@@ -27,6 +28,15 @@ def test_targets_verdicts_and_files_are_shown(result):
         assert verdict.check in text
     assert "Raw files: /runs/r/trials/0001" in text
     assert f"pgherd show r {int(result.id)} --commands > repeat.sh; sh repeat.sh" in text
+
+
+def test_what_took_turns_says_of_what_its_rates_are(result):
+    (phase,) = result.phases
+    assert "turns" not in shown(result)
+    turns = [Turn(begun=phase.start + i, ended=phase.start + i + 0.25) for i in range(4)]
+    targets = [target.model_copy(update={"turns": turns}) for target in phase.targets]
+    own = shown(result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]}))
+    assert f"Loads took turns, 4 each at most, {1 / phase.seconds:.0%} of the period: tps is per second of a load's own turns" in own
 
 
 def test_each_of_a_soaks_windows_is_one_line(result):

@@ -145,6 +145,7 @@ def test_quota(cores: float, quota: int) -> None:
 
 def test_a_quota_in_shorter_periods() -> None:
     assert quota_us(0.95, 0.02) == 19_000 and quota_us(0.05, 0.02) == 1_000
+    assert quota_us(1.33333, 0.02) / 20_000 <= quota_us(1.33333) / 100_000, "a group in one of as many cores"
     with pytest.raises(CapabilityError, match=r"0\.04.*0\.05"):
         quota_us(0.04, 0.02)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +84,43 @@ def test_side_by_side_loads_take_turns(pgherd):
     assert "shared_buffers" not in record["settings"], "the two differ in it"
     repeated = pgherd("show", "last", "2", "--commands")
     assert repeated.code == 0 and repeated.out.count("\nwarm ") == 3 and repeated.out.count("\nreport\n") == 3, "one after the other"
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process waits until it is its turn."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["KILL", "INT"])
+def test_ended_while_clients_wait_for_their_turn(pgherd, number):
+    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--seconds", "3s", "--blocks", "2")
+    pgherd.wait_until(lambda: any(map(stopped, pgherd.programs("pgbench"))))
+    process.send_signal(number)
+    ended = pgherd.end(process)
+    assert ended.code == (-number if number == signal.SIGKILL else INTERRUPTED), ended
+    if number == signal.SIGKILL:
+        assert pgherd("clean").code == 0
+    pgherd.nothing_left(said=ended.err)
+    assert not pgherd.trials() and pgherd("resume", "last", "--no-report").code in FINE
+    assert len(pgherd.trials()) >= 2 and pgherd.record()["state"] == "finished"
+
+
+def test_a_client_that_dies_while_it_waits_is_told(pgherd):
+    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--seconds", "5s", "--blocks", "1")
+
+    def waiting() -> list[int]:
+        return [pid for pid in pgherd.programs("pgbench") if stopped(pid)]
+
+    pgherd.wait_until(lambda: bool(waiting()))
+    victim = next(iter(waiting()), None)
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    ended = pgherd.end(process)
+    assert pgherd.trials()[0]["error"].startswith("pgbench on local/") and "ended early with signal SIGKILL" in pgherd.trials()[0]["error"]
+    pgherd.nothing_left(said=ended.err)
 
 
 def test_resumed_in_the_middle_of_a_block(pgherd):

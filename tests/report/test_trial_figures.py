@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgherd.model.load import Turns
 from pgherd.report import figures, trial_figures
 from pgherd.report.figures import Inputs, NotDrawn
 
@@ -78,6 +79,18 @@ def test_one_target_has_nobody_to_be_fair_to(run8):
     alone = [result for result in run8[1] if result.trial.point["databases"] == 1]
     with pytest.raises(NotDrawn, match="more than one target"):
         trial_figures.fairness(inputs(run8, alone))
+
+
+def test_variants_by_turns_owe_each_other_nothing(run8):
+    result = even(run8, 1)[0]
+    (phase,) = result.trial.phases
+    turns = Turns(of={target: target.split("/")[1] for target in phase.loads}, seconds=0.1, counted=0.1)
+    taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"turns": turns}),)})
+    by_turns = [result.model_copy(update={"trial": taken})]
+    for builder in (trial_figures.fairness, trial_figures.seconds):
+        with pytest.raises(NotDrawn) as why:
+            builder(inputs(run8, by_turns))
+        assert not str(why.value)
 
 
 def test_strips_are_of_the_point_that_fills_the_cores_and_the_last(run8):

@@ -109,6 +109,10 @@ def _phase(console: Console, phase: PhaseResult) -> None:
             console.print(f"  {target.target}: {told}{', ' if told else ''}{used}", markup=False)
         return
     console.print(f"{ran}, {phase.throughput:,.0f} {what.many}/s in all.", markup=False)
+    if any(target.turns for target in phase.targets):
+        count, share = max((len(target.turns), phase.loaded(target)) for target in phase.targets)
+        took = f"Loads took turns, {count} each at most, {share:.0%} of the period"
+        console.print(f"{took}: {what.unit} is per second of a load's own turns, client cores are over the period.", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("target")
     for name in (what.unit, "mean ms", "p50 ms", "p95 ms", "p99 ms", "sampled", "client cores", "failed"):

@@ -38,13 +38,15 @@ class Span:
 @dataclass(frozen=True)
 class Window:
     """The measured window, wall-clock seconds; ``stop`` is the instant at which the driver was told to end. ``turns`` are those spans of
-    it in which the driver went on, if loads took turns; the last ``counted`` seconds of each count for rates."""
+    it in which the driver went on, if loads took turns: the last ``counted`` seconds of each count for rates, and nothing of its first
+    ``lead`` seconds, however short it came to be."""
 
     start: float
     end: float
     stop: float
     turns: tuple[Span, ...] = ()
     counted: float = 0.0
+    lead: float = 0.0
 
 
 class Driver(Protocol):

@@ -6,6 +6,7 @@ are written where the kernel documents them (admin-guide cgroup-v1/memory.rst, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -211,7 +212,7 @@ class HostGroup:
 
 def quota_us(cores: float, period: float = PERIOD) -> int:
     """Microseconds of CPU per period; raises CapabilityError below what the kernel takes (0.01 cores at its own period)."""
-    quota = round(cores * period * 1e6)
+    quota = math.floor(cores * period * 1e6 + 1e-3)  # rounded up it could be more than what the group around it has
     if quota < _LEAST_QUOTA_US:
         least = _LEAST_QUOTA_US / 1e6 / period
         raise CapabilityError(f"a CPU quota of {cores:g} cores is below the least that the kernel takes, {least:g}; give more")

@@ -81,6 +81,11 @@ class Turns(Model):
             raise ValueError(f"{self.counted:g} s of each turn are to count, but turns last {self.seconds:g} s")
         return self
 
+    @property
+    def lead(self) -> float:
+        """Seconds that never count at a turn's begin, also where it began late and so is short."""
+        return (self.seconds - self.counted) / 2
+
     def targets(self, name: str, loads: Iterable[str]) -> tuple[str, ...]:
         """Those of the loads' targets that have their turn under a name."""
         return tuple(target for target in loads if target.split("/")[1] == self.of[name])

@@ -107,6 +107,7 @@ def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     deployment, trial = result.trial.deployment, result.trial
     runtimes = {str(container.runtime) for _, container in deployment.containers()}
     used = {load.driver for phase in trial.phases for load in phase.loads.values()}
+    turns = any(phase.turns is not None for phase in trial.phases)
     found = []
     if "external" in runtimes:
         dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
@@ -116,7 +117,8 @@ def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
     if not servers:
         found.append("it has no server")
     if len({(server.bin, server.version) for server in servers if server.dsn is None}) > 1:
-        found.append("its servers are not all of one PostgreSQL")
+        one = " (of variants by turns; with --arms one-at-a-time each trial has one server)" if turns else ""
+        found.append(f"its servers are not all of one PostgreSQL{one}")
     if other := sorted(used - {"pgbench"}):
         found.append(f"it needs the driver {', '.join(other)}")
     if trial.probe not in (None, "sizes"):

@@ -360,7 +360,7 @@ def order(inputs: Inputs) -> Figure:
     clean = [(one, off) for one, off in zip(found, offs, strict=True) if not one.tainted]
     slope = drift([(f"{one.arm} {one.point}", one.order, off) for one, off in clean], last)
     sentence = f"{label[0].upper()}{label[1:]} of each trial in the order in which they ran"
-    subtitle = f"Each mark is a trial{', a ring marks a tainted one' if rings else ''}; faint lines part the blocks. "
+    subtitle = f"Each mark is a trial or its turns{', a ring marks a tainted one' if rings else ''}; faint lines part the blocks. "
     if slope is None:
         subtitle += "Too few clean trials to tell a drift."
     else:

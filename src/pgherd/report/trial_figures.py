@@ -32,6 +32,15 @@ def _measured(inputs: Inputs) -> list[TrialResult]:
     return sorted(found, key=lambda result: result.started)
 
 
+def _at_once(inputs: Inputs) -> list[TrialResult]:
+    """Those of them whose targets were loaded at the same time: by turns they are variants, each of which is alone."""
+    measured = _measured(inputs)
+    found = [result for result in measured if all(phase.turns is None for phase in result.trial.phases)]
+    if not found:
+        raise NotDrawn  # and nobody misses it
+    return found
+
+
 def _size(result: TrialResult) -> float:
     """How large a trial's point is: its first numeric coordinate, such as the number of databases."""
     return next((float(value) for value in result.trial.point.values() if isinstance(value, int | float)), 0.0)
@@ -67,7 +76,7 @@ def _shares(phase: PhaseResult) -> list[float]:
 @register("fairness")
 def fairness(inputs: Inputs) -> Figure:
     """Each target's throughput over the mean of its trial: one tick per target, one column per trial."""
-    results = _measured(inputs)
+    results = _at_once(inputs)
     points = _points(results)
     ticks: list[dict[str, object]] = []
     widest = (0.0, 1.0, 1.0, "")
@@ -120,7 +129,7 @@ def _where(name: str, results: Sequence[TrialResult]) -> str:
 @register("seconds")
 def seconds(inputs: Inputs) -> Figure:
     """Each target's throughput by second as strips, at the largest point that fits the host and at the last point."""
-    results = _measured(inputs)
+    results = _at_once(inputs)
     points = [
         (name, sorted(group, key=lambda result: (result.tainted, result.started))[:TRIALS_SHOWN])
         for name, group in _chosen_points(inputs, results)

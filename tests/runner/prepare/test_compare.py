@@ -92,7 +92,7 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
     (trial,) = arms.block(found.options, 0)
     assert found.options.side_by_side and found.options.most >= 25, "many blocks within the default budget"
     assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-again", "simple"]
-    assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.2] * 3
+    assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
     assert any(choice.startswith("Arms side by side: 3 servers are up at once, base twice") for choice in found.choices)
     assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
     one = prepared(variant=("simple:protocol=simple",), arrangement="one-at-a-time")

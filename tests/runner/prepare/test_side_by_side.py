@@ -52,7 +52,7 @@ def test_by_default_where_it_is_honest():
         ({"wal_dir": "/elsewhere"}, "volumes of their own"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
         ({"server": "host=elsewhere"}, "somebody else's"),
-        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn .0.05 can"),
+        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn"),
         ({"rate": 100.0}, "at a given rate transactions do not wait"),
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
     ],
@@ -64,6 +64,15 @@ def test_not_where_servers_would_disturb_each_other(options, why):
     assert not found.together and found.said.startswith("Arms one at a time: ") and why in found.said
     with pytest.raises(UsageError, match=f"--arms side-by-side cannot be: .*{why}"):
         chosen(made, arrangement="side-by-side")
+
+
+def test_not_where_a_transaction_is_long_beside_a_turn():
+    plain = completed()
+    slow = {"a": plain, "b": dataclasses.replace(plain, pace=0.0042)}
+    assert "a transaction takes 4.2 ms, too long to be counted in turns of 63 ms" in chosen(slow).said
+    assert chosen({"a": plain, "b": dataclasses.replace(plain, pace=0.0003)}).together
+    many = {"a": plain, "b": changed(plain, clients=100)}
+    assert "with 100 clients a transaction waits too long" in chosen(many).said
 
 
 def test_not_where_a_state_is_asked_for_or_memory_is_short():

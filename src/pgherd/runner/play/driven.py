@@ -134,8 +134,8 @@ def _result(
     targets: list[TargetResult] = []
     for one in played.running:
         turns = _within(played.turns.get(one.target, ()), start, end)
-        counted = phase.turns.counted if phase.turns else 0.0
-        window = Window(start, end, played.stop, tuple(Span(turn.begun, turn.ended) for turn in turns), counted)
+        counted, lead = (phase.turns.counted, phase.turns.lead) if phase.turns else (0.0, 0.0)
+        window = Window(start, end, played.stop, tuple(Span(turn.begun, turn.ended) for turn in turns), counted, lead)
         try:
             result = one.result(_decoded(files[one.target]), window)
         except ValueError as error:

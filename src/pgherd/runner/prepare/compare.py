@@ -247,11 +247,12 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     states = {"warm": "as the trial before left them", "restarted": "restarted", "fresh": "restored from the golden copy"}
     metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
     many = f"{options.most} block{'' if options.most == 1 else 's'}"
+    each = f"{len(trials)} trials" if len(trials) > 1 else "one trial"
     found = [
         f"Compared with {options.baseline}: {', '.join(options.variants)}. {options.baseline} stands in each block twice: the A/A pair.",
         *_differences(options),
         *_too_few(options),
-        f"At most {many} of {len(trials)} trials in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
+        f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
             if options.precision

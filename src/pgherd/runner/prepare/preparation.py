@@ -282,6 +282,7 @@ class Preparation(Basis):
             confirm=confirm,
             typed=places.typed,
             huge_pages=wanted,
+            pace=self.pace[-1] if self.pace else None,
             holds=tuple(self.holds),
         )
 

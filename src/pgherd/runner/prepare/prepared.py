@@ -35,6 +35,7 @@ class Prepared:
     ``huge_pages``: size (bytes) → pages that are reserved at once at most. ``installation`` is None where no server and no
     pgbench is used; ``tools`` are other tools that are, with their versions. ``typed`` are block devices that are formatted: the
     user types the name of each. ``holds`` is what the servers put on volumes; of a run on several hosts, those of the fullest one.
+    ``pace`` is how long a transaction of the user's own scripts took (seconds), where they were tried.
     """
 
     study: str
@@ -53,6 +54,7 @@ class Prepared:
     tools: Mapping[str, str] = field(default_factory=dict)
     typed: tuple[str, ...] = ()
     holds: tuple[Holding, ...] = ()
+    pace: float | None = None
 
     @property
     def postgres(self) -> dict[str, str]:

@@ -23,8 +23,10 @@ SECONDS, RAMP = 40 * turns.SECONDS, 0.3
 """Of each server's load in a block, by turns; and before the first turn, when all are loaded at once."""
 EXTRA = 1.5
 """Seconds that a trial of a whole block takes beyond that, with the servers' restart."""
-SAMPLING = 0.2
+SAMPLING = 0.3
 """Least share of the transactions that are logged: turns are counted from the log."""
+SLOWEST, MOST_CLIENTS = 0.001, 32
+"""Seconds of a transaction, and clients, beyond which one is likely to take more than a tenth of what counts of a turn."""
 STEADY = ("throughput", "cpu_per_tx")
 """Metrics that two seconds measure as well as a longer time; a percentile of latency wants more transactions."""
 DISK_RESERVE = 512 * 2**20
@@ -83,6 +85,10 @@ def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
         return dishonest
     if "state" in asked.model_fields_set and asked.state != "warm":
         return f"--state {asked.state} is to be brought about before every trial"
+    if slow := [one.pace for one in made.values() if one.pace is not None and one.pace > SLOWEST]:
+        return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in turns of {1000 * turns.SECONDS:g} ms"
+    if (clients := max(getattr(one.options, "clients", None) or 1 for one in made.values())) > MOST_CLIENTS:
+        return f"with {clients} clients a transaction waits too long to be counted in turns of {1000 * turns.SECONDS:g} ms"
     return _no_disk(made)
 
 

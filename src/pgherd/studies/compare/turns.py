@@ -59,7 +59,7 @@ def _phase(own: Sequence[Phase], sides: Sequence[Trial], containers: Mapping[str
     seconds = max(phase.seconds for phase in own)
     each = seconds / max(1, round(seconds / SECONDS))
     of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in sides}
-    turns = Turns(of=of, seconds=each, counted=min(COUNTED, each / 2), seed=seed)
+    turns = Turns(of=of, seconds=each, counted=min(COUNTED, max(each - PERIOD, each / 2)), seed=seed)
     return own[0].model_copy(update={"loads": loads, "seconds": seconds * len(own), "turns": turns})
 
 
