@@ -1,10 +1,11 @@
 """What pg_balloon costs while it has nothing to do, how fast and how completely it gives memory back, and whom that stalls.
 
-Idle: one server with the library, ``pg_balloon.enabled`` switched on and off every half second; pgbench, select-only and cached, which
-goes on meanwhile (``slices.py``). CPU is that of the postmaster and all its children. Inflating: a pool full of clean pages, which
-other sessions have mapped too; the speed is the balloon's own clock, and what the operating system got back is the shared memory of
-the server's control group (of the whole machine where there is none), before and after. Stalls: the same while pgbench runs, whose
-every transaction is logged; the longest of those that overlap with the inflation, and of those in as long a time without one, after it.
+Idle: one server with the library, ``pg_balloon.enabled`` switched on and off every two seconds; pgbench, select-only and cached, which
+goes on meanwhile (``slices.py``). CPU is that of the postmaster and all its children, counted once the worker is at peace. Inflating: a
+pool full of clean pages, which other sessions have mapped too; the speed is the balloon's own clock, and what the operating system got
+back is the shared memory of the server's control group (of the whole machine where there is none), before and after. Stalls: the same
+while pgbench runs, whose every transaction is logged; the longest of those that overlap with the inflation, and of those in as long a
+time without one, after it.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ from pgherd.postgres.instance import Instance
 IDLE, SPEED, RETURNED, STALL = 0.01, 2.0, 0.99, 20.0
 SHARE = 0.75
 """Of the pool that is inflated."""
-TURNS, TURN = 4, 0.5
-"""Of a round: how often the idle balloon is on, and for how many seconds, which are several looks of its worker."""
+TURNS, TURN, SETTLED = 4, 1.2, 0.6
+"""Of a round: how often the idle balloon is on, for how many seconds, which its worker takes from one whole look to the next, and how
+long before them it has been switched: reading the settings and finding the signals are not what an idle balloon costs."""
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 20, "windows in which stalls are looked for")
-    parser.add_argument("--rounds", type=int, default=200, metavar="N", help="rounds with the idle balloon on and off  [default: 200]")
+    parser.add_argument("--rounds", type=int, default=100, metavar="N", help="rounds with the idle balloon on and off  [default: 100]")
     parser.add_argument("--pool", type=int, default=1024, metavar="MB", help="shared_buffers  [default: 1024; --quick: 256]")
     parser.add_argument("--sessions", type=int, default=8, help="other sessions that have mapped the pool  [default: 8]")
     parser.add_argument("--clients", type=int, default=1, help="clients while it inflates, which wants a core itself  [default: 1]")
@@ -254,8 +256,9 @@ def idle(server: Instance, rounds: int, rng: random.Random, place: Path) -> list
     def switch(side: str) -> None:
         settings.write_text("\n".join([*kept, f"pg_balloon.enabled = {side}", ""]))
         os.kill(worker, signal.SIGHUP)
+        time.sleep(SETTLED)
 
-    one = partial(load, server, ["-S", "-c", "2"], slices.longest(rounds, TURNS, TURN), place / "idle")
+    one = partial(load, server, ["-S", "-c", "2"], slices.longest(rounds, TURNS, TURN + SETTLED), place / "idle")
     found = slices.measured({"off": one, "on": one}, rounds, turns=TURNS, seconds=TURN, rng=rng, switch=switch)
     return [{"pair": number, **row} for number, row in enumerate(found, 1)]
 

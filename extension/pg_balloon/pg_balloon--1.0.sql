@@ -61,6 +61,7 @@ CREATE FUNCTION pg_balloon_counters(
     OUT prefetched bigint,
     OUT prefetch_stale bigint,
     OUT ticks bigint,
+    OUT glances bigint,              -- ticks at peace, for which little was read
     OUT gives bigint,
     OUT takes bigint,
     OUT inflate_ms double precision,

@@ -26,6 +26,10 @@ RESERVES = (0.02, 0.06)
 """The defaults; where one view is asked about, there is more between them."""
 LOOKS = 0.1
 """Seconds between two looks of a server that moved nothing at the last; one that did looks again at the next tick."""
+SAFE = 4
+"""Times as long where nothing is in its balloon and so much is available that FASTEST would not use it up meanwhile."""
+FASTEST = 2 * 8 * 1024 * MB
+"""Bytes per second that two CPUs may use up."""
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -320,6 +324,7 @@ class Server:
     refaults: float = 0.0
     touched: float = 0.0  # share of used pages touched within five seconds
     waited: float = 0.0  # seconds since it looked
+    pause: float = LOOKS  # seconds until it looks again
     swapped: float = 0.0
     moved: int = 0
     moving: bool = False
@@ -410,7 +415,7 @@ class Machine:
         refaults = sum(server.refaults for server in self.servers)
         for server in self.servers:
             server.waited += self.dt
-            if server.waited < LOOKS * 0.999 and not server.moving:
+            if server.waited < server.pause * 0.999 and not server.moving:
                 continue
             since, server.waited = server.waited, 0.0
             seen = View(
@@ -420,7 +425,11 @@ class Machine:
                 limit=self.limit, available=int(available), reachable=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
-            server.obey(self.law(tuning_for(self.limit, *RESERVES), seen, server.mind))
+            verdict = self.law(tuning_for(self.limit, *RESERVES), seen, server.mind)
+            server.obey(verdict)
+            peace = verdict.act == STAY and not server.ballooned
+            safe = (available - 2 * RESERVES[1] * self.limit) / FASTEST if peace else 0.0
+            server.pause = max(LOOKS, min(SAFE * LOOKS, safe))
             assert server.pool - server.ballooned >= min(server.floor, server.pool)
             assert 0 <= server.ballooned <= server.pool * 9 // 10
 

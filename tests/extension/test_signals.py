@@ -20,10 +20,15 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,me
 HYBRID_MOUNT = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
 
 
+class Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("limit", "usage", "inactive", "active", "refaults", "anonymous_refaults", "swapped")]
+
+
 class Level(ctypes.Structure):
     _fields_ = [
         ("place", ctypes.c_char * PLACE),
         *((name, ctypes.c_int) for name in ("source", "fd_limit", "fd_high", "fd_usage", "fd_stat", "fd_swap")),
+        ("memory", Memory),
     ]
 
 
@@ -32,7 +37,9 @@ class Reader(ctypes.Structure):
         ("source", ctypes.c_int),
         ("nlevels", ctypes.c_int),
         ("levels", Level * LEVELS),
-        *((name, ctypes.c_int) for name in ("fd_vmstat", "fd_memory_pressure", "fd_io_pressure")),
+        *((name, ctypes.c_int) for name in ("fd_vmstat", "fd_memory_pressure", "fd_io_pressure", "fd_any_pressure")),
+        ("complete", ctypes.c_bool),
+        *((name, ctypes.c_int64) for name in ("stalled", "any_stalled")),
     ]
 
     def places(self) -> list[str]:
@@ -52,12 +59,13 @@ def c(pure: ctypes.CDLL) -> ctypes.CDLL:
     for name, result, arguments in (
         ("signals_open", ctypes.c_bool, [ctypes.POINTER(Reader), text, ctypes.c_int]),
         ("signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
+        ("signals_glance", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
         ("signals_close", None, [ctypes.POINTER(Reader)]),
         ("signals_field", ctypes.c_int64, [text, text]),
         ("signals_limit", ctypes.c_int64, [text]),
         ("signals_some_total", ctypes.c_int64, [text]),
-        ("signals_own_group", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
-        ("signals_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
+        ("groups_own", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
+        ("groups_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
     ):
         getattr(pure, name).restype, getattr(pure, name).argtypes = result, arguments
     return pure
@@ -221,6 +229,86 @@ def test_files_are_opened_once_and_closed(c, tree):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+PSI = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+
+
+@pytest.fixture
+def opened(c, tree):
+    """A reader that has read two groups and the machine once, and its tree."""
+    tree.write("proc/self/cgroup", "0::/host/pg\n")
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.write("proc/pressure/memory", PSI.format(500))
+    tree.v2_group("/sys/fs/cgroup/host/pg", str(512 * MB), 300 * MB, inactive=20 * MB, active=30 * MB, swap=5 * MB)
+    tree.v2_group("/sys/fs/cgroup/host", str(2048 * MB), 600 * MB)
+    reader = Reader()
+    assert c.signals_open(reader, str(tree.root).encode(), AUTO)
+    assert not c.signals_glance(reader, Reading()), "nothing has been read yet"
+    assert c.signals_read(reader, Reading())
+    yield reader
+    c.signals_close(reader)
+
+
+def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
+    """Usage is fresh; page cache, refaults and stalls are those of the last reading, whose files may not even be readable now."""
+    whole, glance = Reading(), Reading()
+    assert c.signals_read(opened, whole)
+    tree.write("/sys/fs/cgroup/host/pg/memory.current", str(310 * MB))
+    for table in (
+        "/sys/fs/cgroup/host/pg/memory.stat",
+        "/sys/fs/cgroup/host/memory.stat",
+        "proc/vmstat",
+        "/sys/fs/cgroup/host/pg/io.pressure",
+    ):
+        tree.write(table, "")
+    assert c.signals_glance(opened, glance)
+    assert (whole.available, glance.available, glance.reachable) == (262 * MB, 252 * MB, 252 * MB)
+    assert [(one.tight, one.refaults, one.own_refaults, one.swapped, one.stalled) for one in (glance, whole)] == [
+        (0, 17 + 4242, 17, 5 * MB, 1000 + 283)
+    ] * 2
+
+
+def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, tree, opened):
+    """It had 20 MB of it that was inactive, and 30 MB that was active: a file of 40 MB may have been dropped, and then memory taken."""
+    reading = Reading()
+    for used, available in ((260, 262), (300, 222), (200, 312)):
+        tree.write("/sys/fs/cgroup/host/pg/memory.current", str(used * MB))
+        assert c.signals_glance(opened, reading) and reading.available == available * MB
+    assert c.signals_read(opened, reading) and reading.available == 362 * MB
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("proc/pressure/memory", PSI.format(501)),
+        ("proc/pressure/memory", ""),
+        ("/sys/fs/cgroup/host/pg/memory.max", str(500 * MB)),
+        ("/sys/fs/cgroup/host/pg/memory.high", str(500 * MB)),
+        ("/sys/fs/cgroup/host/memory.max", str(1024 * MB)),
+        ("/sys/fs/cgroup/host/pg/memory.swap.current", str(5 * MB + 4096)),
+        ("/sys/fs/cgroup/host/pg/memory.current", ""),
+        ("proc/meminfo", "MemTotal: 24684096 kB\nMemAvailable: 23931980 kB\nSwapTotal: 100 kB\nSwapFree: 90 kB\n"),
+    ],
+    ids=["waited", "no pressure known", "limit", "high", "limit above", "swap", "gone", "swap of the machine"],
+)
+def test_a_glance_that_cannot_be_sure_says_so(c, tree, opened, file, text):
+    reading = Reading()
+    assert c.signals_glance(opened, reading)
+    before = (tree.root / file.lstrip("/")).read_text()
+    tree.write(file, text)
+    assert not c.signals_glance(opened, reading)
+    tree.write(file, before)
+    assert c.signals_read(opened, reading) and c.signals_glance(opened, reading)
+
+
+def test_the_machines_refaults_are_read_only_where_it_is_the_tightest(c, tree, opened):
+    tree.write("proc/vmstat", "workingset_refault_anon 11\nworkingset_refault_file 4\n")
+    reading = Reading()
+    assert c.signals_read(opened, reading) and reading.refaults == 17 + 4242
+    tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemAvailable: 100000 kB\n")
+    assert c.signals_read(opened, reading)
+    assert (reading.tight, reading.refaults, reading.own_refaults) == (2, 15, 17)
+
+
 def test_without_proc_there_is_nothing(c, tmp_path):
     assert not c.signals_open(Reader(), str(tmp_path).encode(), AUTO)
 
@@ -244,11 +332,11 @@ def test_parsers(c):
     assert c.signals_field(b"", b"x") == -1 == c.signals_field(b"xx 1", b"x")
     assert c.signals_some_total(b"full avg10=0 total=3\n") == -1
     path, within = ctypes.create_string_buffer(100), ctypes.create_string_buffer(100)
-    assert not c.signals_own_group(b"3:cpu,memory_hog:/x\n", 1, path, 100)
-    assert c.signals_own_group(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
-    assert not c.signals_own_group(b"0::/" + b"x" * 200, 2, path, 100), "too long"
-    assert c.signals_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
-    assert not c.signals_mount(V2_MOUNT.encode(), 1, path, within, 100)
+    assert not c.groups_own(b"3:cpu,memory_hog:/x\n", 1, path, 100)
+    assert c.groups_own(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
+    assert not c.groups_own(b"0::/" + b"x" * 200, 2, path, 100), "too long"
+    assert c.groups_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
+    assert not c.groups_mount(V2_MOUNT.encode(), 1, path, within, 100)
 
 
 @settings(max_examples=200, deadline=None)
@@ -256,10 +344,10 @@ def test_parsers(c):
 def test_no_text_breaks_a_parser(c, text):
     path, within = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
     for version in (1, 2):
-        c.signals_own_group(text, version, path, 64)
-        c.signals_mount(text, version, path, within, 64)
-        c.signals_own_group(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
-        c.signals_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
+        c.groups_own(text, version, path, 64)
+        c.groups_mount(text, version, path, within, 64)
+        c.groups_own(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
+        c.groups_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
     c.signals_limit(text)
     c.signals_field(text, b"a")
     c.signals_some_total(text)

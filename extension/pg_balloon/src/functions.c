@@ -182,6 +182,7 @@ pg_balloon_counters(PG_FUNCTION_ARGS)
 	NUMBER(true, counters.prefetched);
 	NUMBER(true, counters.prefetch_stale);
 	NUMBER(true, counters.ticks);
+	NUMBER(true, counters.glances);
 	NUMBER(true, counters.gives);
 	NUMBER(true, counters.takes);
 	REAL(true, counters.inflate_time * 1000);

@@ -3,8 +3,14 @@
  *		What the worker sees in a tick: memory, by the signals; the pool, by a sample of it; its misses.
  *
  * Only files that are open already are read, shared memory, and the statistics that others keep; no transaction is needed.
+ *
+ * Nearly all of what a look costs are the sample and the long tables among the signals. At peace, when the balloon is empty, nothing
+ * is to be done and far more than the reserve is available, both are left out for a second: that is a glance. The law is asked after
+ * a glance as after a look: what tells it of a shortage is fresh in either, and whatever a glance cannot be sure of makes it a look.
  */
 #include "postgres.h"
+
+#include <unistd.h>
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -22,6 +28,12 @@
 #include "state.h"
 
 #define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
+#define GLANCES 1.0				/* seconds at peace between two looks, … */
+#define GLANCES_SHARE 0.2		/* … but this share of the horizon at most: a longer sample cannot tell how often a page is touched, … */
+#define SWEPT (1.0 / 8)			/* … and until the clock hand has passed this share of the pool, lowering what the sample goes by */
+#define PLENTY 2.0				/* times reserve_high: with less available there is no peace … */
+#define FEW_REFAULTS 100.0		/* … nor with more pages needed again per second, well below what the law heeds */
+#define FASTEST (8.0 * 1024 * 1024 * 1024) /* bytes per second that each CPU may use up: none writes memory faster */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
 #define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
 #define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
@@ -34,7 +46,17 @@ static SignalReading last;
 static bool have_last = false;
 static double hot = 1.0;
 static BalloonPoolState pool_state;
+static bool peace = false;		/* by the last look, nothing is short */
+static bool glanced = false;	/* the last look was a glance */
+static double since_look = 0;	/* seconds of glances */
+static double fastest = FASTEST; /* bytes per second that all CPUs may use up */
+static double safe = 0;			/* seconds in which memory cannot become short */
+static double refaults = 0;		/* per second, as of the last look: a glance does not see them … */
+static double own_refaults = 0;
+static double swapping = 0;
+static double stall = -1;		/* … nor this share */
 static double since_sample = 0;
+static uint64 sampled_at = 0;	/* the clock hand when the sample was drawn */
 static double since_open = 0;
 static int64 last_read_back = 0;
 static double read_back_rate = 0;	/* pages read back per second, over the last sample */
@@ -55,10 +77,10 @@ close_signals(void)
 void
 balloon_look_begin(void)
 {
-	have_last = false;
+	have_last = peace = false;
 	since_sample = 0;
 	memset(&meter, 0, sizeof(meter));
-	balloon_sample_start();
+	balloon_sample_start(false);
 }
 
 /* No look for some time, or the next one by other signals. */
@@ -66,7 +88,24 @@ void
 balloon_look_end(void)
 {
 	close_signals();
-	have_last = false;
+	have_last = peace = false;
+}
+
+/* Was the last look only a glance? */
+bool
+balloon_look_glanced(void)
+{
+	return glanced;
+}
+
+/*
+ * Seconds for which nobody need look, if the law has nothing to do: what is available at any level beyond plenty outlasts whatever
+ * all CPUs may use up. 0 where there is no peace.
+ */
+double
+balloon_look_safe(void)
+{
+	return peace ? safe : 0;
 }
 
 /* So many buffers have come out of the balloon: unused ones, which the next sample will see. */
@@ -99,6 +138,9 @@ have_signals(double dt)
 		close_signals();
 	if (!reading_signals)
 	{
+		long		cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+		fastest = FASTEST * Max(1, cpus);
 		since_open = 0;
 		reading_signals = signals_open(&reader, "", balloon_source);
 		if (!reading_signals && !said_no_signals)
@@ -119,14 +161,11 @@ have_signals(double dt)
  * is the sample; when no buffer is unused the clock hand has passed at least one buffer for each page, which bounds its error.
  */
 static void
-see_misses(double dt, int64 read_back, BalloonView *view)
+see_misses(double dt, uint64 hand, int64 read_back, BalloonView *view)
 {
-	uint32		passes;
-	uint64		hand = StrategySyncStart(&passes, NULL);
 	double		swept;
 	double		own = read_back_rate;
 
-	hand += (uint64) passes * NBuffers;
 	swept = last_hand ? (double) (hand - last_hand) * (NBuffers - view->ballooned) / NBuffers / dt : 0;
 	last_hand = hand;
 	view->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
@@ -142,21 +181,25 @@ see_misses(double dt, int64 read_back, BalloonView *view)
 	last_misses = view->misses;
 }
 
-/* What the law must see of the pool. Returns how many pages have been read back up to now. */
-static int64
-look_at_pool(double dt, BalloonView *view)
+/* The buffers that the clock hand has passed in all. */
+static uint64
+clock_hand(void)
 {
-	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
+	uint32		passes;
+	uint64		hand = StrategySyncStart(&passes, NULL);
 
-	LWLockAcquire(balloon->lock, LW_SHARED);
-	view->ballooned = balloon->nballooned;
-	LWLockRelease(balloon->lock);
+	return hand + (uint64) passes * NBuffers;
+}
 
-	since_sample += dt;
-	if (since_sample >= SAMPLE_EVERY)
+/* What the law must see of the pool, now that so many pages have been read back. */
+static void
+look_at_pool(double dt, uint64 hand, int64 read_back, BalloonView *view)
+{
+	if (!glanced && since_sample >= SAMPLE_EVERY)
 	{
 		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
-		balloon_sample_start();
+		balloon_sample_start(peace);
+		sampled_at = hand;
 		read_back_rate = (read_back - last_read_back) / since_sample;
 		last_read_back = read_back;
 		since_sample = 0;
@@ -175,27 +218,75 @@ look_at_pool(double dt, BalloonView *view)
 	view->pinned = NBuffers > view->ballooned ? (double) pool_state.pinned / (NBuffers - view->ballooned) : 0;
 	view->dirty = NBuffers > view->ballooned + view->unused
 		? (double) pool_state.dirty / (NBuffers - view->ballooned - view->unused) : 0;
-	return read_back;
 }
 
-/* What the law must see, after dt seconds. Returns false while there is nothing to compare with; then only the pool is known. */
+/* Bytes that must be available for peace: page cache that has come or gone since the last look then makes no difference. */
+static double
+reserve(const SignalReading *now)
+{
+	return PLENTY * balloon_reserve_high / 100 * now->limit;
+}
+
+/* Is it enough to glance at the signals, after so many seconds since the last look? Then this is what was read. */
+static bool
+glance(double seconds, uint64 hand, SignalReading *now)
+{
+	return seconds < Min(GLANCES, GLANCES_SHARE * balloon_horizon / 1000.0) && hand - sampled_at < SWEPT * NBuffers &&
+		signals_glance(&reader, now) && now->tight == last.tight && now->available >= reserve(now);
+}
+
+/* What has changed since the last look, seconds ago, and whether there is peace. */
+static void
+compare(double seconds, int64 ballooned, const SignalReading *now)
+{
+	bool		comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
+
+	refaults = comparable ? Max(0, now->refaults - last.refaults) / seconds : 0;
+	own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / seconds : 0;
+	swapping = comparable ? Max(0, now->swapped - last.swapped) / seconds : 0;
+	stall = comparable && now->stalled >= 0 && last.stalled >= 0
+		? Min(1.0, Max(0, now->stalled - last.stalled) / (seconds * 1e6)) : -1;
+	peace = comparable && ballooned == 0 && now->available >= reserve(now) && refaults <= FEW_REFAULTS && swapping <= 0;
+	last = *now;
+	have_last = true;
+}
+
+/*
+ * What the law must see, after dt seconds; while the law has nothing to do (calm) a glance may be enough. Returns false while there
+ * is nothing to compare with; then only the pool is known.
+ */
 bool
-balloon_look(double dt, BalloonView *view, SignalReading *now)
+balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 {
 	BalloonReport reported;
-	int64		read_back = look_at_pool(dt, view);
+	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
+	uint64		hand = clock_hand();
 	bool		first = !have_last;
-	bool		comparable;
+	bool		seen;
 
-	if (!have_signals(dt))
-		return false;
-	if (!signals_read(&reader, now))
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	view->ballooned = balloon->nballooned;
+	LWLockRelease(balloon->lock);
+
+	since_sample += dt;
+	since_look += dt;
+	seen = have_signals(dt);
+	glanced = seen && calm && peace && view->ballooned == 0 && glance(since_look, hand, now);
+	if (seen && !glanced && !signals_read(&reader, now))
 	{
 		balloon_look_end();
-		return false;
+		seen = false;
 	}
+	if (seen && !glanced)
+		compare(since_look, view->ballooned, now);
+	if (!glanced)
+		since_look = 0;
+	look_at_pool(dt, hand, read_back, view);
+	if (!seen)
+		return false;
+	safe = (now->reachable - reserve(now)) / fastest;
 
-	see_misses(dt, read_back, view);
+	see_misses(dt, hand, read_back, view);
 	balloon_report_read(&reported);
 	view->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
 
@@ -203,13 +294,9 @@ balloon_look(double dt, BalloonView *view, SignalReading *now)
 	view->limit = now->limit;
 	view->available = now->available;
 	view->reachable = now->reachable;
-	comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
-	view->refaults = comparable ? Max(0, now->refaults - last.refaults) / dt : 0;
-	view->own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / dt : 0;
-	view->swapping = comparable ? Max(0, now->swapped - last.swapped) / dt : 0;
-	view->stall = comparable && now->stalled >= 0 && last.stalled >= 0
-		? Min(1.0, Max(0, now->stalled - last.stalled) / (dt * 1e6)) : -1;
-	last = *now;
-	have_last = true;
+	view->refaults = refaults;
+	view->own_refaults = own_refaults;
+	view->swapping = swapping;
+	view->stall = stall;
 	return !first;
 }

@@ -9,7 +9,9 @@
 #include "signals.h"
 
 extern void balloon_look_begin(void);
-extern bool balloon_look(double dt, BalloonView *view, SignalReading *now);
+extern bool balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now);
+extern bool balloon_look_glanced(void);
+extern double balloon_look_safe(void);
 extern void balloon_look_gained(int64 buffers);
 extern int	balloon_look_source(void);
 extern const char *balloon_look_place(const SignalReading *reading);

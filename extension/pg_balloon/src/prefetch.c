@@ -95,9 +95,16 @@ can_connect(Oid database)
 	return can;
 }
 
+/* Are there pages that may be read back, and buffers for them? What comes just now is seen by the next tick. */
+bool
+balloon_prefetch_due(void)
+{
+	return balloon_prefetch_left() > 0 && have_free_buffer();
+}
+
 /*
- * Called by the main worker each tick: start a prefetch worker if there are
- * pages that may be read back, none is running, and the last one is gone for a while.
+ * Called by the main worker each tick: start a prefetch worker if there is
+ * something for it, none is running, and the last one is gone for a while.
  */
 void
 balloon_prefetch_tick(void)
@@ -115,7 +122,7 @@ balloon_prefetch_tick(void)
 		running = NULL;
 		ended = GetCurrentTimestamp();
 	}
-	if (balloon_prefetch_left() <= 0)	/* what came just now is seen by the next tick */
+	if (!balloon_prefetch_due())
 		return;
 	if (ended != 0 && !TimestampDifferenceExceeds(ended, GetCurrentTimestamp(), PAUSE))
 		return;

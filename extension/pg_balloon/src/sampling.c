@@ -7,6 +7,7 @@
  * zero would make the clock sweep evict sampled pages before others.) At most
  * a sixty-fourth of the pool, and a sixteenth of what is outside the balloon, is
  * sampled at a time, so that the sweep hardly notices.
+ * How many are sampled, and how often, look.c says: few, and seldom, at peace.
  * A rate of touches per page and second follows, and from it the share of
  * pages touched within the horizon, if touches come independently.
  */
@@ -24,11 +25,13 @@
 #include "state.h"
 
 #define MOST_SAMPLES 2048
+#define FEW_SAMPLES 512
 #define FEWEST_SAMPLES 64
 #define SHARE_OF_POOL 64
 #define SHARE_OF_REST 16		/* of the buffers outside the balloon */
 #define MOST_TRIES 8
-#define LONGEST_MEMORY 0.5		/* weight of the newest reading when the rate falls */
+#define LEAST_WEIGHT 0.5		/* of the newest reading when the rate falls … */
+#define HALF_LIFE 0.2			/* … and seconds in which what was known loses half of its weight */
 
 typedef struct Sample
 {
@@ -66,12 +69,12 @@ balloon_waiting(void)
 	return waiting;
 }
 
-/* Draw a new sample. */
+/* Draw a new sample; a small one if few are enough. */
 void
-balloon_sample_start(void)
+balloon_sample_start(bool few)
 {
 	nsamples = Min(NBuffers / SHARE_OF_POOL, (NBuffers - balloon->nballooned) / SHARE_OF_REST);
-	nsamples = Min(MOST_SAMPLES, Max(FEWEST_SAMPLES, nsamples));
+	nsamples = Min(few ? FEW_SAMPLES : MOST_SAMPLES, Max(FEWEST_SAMPLES, nsamples));
 	for (int i = 0; i < nsamples; i++)
 	{
 		Sample	   *sample = &samples[i];
@@ -158,8 +161,10 @@ balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolStat
 		double		share = Min((double) touched / pages, 0.999);
 		double		reading = -log(1.0 - share) / seconds;
 
-		/* What rises is believed at once, what falls by half, so that a pause is not idleness. */
-		rate = (rate < 0 || reading > rate) ? reading : rate + LONGEST_MEMORY * (reading - rate);
+		/* What rises is believed at once, what falls by half, so that a pause is not idleness; but a long one is. */
+		double		weight = Max(LEAST_WEIGHT, 1.0 - pow(0.5, seconds / HALF_LIFE));
+
+		rate = (rate < 0 || reading > rate) ? reading : rate + weight * (reading - rate);
 	}
 	*hot = rate < 0 ? 1.0 : 1.0 - exp(-rate * horizon);
 	state->filled = (outside > 0 && seconds > 0) ? (double) live * filled / outside / seconds : 0;

@@ -16,7 +16,7 @@ typedef struct BalloonPoolState
 } BalloonPoolState;
 
 extern int	balloon_waiting(void);
-extern void balloon_sample_start(void);
+extern void balloon_sample_start(bool few);
 extern void balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolState *state);
 
 #endif							/* PG_BALLOON_SAMPLING_H */

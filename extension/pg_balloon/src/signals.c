@@ -11,9 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "groups.h"
+
 #define NO_LIMIT INT64_MAX
 #define V1_NO_LIMIT ((int64_t) 1 << 60) /* version 1 says "none" by a number near 2^63 */
 #define TEXT 16384
+#define LAST_PIECE 2048			/* bytes: the kernel hands files out in pieces of a page of whole lines, so that a shorter one is the last */
 
 /*
  * The number after a key that begins a line ("key 123" or "key: 123"); -1 if
@@ -58,104 +61,19 @@ signals_some_total(const char *text)
 	return total ? strtoll(total + 6, NULL, 10) : -1;
 }
 
-static bool
-keep(char *into, int size, const char *from, size_t length)
-{
-	if (length >= (size_t) size)
-		return false;
-	memcpy(into, from, length);
-	into[length] = '\0';
-	return true;
-}
-
-/* Is the word in a comma-separated list of that length? */
-static bool
-listed(const char *list, size_t length, const char *word)
-{
-	size_t		word_length = strlen(word);
-
-	for (size_t i = 0; i + word_length <= length; i++)
-		if ((i == 0 || list[i - 1] == ',') && strncmp(list + i, word, word_length) == 0 &&
-			(i + word_length == length || list[i + word_length] == ','))
-			return true;
-	return false;
-}
-
-/*
- * The path of the own group in /proc/self/cgroup: of version 2 ("0::/a/b"),
- * or of version 1's memory controller ("4:memory:/a/b").
- */
-bool
-signals_own_group(const char *cgroup, int version, char *path, int size)
-{
-	for (const char *line = cgroup; line != NULL && *line;)
-	{
-		const char *end = strchr(line, '\n');
-		const char *controllers = strchr(line, ':');
-		const char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-		size_t		length = end ? (size_t) (end - line) : strlen(line);
-
-		if (group != NULL && group < line + length)
-		{
-			bool		wanted = version == 2
-				? strncmp(line, "0::", 3) == 0
-				: listed(controllers + 1, (size_t) (group - controllers - 1), "memory");
-
-			if (wanted)
-				return keep(path, size, group + 1, (size_t) (line + length - group - 1));
-		}
-		line = end ? end + 1 : NULL;
-	}
-	return false;
-}
-
-/*
- * Where a hierarchy is mounted, by /proc/self/mountinfo: version 2, or
- * version 1's memory controller. "within" is the group that the mount shows as its root,
- * which is not "/" where a container sees part of the host's hierarchy.
- */
-bool
-signals_mount(const char *mountinfo, int version, char *mount, char *within, int size)
-{
-	for (const char *line = mountinfo; line != NULL && *line;)
-	{
-		const char *end = strchr(line, '\n');
-		char		copy[2048];
-		size_t		length = end ? (size_t) (end - line) : strlen(line);
-
-		if (keep(copy, sizeof(copy), line, length))
-		{
-			char		root[SIGNALS_PATH];
-			char		point[SIGNALS_PATH];
-			char	   *rest = strstr(copy, " - ");
-			char		type[64];
-			char		options[1024];
-
-			if (rest != NULL &&
-				sscanf(copy, "%*s %*s %*s %1023s %1023s", root, point) == 2 &&
-				sscanf(rest + 3, "%63s %*s %1023s", type, options) == 2 &&
-				(version == 2 ? strcmp(type, "cgroup2") == 0
-				 : strcmp(type, "cgroup") == 0 && listed(options, strlen(options), "memory")))
-				return keep(mount, size, point, strlen(point)) && keep(within, size, root, strlen(root));
-		}
-		line = end ? end + 1 : NULL;
-	}
-	return false;
-}
-
 static int
 open_in(const char *root, const char *directory, const char *name)
 {
-	char		path[SIGNALS_PATH];
+	char		path[GROUPS_PATH];
 
 	if (snprintf(path, sizeof(path), "%s%s/%s", root, directory, name) >= (int) sizeof(path))
 		return -1;
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* The whole of an open file; false if it cannot be read. */
+/* An open file up to a piece that is shorter than "last"; false if it cannot be read. */
 static bool
-read_fd(int fd, char *text, int size)
+read_pieces(int fd, char *text, int size, int last)
 {
 	int			got = 0;
 
@@ -169,19 +87,26 @@ read_fd(int fd, char *text, int size)
 			continue;
 		if (n < 0)
 			return false;
-		if (n == 0)
-			break;
 		got += (int) n;
+		if (n < last)
+			break;
 	}
 	text[got] = '\0';
 	return got > 0;
+}
+
+/* The whole of a file of signals; to ask for more behind its last piece would have the kernel make all of it again. */
+static bool
+read_fd(int fd, char *text, int size)
+{
+	return read_pieces(fd, text, size, LAST_PIECE);
 }
 
 static bool
 read_once(const char *root, const char *name, char *text, int size)
 {
 	int			fd = open_in(root, "", name);
-	bool		fine = read_fd(fd, text, size);
+	bool		fine = read_pieces(fd, text, size, 1);	/* a line of mounts can be long */
 
 	if (fd >= 0)
 		close(fd);
@@ -206,12 +131,12 @@ static bool
 open_group(SignalLevel *level, const char *root, const char *directory, int source)
 {
 	bool		two = source == SIGNALS_CGROUP2;
+	size_t		length = strlen(directory);
+	size_t		most = sizeof(level->place) - 1;
 
 	memset(level, 0, sizeof(*level));
 	level->source = source;
-	if (!keep(level->place, sizeof(level->place), directory, strlen(directory)))
-		(void) keep(level->place, sizeof(level->place), directory + strlen(directory) - (sizeof(level->place) - 1),
-					sizeof(level->place) - 1);
+	strcpy(level->place, directory + (length > most ? length - most : 0));
 	level->fd_limit = open_in(root, directory, two ? "memory.max" : "memory.limit_in_bytes");
 	level->fd_high = two ? open_in(root, directory, "memory.high") : -1;
 	level->fd_usage = open_in(root, directory, two ? "memory.current" : "memory.usage_in_bytes");
@@ -230,19 +155,19 @@ open_groups(SignalReader *reader, const char *root, int source)
 	static char cgroup[TEXT];
 	static char mountinfo[4 * TEXT];
 	int			version = source == SIGNALS_CGROUP2 ? 2 : 1;
-	char		group[SIGNALS_PATH];
-	char		mount[SIGNALS_PATH];
-	char		within[SIGNALS_PATH];
-	char		directory[2 * SIGNALS_PATH];
-	char		own[2 * SIGNALS_PATH] = ""; /* of the first level; its place may be cut off */
+	char		group[GROUPS_PATH];
+	char		mount[GROUPS_PATH];
+	char		within[GROUPS_PATH];
+	char		directory[2 * GROUPS_PATH];
+	char		own[2 * GROUPS_PATH] = ""; /* of the first level; its place may be cut off */
 	const char *below = group;
 	size_t		mount_length;
 	size_t		within_length;
 
 	if (!read_once(root, "/proc/self/cgroup", cgroup, sizeof(cgroup)) ||
 		!read_once(root, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) ||
-		!signals_own_group(cgroup, version, group, sizeof(group)) ||
-		!signals_mount(mountinfo, version, mount, within, sizeof(mount)))
+		!groups_own(cgroup, version, group, sizeof(group)) ||
+		!groups_mount(mountinfo, version, mount, within, sizeof(mount)))
 		return 0;
 
 	/* What lies above the mount's own root cannot be seen. */
@@ -273,8 +198,8 @@ open_groups(SignalReader *reader, const char *root, int source)
 		reader->fd_memory_pressure = open_in(root, own, "memory.pressure");
 		reader->fd_io_pressure = open_in(root, own, "io.pressure");
 	}
-	else if (reader->nlevels > 0 && signals_own_group(cgroup, 2, group, sizeof(group)) && strcmp(group, "/") != 0 &&
-			 signals_mount(mountinfo, 2, mount, within, sizeof(mount)) && strcmp(within, "/") == 0)
+	else if (reader->nlevels > 0 && groups_own(cgroup, 2, group, sizeof(group)) && strcmp(group, "/") != 0 &&
+			 groups_mount(mountinfo, 2, mount, within, sizeof(mount)) && strcmp(within, "/") == 0)
 	{
 		snprintf(directory, sizeof(directory), "%s%s", mount, group);
 		reader->fd_memory_pressure = open_in(root, directory, "memory.pressure");
@@ -293,7 +218,7 @@ signals_open(SignalReader *reader, const char *root, int source)
 	SignalLevel *machine;
 
 	memset(reader, 0, sizeof(*reader));
-	reader->fd_vmstat = reader->fd_memory_pressure = reader->fd_io_pressure = -1;
+	reader->fd_vmstat = reader->fd_memory_pressure = reader->fd_io_pressure = reader->fd_any_pressure = -1;
 	reader->source = SIGNALS_MACHINE;
 	if ((source == SIGNALS_AUTO || source == SIGNALS_CGROUP2) && open_groups(reader, root, SIGNALS_CGROUP2) > 0)
 		reader->source = SIGNALS_CGROUP2;
@@ -307,6 +232,7 @@ signals_open(SignalReader *reader, const char *root, int source)
 	machine->fd_limit = machine->fd_high = machine->fd_usage = machine->fd_swap = -1;
 	machine->fd_stat = open_in(root, "/proc", "meminfo");
 	reader->fd_vmstat = open_in(root, "/proc", "vmstat");
+	reader->fd_any_pressure = open_in(root, "/proc/pressure", "memory");
 	if (reader->fd_memory_pressure < 0)
 		reader->fd_memory_pressure = open_in(root, "/proc/pressure", "memory");
 	if (reader->fd_io_pressure < 0)
@@ -322,7 +248,7 @@ signals_open(SignalReader *reader, const char *root, int source)
 void
 signals_close(SignalReader *reader)
 {
-	int		   *fds[] = {&reader->fd_vmstat, &reader->fd_memory_pressure, &reader->fd_io_pressure};
+	int		   *fds[] = {&reader->fd_vmstat, &reader->fd_memory_pressure, &reader->fd_io_pressure, &reader->fd_any_pressure};
 
 	for (int i = 0; i < reader->nlevels; i++)
 		close_level(&reader->levels[i]);
@@ -335,29 +261,26 @@ signals_close(SignalReader *reader)
 	reader->nlevels = 0;
 }
 
-/* What one level says. */
-typedef struct LevelReading
-{
-	int64_t		limit;			/* NO_LIMIT: none */
-	int64_t		usage;
-	int64_t		inactive;		/* page cache not used lately */
-	int64_t		active;			/* page cache used lately */
-	int64_t		refaults;
-	int64_t		anonymous_refaults;
-	int64_t		swapped;
-} LevelReading;
-
 static int64_t
 or_zero(int64_t value)
 {
 	return value < 0 ? 0 : value;
 }
 
-static bool
-read_group(const SignalLevel *level, LevelReading *out)
+/* Microseconds of "some" in an open pressure file; -1 if they are not known. */
+static int64_t
+read_pressure(int fd)
 {
 	static char text[TEXT];
-	bool		two = level->source == SIGNALS_CGROUP2;
+
+	return read_fd(fd, text, sizeof(text)) ? signals_some_total(text) : -1;
+}
+
+/* What a group says in files of one number each. */
+static bool
+read_numbers(const SignalLevel *level, SignalMemory *out)
+{
+	static char text[TEXT];
 	int64_t		high;
 
 	if (!read_fd(level->fd_limit, text, sizeof(text)))
@@ -368,7 +291,18 @@ read_group(const SignalLevel *level, LevelReading *out)
 	if (!read_fd(level->fd_usage, text, sizeof(text)))
 		return false;
 	out->usage = strtoll(text, NULL, 10);
-	out->swapped = read_fd(level->fd_swap, text, sizeof(text)) ? strtoll(text, NULL, 10) : 0;
+	if (read_fd(level->fd_swap, text, sizeof(text)))
+		out->swapped = strtoll(text, NULL, 10);
+	return true;
+}
+
+/* What it says in its table of all kinds of memory. */
+static bool
+read_stat(const SignalLevel *level, SignalMemory *out)
+{
+	static char text[TEXT];
+	bool		two = level->source == SIGNALS_CGROUP2;
+
 	if (!read_fd(level->fd_stat, text, sizeof(text)))
 		return false;
 	out->inactive = or_zero(signals_field(text, two ? "inactive_file" : "total_inactive_file"));
@@ -381,8 +315,9 @@ read_group(const SignalLevel *level, LevelReading *out)
 	return true;
 }
 
+/* What the machine says, but for its refaults. */
 static bool
-read_machine(const SignalReader *reader, const SignalLevel *level, LevelReading *out)
+read_machine(const SignalLevel *level, SignalMemory *out)
 {
 	static char text[TEXT];
 	int64_t		available;
@@ -400,65 +335,147 @@ read_machine(const SignalReader *reader, const SignalLevel *level, LevelReading 
 		out->active = available * 1024;
 	out->usage = out->limit - available * 1024 + out->active;
 	out->swapped = (or_zero(signals_field(text, "SwapTotal")) - or_zero(signals_field(text, "SwapFree"))) * 1024;
+	return true;
+}
+
+/* The machine's refaults: the longest table of all. */
+static void
+read_vmstat(const SignalReader *reader, SignalMemory *out)
+{
+	static char text[TEXT];
+
 	out->refaults = out->anonymous_refaults = 0;
 	if (read_fd(reader->fd_vmstat, text, sizeof(text)))
 	{
 		out->anonymous_refaults = or_zero(signals_field(text, "workingset_refault_anon"));
 		out->refaults = out->anonymous_refaults + or_zero(signals_field(text, "workingset_refault_file"));
 	}
-	return true;
+}
+
+/* What everybody could get below the level's limit. */
+static int64_t
+available_in(const SignalMemory *memory)
+{
+	return memory->limit - memory->usage + memory->inactive + memory->active;
+}
+
+/* The level with the least available share of its limit; -1 if none has a limit. */
+static int
+tightest(const SignalReader *reader)
+{
+	double		least = 0;
+	int			tight = -1;
+
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		const SignalMemory *memory = &reader->levels[i].memory;
+		double		share;
+
+		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+			continue;
+		share = (double) available_in(memory) / (double) memory->limit;
+		if (tight < 0 || share < least)
+		{
+			least = share;
+			tight = i;
+		}
+	}
+	return tight;
+}
+
+/* What all levels together come to. Returns false if none has a limit. */
+static bool
+sum_up(const SignalReader *reader, SignalReading *reading)
+{
+	const SignalMemory *own = &reader->levels[0].memory;
+
+	memset(reading, 0, sizeof(*reading));
+	reading->tight = tightest(reader);
+	reading->reachable = NO_LIMIT;
+	reading->own_refaults = own->anonymous_refaults;
+	reading->stalled = reader->stalled;
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		const SignalMemory *memory = &reader->levels[i].memory;
+		int64_t		reachable;
+
+		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+			continue;
+		reachable = memory->limit - memory->usage + memory->inactive + (own->active < memory->active ? own->active : memory->active);
+		if (reachable < reading->reachable)
+			reading->reachable = reachable;
+		if (i == reading->tight)
+		{
+			reading->limit = memory->limit;
+			reading->available = available_in(memory);
+			reading->refaults = memory->refaults;
+			reading->swapped = memory->swapped;
+		}
+	}
+	return reading->tight >= 0;
 }
 
 /* Read all levels. Returns false if one cannot be read any more: close, and open anew. */
 bool
 signals_read(SignalReader *reader, SignalReading *reading)
 {
-	static char text[TEXT];
-	double		least = 0;
-	int64_t		own_active = 0;
-	int64_t		memory = -1;
-	int64_t		io = -1;
+	SignalLevel *machine = &reader->levels[reader->nlevels - 1];
+	int64_t		memory;
+	int64_t		io;
 
-	memset(reading, 0, sizeof(*reading));
-	reading->tight = -1;
-	reading->reachable = NO_LIMIT;
+	reader->complete = false;
+	for (int i = 0; i < reader->nlevels - 1; i++)
+	{
+		SignalLevel *level = &reader->levels[i];
+
+		if (!read_numbers(level, &level->memory) || !read_stat(level, &level->memory))
+			return false;
+	}
+	if (!read_machine(machine, &machine->memory))
+		return false;
+	if (tightest(reader) == reader->nlevels - 1)
+		read_vmstat(reader, &machine->memory);	/* nobody asks for them otherwise */
+	memory = read_pressure(reader->fd_memory_pressure);
+	io = read_pressure(reader->fd_io_pressure);
+	reader->stalled = memory < 0 && io < 0 ? -1 : or_zero(memory) + or_zero(io);
+	reader->any_stalled = read_pressure(reader->fd_any_pressure);
+	reader->complete = true;
+	return sum_up(reader, reading);
+}
+
+static void
+lose_cache(SignalMemory *memory, int64_t bytes)
+{
+	int64_t		cache = memory->inactive + memory->active;
+	int64_t		left = bytes < 0 ? cache : bytes < cache ? cache - bytes : 0;
+
+	memory->active = memory->active < left ? memory->active : left;
+	memory->inactive = left - memory->active;
+}
+
+/*
+ * Read only what is cheap, and take the rest as it was when all was read: the page cache of groups, refaults, the time stalled.
+ * Returns false if all must be read to know: it has not been yet, a limit has changed, something has been swapped out, or anybody
+ * on the machine has waited for memory. Page cache is given up to whoever needs memory while he waits; what else there was of it is
+ * still there, or is missing from the usage. So what a group uses less is taken to have been page cache.
+ */
+bool
+signals_glance(SignalReader *reader, SignalReading *reading)
+{
+	if (!reader->complete || reader->any_stalled < 0 || read_pressure(reader->fd_any_pressure) != reader->any_stalled)
+		return false;
 	for (int i = 0; i < reader->nlevels; i++)
 	{
-		const SignalLevel *level = &reader->levels[i];
-		bool		machine = level->source == SIGNALS_MACHINE;
-		LevelReading one = {0};
-		int64_t		available;
-		int64_t		reachable;
+		SignalLevel *level = &reader->levels[i];
+		SignalMemory before = level->memory;
 
-		if (machine ? !read_machine(reader, level, &one) : !read_group(level, &one))
+		if (!(level->source == SIGNALS_MACHINE ? read_machine(level, &level->memory) : read_numbers(level, &level->memory)) ||
+			level->memory.limit != before.limit || level->memory.swapped > before.swapped)
 			return false;
-		if (i == 0)
-		{
-			own_active = one.active;
-			reading->own_refaults = one.anonymous_refaults;
-		}
-		if (one.limit == NO_LIMIT || one.limit <= 0)
-			continue;
-		available = one.limit - one.usage + one.inactive + one.active;
-		reachable = one.limit - one.usage + one.inactive + (own_active < one.active ? own_active : one.active);
-		if (reachable < reading->reachable)
-			reading->reachable = reachable;
-		if (reading->tight < 0 || (double) available / (double) one.limit < least)
-		{
-			least = (double) available / (double) one.limit;
-			reading->tight = i;
-			reading->limit = one.limit;
-			reading->available = available;
-			reading->refaults = one.refaults;
-			reading->swapped = one.swapped;
-		}
+		if (level->source != SIGNALS_MACHINE)
+			lose_cache(&level->memory, before.usage - level->memory.usage);
 	}
-	if (read_fd(reader->fd_memory_pressure, text, sizeof(text)))
-		memory = signals_some_total(text);
-	if (read_fd(reader->fd_io_pressure, text, sizeof(text)))
-		io = signals_some_total(text);
-	reading->stalled = memory < 0 && io < 0 ? -1 : or_zero(memory) + or_zero(io);
-	return reading->tight >= 0;
+	return sum_up(reader, reading);
 }
 
 const char *

@@ -11,6 +11,8 @@
  * On a virtual machine the outermost level is the guest: memory that the
  * hypervisor's own balloon takes is missing from MemAvailable.
  *
+ * A glance reads only what says what is available, and whether all must be read again.
+ *
  * Files are opened once and read again with pread(). In a group above its
  * memory.high every further allocation makes the process wait; reading an open
  * file makes none, so the worker is not throttled by what it looks at.
@@ -23,7 +25,6 @@
 
 #define SIGNALS_LEVELS 12
 #define SIGNALS_PLACE 200
-#define SIGNALS_PATH 1024
 
 typedef enum SignalSource
 {
@@ -32,6 +33,18 @@ typedef enum SignalSource
 	SIGNALS_CGROUP1,
 	SIGNALS_MACHINE
 } SignalSource;
+
+/* What a level has said. Counts are since some beginning; memory in bytes. */
+typedef struct SignalMemory
+{
+	int64_t		limit;			/* INT64_MAX: none */
+	int64_t		usage;
+	int64_t		inactive;		/* page cache not used lately */
+	int64_t		active;			/* page cache used lately */
+	int64_t		refaults;		/* of the machine: known only while it is the tightest */
+	int64_t		anonymous_refaults;
+	int64_t		swapped;
+} SignalMemory;
 
 typedef struct SignalLevel
 {
@@ -42,6 +55,7 @@ typedef struct SignalLevel
 	int			fd_usage;
 	int			fd_stat;
 	int			fd_swap;
+	SignalMemory memory;
 } SignalLevel;
 
 typedef struct SignalReader
@@ -52,6 +66,10 @@ typedef struct SignalReader
 	int			fd_vmstat;
 	int			fd_memory_pressure; /* of the own group, else of the machine */
 	int			fd_io_pressure;
+	int			fd_any_pressure;	/* for memory, of the machine: of everybody */
+	bool		complete;		/* all has been read since it was opened, … */
+	int64_t		stalled;		/* … the last time with this in the own group's pressure, … */
+	int64_t		any_stalled;	/* … and with this in everybody's; -1: not known */
 } SignalReader;
 
 /* Counts are since some beginning: take differences. Memory in bytes. */
@@ -69,6 +87,7 @@ typedef struct SignalReading
 
 extern bool signals_open(SignalReader *reader, const char *root, int source);
 extern bool signals_read(SignalReader *reader, SignalReading *reading);
+extern bool signals_glance(SignalReader *reader, SignalReading *reading);
 extern void signals_close(SignalReader *reader);
 extern const char *signal_source_name(int source);
 
@@ -76,7 +95,5 @@ extern const char *signal_source_name(int source);
 extern int64_t signals_field(const char *text, const char *key);
 extern int64_t signals_limit(const char *text);
 extern int64_t signals_some_total(const char *text);
-extern bool signals_own_group(const char *cgroup, int version, char *path, int size);
-extern bool signals_mount(const char *mountinfo, int version, char *mount, char *within, int size);
 
 #endif							/* PG_BALLOON_SIGNALS_H */

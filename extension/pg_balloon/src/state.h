@@ -42,7 +42,8 @@ typedef struct BalloonCounters
 	int64		floor_hits;		/* inflations cut short by floor or ceiling */
 	int64		prefetched;		/* pages read back */
 	int64		prefetch_stale; /* pages remembered that were not there any more, or back already */
-	int64		ticks;			/* ticks of the worker */
+	int64		ticks;			/* ticks of the worker, … */
+	int64		glances;		/* … and those of them that were glances */
 	int64		gives;			/* its decisions to inflate */
 	int64		takes;			/* … and to deflate */
 	double		inflate_time;	/* seconds */

@@ -43,6 +43,7 @@
 #define LEAST_WAIT 20			/* … in milliseconds between them at least … */
 #define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
 #define LONGEST_ACT 0.5			/* seconds of giving or writing ahead: writing can be slow, and the server may need memory meanwhile */
+#define SAFE 4					/* times the interval between looks at most, while memory cannot become short that soon */
 #define TIDY_EVERY 60.0			/* seconds: files of relations dropped meanwhile must not stay open, nor the balloon be in memory */
 #define PUBLISH_EVERY 1.0		/* seconds between two additions of what was written to pg_stat_io */
 
@@ -54,6 +55,7 @@ static double since_tidied = 0;
 static double since_published = 0;
 static int	returning = -1;		/* chunk from which on the balloon's memory is yet to be returned again; -1: none */
 static double since_moved = MOVING_FOR; /* seconds since a tick moved something */
+static bool calm = false;		/* the last tick had nothing to do, and nothing is to be read back */
 static bool was_enabled = false;
 
 static uint32 wait_main;		/* wait event PgBalloonMain; "Extension" before 17 */
@@ -160,7 +162,7 @@ tick(double dt)
 
 	memset(&reading, 0, sizeof(reading));
 	memset(&view, 0, sizeof(view));
-	seen = balloon_look(dt, &view, &reading);
+	seen = balloon_look(dt, calm && balloon_target_mb < 0, &view, &reading);
 	if (balloon_target_mb >= 0)
 		follow_target(&view, &verdict);
 	else if (!seen)
@@ -174,6 +176,7 @@ tick(double dt)
 		tuning.clean_rate = (int64) balloon_clean_rate * 1024 * 1024;
 		balloon_law(&tuning, &view, &mind, &verdict);
 	}
+	calm = verdict.act == BALLOON_STAY && !balloon_prefetch_due();
 	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
 	done = act(&verdict);
 	since_published += dt;
@@ -182,6 +185,8 @@ tick(double dt)
 	since_moved = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE) ? 0 : since_moved + dt;
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
+	if (balloon_look_glanced())
+		balloon->counters.glances++;
 	LWLockRelease(balloon->lock);
 	balloon_report_tick(seen ? &view : NULL, balloon_look_source(), balloon_look_place(&reading), &verdict, done);
 	balloon_say(&verdict, done, seen ? &view : NULL);
@@ -292,6 +297,8 @@ pg_balloon_main(Datum argument)
 		/* While memory changes hands others wait for it; at peace nobody does. */
 		if (wait > 0 && since_moved < MOVING_FOR)
 			wait = Max(LEAST_WAIT, wait / MOVING);
+		else if (wait > 0 && calm && balloon_target_mb < 0)
+			wait = Max(wait, (long) Min(wait * SAFE, balloon_look_safe() * 1000));
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0), wait, wait_main);
 		ResetLatch(MyLatch);

@@ -230,6 +230,32 @@ def test_evicted_pages_are_read_back(calm: Any) -> None:
     calm.sound()
 
 
+def test_nobody_is_started_to_read_back_into_a_full_pool(balloon: Any) -> None:
+    """Sessions were faster than the prefetch worker, and the pool is full: what might be read back has no place, and nobody tries."""
+    one, wide = balloon, "SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, {}) g"
+    one.run(f"CREATE TABLE a AS {wide.format(120_000)}", f"CREATE TABLE b AS {wide.format(200_000)}", "CHECKPOINT")
+    one.run("ALTER SYSTEM SET log_min_messages = debug1", "CREATE EXTENSION pg_prewarm", "SELECT pg_prewarm('a')")
+    one.set(enabled="on", target="50MB", interval="20ms")
+    one.wait_until(lambda: one.status("ballooned_bytes") == 50 * MB)
+    one.write(enabled="on", target="0", interval="20ms")
+    with psycopg.connect(one.server.conninfo(), autocommit=True) as filling:
+        one.server.reload()
+        one.wait_until(lambda: filling.execute("SELECT pg_prewarm('b')") and one.status("ballooned_bytes") == 0)
+        for _ in range(3):
+            filling.execute("SELECT pg_prewarm('b')")
+
+    def workers() -> int:
+        return Path(one.server.log).read_text().count('starting background worker process "pg_balloon prefetch"')
+
+    def nobody_for(ticks: int) -> bool:
+        now = "SELECT ticks FROM pg_stat_balloon"
+        started, before = workers(), one(now)
+        one.wait_until(lambda: one(now) >= before + ticks)
+        return workers() == started
+
+    one.wait_until(lambda: nobody_for(200))  # the last one may be on its way
+
+
 def test_reading_back_zeroes_no_damaged_page(balloon: Any) -> None:
     """Although zero_damaged_pages is on: that is not meant for what nobody watches, and autovacuum does not follow it either."""
     balloon.run("CREATE TABLE t (id int, filler text) WITH (autovacuum_enabled = off)")
@@ -299,6 +325,56 @@ def test_misses_are_counted(calm: Any) -> None:
         return 0 < (calm.status("misses_per_s") or 0) < 300  # not known before the second look
 
     calm.wait_until(seen)
+
+
+def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(calm: Any) -> None:
+    """By counters: most ticks at peace are glances, but not all; none is while something is in the balloon, a target is set, or memory
+    is short, and that is answered."""
+    try:
+        Path("/proc/pressure/memory").read_text()
+    except OSError as error:
+        pytest.skip(f"nobody tells here whether somebody has waited for memory, so each tick is a look: {error}")
+    peace = {"enabled": "on", "interval": "20ms", "reserve_low": "0.1", "reserve_high": "0.2"}
+
+    def counted() -> tuple[int, int]:
+        with psycopg.connect(calm.server.conninfo(), autocommit=True) as connection:
+            return connection.execute("SELECT ticks, glances FROM pg_stat_balloon").fetchone() or (0, 0)
+
+    def passed(least: int) -> tuple[int, int]:
+        """So many ticks or more from now on, and how many of them were glances."""
+        first = counted()
+        calm.wait_until(lambda: counted()[0] >= first[0] + least)
+        last = counted()
+        return last[0] - first[0], last[1] - first[1]
+
+    def mostly_glances() -> bool:
+        ticks, glances = passed(25)
+        return glances >= 0.6 * ticks  # else somebody on this machine has waited for memory
+
+    def none_is_a_glance() -> None:
+        calm.wait_until(lambda: passed(1)[1] == 0)  # the worker has seen the change
+        assert passed(30)[1] == 0
+
+    calm.run("CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 40000) g")
+    calm.set(**peace, clean_rate="0")
+    calm.wait_until(mostly_glances)
+    ticks, glances = counted()
+    calm.wait_until(lambda: counted()[0] - counted()[1] >= ticks - glances + 2)  # once a second all the same
+
+    assert calm("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB
+    none_is_a_glance()
+    assert calm("SELECT pg_balloon_deflate(%s)", 8 * MB) == 8 * MB
+    calm.wait_until(mostly_glances)
+
+    calm.set(**peace | {"target": "0"})
+    none_is_a_glance()
+    calm.set(**peace, clean_rate="0")
+    calm.wait_until(mostly_glances)
+
+    calm.set(**peace | {"reserve_high": "95"})  # never so much is available
+    calm.wait_until(lambda: calm("SELECT gives FROM pg_stat_balloon") > 0)
+    none_is_a_glance()
+    assert calm.status("decision_reason") == "memory is short and part of this pool is idle"
 
 
 def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any) -> None:
