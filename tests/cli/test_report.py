@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 
 import pytest
 
@@ -64,12 +65,20 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
     results = [result for result in directory.results() if any(v.check == "steal" and v.taints for v in result.verdicts)]
     assert results, "the made-up run was on a busy machine"
     known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
-    for state, command in (("interrupted", f"pgherd resume {name}"), ("finished", "pgherd density")):
+    resumed = f"pgherd resume {shlex.quote(str(runs / name))}"
+    for state, command, soak in (
+        ("interrupted", resumed, None),
+        ("interrupted", "pgherd density", 600.0),
+        ("finished", "pgherd density", None),
+    ):
+        options = known | {"soak_seconds": soak}
         record = directory.record().model_copy(
-            update={"state": state, "analysis": None, "options": known, "command": ["pgherd", "density"]}
+            update={"state": state, "analysis": None, "options": options, "command": ["pgherd", "density"]}
         )
         directory.save(record)
         assert run(["report", name, "--runs", str(runs)]) == 0
         said = directory.record().analysis.look_at[0]
-        assert said.startswith("measure again while the machine is quiet") and said.endswith(f" (steal): {command}")
+        goes_on = command == resumed
+        assert said.startswith("go on with this run" if goes_on else "measure again while the machine is quiet")
+        assert said.endswith(f" (steal){'; that reruns what its budget still allows' if goes_on else ''}: {command}")
         assert command in (runs / name / "report.html").read_text()

@@ -79,6 +79,18 @@ def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, 
     assert f"'pgherd report {run8[0].run}' says what its finished trials show" in " ".join(some.split())
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_command_stands_on_one_line_to_be_copied(run8, width):
+    record, results = run8
+    command = f"pgherd density --points {','.join(map(str, range(1, 40)))} --like '/a directory/postgresql.conf' --budget 10m"
+    analysis = record.analysis.model_copy(
+        update={"look_at": [f"measure again while the machine is quiet, {'since ' * 20}(steal): {command}"]}
+    )
+    lines = printed(record.model_copy(update={"analysis": analysis}), results, width=width).splitlines()
+    place = lines.index(f"    {command}")
+    assert lines[place - 1].endswith("(steal):") and max(map(len, lines[:place])) <= width
+
+
 def test_it_names_the_report_when_there_is_one(run8, tmp_path):
     assert str(tmp_path) in printed(*run8, tmp_path).replace("\n    ", "")
     (tmp_path / "report.html").touch()

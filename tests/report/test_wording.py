@@ -14,6 +14,11 @@ def test_a_grade_means_something_where_there_were_trials():
     assert wording.grade_meaning("C", 0) == "no trial was run" and wording.grade_meaning("C", 1) == wording.GRADE_MEANING["C"]
 
 
+def test_an_indication_says_all_that_makes_one():
+    meaning = wording.GRADE_MEANING["C"]
+    assert all(why in meaning for why in ("half or more of what it rests on", "what all else rests on", "too little to tell"))
+
+
 @pytest.mark.parametrize(
     ("value", "spread", "text"),
     [

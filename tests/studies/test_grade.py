@@ -96,8 +96,26 @@ def test_what_other_work_tainted_is_to_be_measured_again(measured: Callable[...,
         "tainted the only trial (steal), by the same command"
     )
     assert measure_again("A", results, []) == [], "what it rests on is clean"
+    (on,) = measure_again("B", results, ["pgherd", "resume", "a run"], goes_on=True)
+    assert on.startswith("go on with this run while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal)")
+    assert on.endswith("; that reruns what its budget still allows: pgherd resume 'a run'")
     _, own = measured(taint=lambda t: "cached" if t.point["databases"] == 8 else None)
     assert any(result.tainted for result in own) and measure_again("B", own, []) == [], "a quiet machine would not change that"
+
+
+def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Build, simulate: Any) -> None:
+    def noisy(*keys: str, **more: Any) -> list[TrialResult]:
+        given = options(**more)
+        return simulate(given, taint=lambda t: "steal" if t.key() in keys else None).until_stop()[0]
+
+    once = noisy("databases=6#1")
+    assert any(result.tainted for result in once) and measure_again("B", once, []) == [], "a clean rerun stands in its place"
+    (said,) = measure_again("B", noisy("databases=6#1", max_reruns=0), [])
+    assert "tainted 1 of 23 trials (steal)" in said
+    left = noisy("databases=6#1", *(f"databases=8#{repeat}" for repeat in range(9)))
+    (said,) = measure_again("B", left, [])
+    count = sum(result.trial.point["databases"] == 8 for result in left)
+    assert f"tainted {count} of {len(left)} trials that no clean rerun made up for (steal)" in said
 
 
 def test_a_check_that_could_not_be_made_did_not_pass(measured: Callable[..., Curve]) -> None:

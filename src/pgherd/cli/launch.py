@@ -14,7 +14,7 @@ import click
 
 from pgherd import __version__
 from pgherd.cli import metrics_options, plan
-from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console
+from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
 from pgherd.host import paths
@@ -92,7 +92,7 @@ def _resumable() -> Iterator[list[RunDirectory]]:
             for directory in filter(RunDirectory.begun, begun):
                 done = len(directory.results())
                 kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
-                said = f"Interrupted; {kept} kept. Go on with: pgherd resume {_shown(directory)}"
+                said = f"Interrupted; {kept} kept. Go on with: pgherd resume {shlex.quote(run_named(directory))}"
                 progress_console().print(said, markup=False, soft_wrap=True)  # a command to be copied
         raise
 
@@ -215,12 +215,6 @@ def _execute(
     ):
         metrics_options.show(directory.path, record, watcher.note)
         return execute(directory, record, study, options, bench, record.thresholds, told)
-
-
-def _shown(directory: RunDirectory) -> str:
-    """How to name the run on a command line from here."""
-    default = Path("pgherd-runs")
-    return directory.name if directory.path.parent == default else shlex.quote(str(directory.path))
 
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:

@@ -15,6 +15,8 @@ from pgherd.model.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pgherd.store.run_directory import RunDirectory
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DOCUMENT_STREAM = "pgherd.cli.output.stream"
@@ -108,6 +110,11 @@ def runs_option(function: Decorated) -> Decorated:
         metavar="DIR",
         help="Directory of the runs.",
     )(function)
+
+
+def run_named(directory: RunDirectory) -> str:
+    """How to name the run on a command line from here; not quoted."""
+    return directory.name if directory.path.parent == Path("pgherd-runs") else str(directory.path)
 
 
 def _agree(context: click.Context, parameter: click.Parameter, given: bool) -> None:

@@ -10,7 +10,7 @@ import click
 from pydantic import ValidationError
 
 from pgherd import __version__
-from pgherd.cli.output import answer_console, json_option, print_document, runs_option
+from pgherd.cli.output import answer_console, json_option, print_document, run_named, runs_option
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
@@ -46,7 +46,7 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
         if not results:
             raise UsageError(f"run {directory.name} has no finished trial to report on; 'pgherd resume {directory.name}' goes on with it")
         if not directory.alive():
-            record = _analysed(record, results)
+            record = _analysed(directory, record, results)
             directory.save(record)
         made = build.build(directory.path, record, results, png=png)
     if as_json:
@@ -62,11 +62,11 @@ def _told(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResult]]:
     record, results = directory.standing(), directory.results()
     if results and not directory.alive():
         with suppress(RunDirectoryError):
-            record = _analysed(record, results)
+            record = _analysed(directory, record, results)
     return directory.name, record, results
 
 
-def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
+def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialResult]) -> RunRecord:
     """The record with its results analysed anew.
 
     It keeps the analysis that it has where this version made that of all its results, and where its options are of
@@ -85,6 +85,7 @@ def _analysed(record: RunRecord, results: list[TrialResult]) -> RunRecord:
         return record
     from pgherd.studies.conclude import conclude
 
-    # What is left of a run that is not finished holds the reruns of its tainted trials.
-    command = record.command if record.state == "finished" else ["pgherd", "resume", record.run]
-    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command)})
+    # What is left of a run that is not finished holds the reruns of its tainted trials; a soak has none.
+    goes_on = record.state != "finished" and not getattr(options, "soak_seconds", None)
+    command = ["pgherd", "resume", run_named(directory)] if goes_on else record.command
+    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command, goes_on=goes_on)})

@@ -337,7 +337,10 @@ def _print_list(console: Console, head: str, lines: Sequence[str], style: str) -
     console.print()
     console.print(Text(head, style=f"bold {style}"))
     for line in lines:
-        _print_wrapped(console, Text(clean(line)), first="  - ", rest="    ")
+        said, called, command = clean(line).partition(": pgherd ")
+        _print_wrapped(console, Text(f"{said}:" if called else said), first="  - ", rest="    ")
+        if called:  # a command to be copied: on a line of its own, and not broken
+            console.print(Text(f"    pgherd {command}"), soft_wrap=True)
 
 
 def _print_wrapped(console: Console, text: Text, *, first: str = "", rest: str = "") -> None:

@@ -16,7 +16,8 @@ GRADE_MEANING: dict[Grade, str] = {
     "A": "all verdicts pass in the trials that the numbers rest on",
     "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
     "or the host had changed when the run was resumed; intervals are wider for it",
-    "C": "half or more of what it rests on is tainted, or trials are too few to tell: an indication only",
+    "C": "tainted trials stand in for half or more of what it rests on, or for what all else rests on, or there is too little to tell: "
+    "an indication only",
 }
 
 

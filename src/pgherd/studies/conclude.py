@@ -17,18 +17,24 @@ from pgherd.studies.joined import joined
 
 
 def conclude(
-    study: Study[Any], options: Model, results: Sequence[TrialResult], resumed: Sequence[str] = (), command: Sequence[str] = ()
+    study: Study[Any],
+    options: Model,
+    results: Sequence[TrialResult],
+    resumed: Sequence[str] = (),
+    command: Sequence[str] = (),
+    *,
+    goes_on: bool = False,
 ) -> Analysis:
     """The study's analysis, unless guests' processors were emulated; the I/O view and guests' memory where they were seen; and first of
     where to look further what to do about trials that other work on the machine tainted.
 
     ``resumed`` are the record's sentences on how the host had changed when the run went on: numbers that mix two hosts are not of grade A.
-    ``command`` is what measures again.
+    ``command`` is what measures again, or goes on with the run where that reruns tainted trials (``goes_on``).
     """
     analysis = with_emulated(study.analyse(options, results), results)
     whole = joined(results)
     if FUNCTIONAL not in analysis.tables:  # how fast devices answered is no more to be believed than the rest
-        again = measure_again(analysis.grade, results, command)
+        again = measure_again(analysis.grade, results, command, goes_on=goes_on)
         analysis = with_io_view(analysis.model_copy(update={"look_at": [*again, *analysis.look_at]}), whole)
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})

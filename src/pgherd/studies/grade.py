@@ -17,6 +17,9 @@ from pgherd.studies.points import Repeats
 FROM_OUTSIDE = frozenset({"foreign-cpu", "steal"})
 """Checks that fail by what else runs on the machine, or on the one below it: on a quiet one the same trial would have passed."""
 
+_BEYOND = ("rerun", "adaptive")
+"""How the reasons of trials begin that were run beyond the planned ones."""
+
 
 def mostly_clean(clean: Collection[bool]) -> bool:
     """Whether more than half of these points (or windows, or blocks) are clean. Where tainted trials stand in for half of them or more,
@@ -108,17 +111,43 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def measure_again(given: Grade, results: Sequence[TrialResult], command: Sequence[str]) -> list[str]:
-    """What to do next where other work on the machine tainted trials, and the answer is worse for it. Trials of a finished run are never
-    run again: the command that began it makes a new one."""
-    checks = [{v.check for v in result.verdicts if v.taints and v.check in FROM_OUTSIDE} for result in results]
+def measure_again(given: Grade, results: Sequence[TrialResult], command: Sequence[str], *, goes_on: bool = False) -> list[str]:
+    """What to do next where other work on the machine tainted trials, no clean rerun made up for them, and the answer is worse for it.
+    Trials of a finished run are never run again: the command that began it makes a new one.
+
+    Args:
+        given: the answer's grade.
+        results: all trials of the run.
+        command: what is to be called; empty where that is not known.
+        goes_on: whether the command goes on with this run, and so with its reruns.
+    """
+    missed = _not_made_up(results)
+    checks = [{v.check for v in result.verdicts if v.taints and v.check in FROM_OUTSIDE} for result in missed]
     count = sum(bool(found) for found in checks)
     if given == "A" or not count:
         return []
     many = f"{count} of {len(results)} trials" if len(results) > 1 else "the only trial"
-    seen = ", ".join(sorted(set().union(*checks)))
-    how = f": {shlex.join(command)}" if command else ", by the same command"
-    return [f"measure again while the machine is quiet, since what else ran there tainted {many} ({seen}){how}"]
+    if len(missed) < sum(result.tainted for result in results):
+        many += " that no clean rerun made up for"
+    what = "go on with this run" if goes_on else "measure again"
+    said = f"{what} while the machine is quiet, since what else ran there tainted {many} ({', '.join(sorted(set().union(*checks)))})"
+    if goes_on:
+        said += "; that reruns what its budget still allows"
+    return [f"{said}: {shlex.join(command)}" if command else f"{said}, by the same command"]
+
+
+def _not_made_up(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The tainted trials of the points where more planned trials are tainted than clean ones were run beyond the plan."""
+    points: dict[tuple[tuple[str, object], ...], list[TrialResult]] = {}
+    for result in results:
+        points.setdefault(tuple(sorted(result.trial.point.items())), []).append(result)
+    found = []
+    for own in points.values():
+        tainted = [result for result in own if result.tainted]
+        lost = sum(not result.trial.reason.startswith(_BEYOND) and not result.memory_kills for result in tainted)
+        if lost > sum(result.trial.reason.startswith(_BEYOND) and not result.tainted for result in own):
+            found += tainted
+    return found
 
 
 def trial_warnings(results: Sequence[TrialResult], place: str = "a point") -> list[str]:

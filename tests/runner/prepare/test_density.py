@@ -44,6 +44,14 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
     assert options.container_memory is None
 
 
+def test_the_most_that_memory_holds_is_kept():
+    asked = {"runtime": "process", "scale": 1, "host_memory": "1GB"}
+    holds = prepared(**asked, points=(1, 2)).options.memory_holds
+    assert prepared(**asked, points=(1, holds)).options.memory_holds == holds > 2
+    with pytest.raises(UsageError, match=f"which holds {holds};"):
+        prepared(**asked, points=(1, holds + 1))
+
+
 def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)

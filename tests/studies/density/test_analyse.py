@@ -232,7 +232,7 @@ def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Buil
     given = options(points=(1, 2, 3, 5, 6))
     (never,) = [text for text in finished(given, simulate(given)).look_at if "--points" in text]
     assert never == (
-        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; the same command with --points 1,2,3,5,6,11 "
+        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; density with --points 1,2,3,5,6,11 "
         "measures 11, too"
     )
     near = options(at=0.81)  # 8/0.81 = 9.9 are held
@@ -242,6 +242,20 @@ def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Buil
     assert any("--points 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
     seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
     assert seen.findings["databases_held"].high < 12 and not any("--points" in text for text in seen.look_at)
+
+
+def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
+    def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
+        given = options(points=(1, 2, 3, 5, 6), **more)
+        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "lies beyond" in text]
+
+    (full,) = said(memory_holds=6)
+    assert full.endswith("the most that were measured; memory holds no more: lower --memory or --scale")
+    (near,) = said(memory_holds=9)
+    assert near.endswith("density with --points 1,2,3,5,6,9 measures 9, too")
+    (free,) = said(memory_holds=40)
+    assert free.endswith("density with --points 1,2,3,5,6,11 measures 11, too")
+    assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six were planned, and are to be run first"
 
 
 @pytest.mark.parametrize("which", [lambda t: True, lambda t: t.point["databases"] == 1, lambda t: t.point["databases"] != 1])

@@ -100,3 +100,16 @@ def test_tainted_figures_beyond_half_are_an_indication(make, bank):
     assert found.grade == "B" and any(said.endswith("these numbers are an indication") for said in found.warnings)
     found = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in most).all())
     assert found.grade == "C" and any(f"({len(most)} of {len(options.tests)} points, half" in said for said in found.warnings)
+
+
+def test_each_volume_is_graded_by_itself(make, bank):
+    """The answer is of all volumes at once: however clean each alone is, it is an indication where these trials are not."""
+    options = make(2)
+    found = analyse(options, bank(options, taint=lambda trial: trial.point["volume"] == "all").all())
+    assert found.grade == "C" and found.answer.startswith("Indication only: All 2 volumes at once: ")
+    count = len(options.tests)
+    assert any(f" on all ({count} of {count} points, half" in said for said in found.warnings)
+    found = analyse(options, bank(options, fail=lambda trial: "full" if trial.point["volume"] == "all" else None).all())
+    assert found.grade == "C" and "No finished trial on all: the whole answer is an indication (grade C)" in found.warnings
+    few = analyse(options, bank(options, taint=lambda trial: trial.point["test"] == options.tests[0]).all())
+    assert few.grade == "B" and sum(said.startswith("Only tainted trials for ") for said in few.warnings) == len(options.places())

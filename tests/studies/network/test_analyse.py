@@ -83,8 +83,9 @@ def test_several_links_are_told_apart(options, results):
     ("changes", "grade"),
     [
         ({"tainted": (4,)}, "B"),
-        ({"tainted": (2, 4)}, "B"),
-        ({"tainted": (2, 4, 8)}, "C"),
+        ({"tainted": (0, 4)}, "B"),
+        ({"tainted": (2, 4)}, "C"),
+        ({"tainted": (0,)}, "B"),
         ({"tainted": (1,)}, "C"),
         ({"failed": (8,)}, "B"),
         ({"failed": (1,)}, "C"),
@@ -100,9 +101,9 @@ def test_nothing_is_still_an_answer(options, results):
 
 
 def test_why_tainted_trials_make_an_indication_is_said(options, results):
-    most, one = (STUDY.analyse(options(), results(tainted=tainted)) for tainted in ((2, 4, 8), (1,)))
-    assert (
-        "Only tainted trials for 2, 4, 8 of the numbers of streams of db2 (3 of 5 points, half of them or more): the whole answer is"
-        in str(most.warnings)
-    )
-    assert "(what bounds a link is told by one stream): the whole answer is an indication (grade C)" in str(one.warnings)
+    most, one, idle = (STUDY.analyse(options(), results(tainted=tainted)) for tainted in ((2, 4), (1,), (0, 4)))
+    indication = "the whole answer is an indication (grade C)"
+    assert f"Only tainted trials for 2, 4 streams over the link db2 (2 of 4 points, half of them or more): {indication}" in most.warnings
+    assert f"Only tainted trials for 1 stream over the link db2 (what bounds a link is told by one stream): {indication}" in one.warnings
+    assert "Only tainted trials for 4 streams over the link db2: these numbers are an indication" in idle.warnings
+    assert "Only tainted trials for the idle round trip over the link db2: this number is an indication" in idle.warnings

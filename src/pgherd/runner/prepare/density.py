@@ -50,7 +50,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         size = ground.database_bytes()
         cached = asked.intent == "cpu-bound"
         need = ground.memory_needed(size, clients, cached=cached)
-        points, memory = _points_and_memory(ground, asked, limits, need)
+        points, memory, holds = _points_and_memory(ground, asked, limits, need)
         disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
         selected = ground.settings(size, clients, memory, cached=cached)
         if not cached:
@@ -61,6 +61,7 @@ def prepare_density(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
             clients=clients,
             threads=threads,
             points=points,
+            memory_holds=holds,
             over=asked.over,
             placement=asked.placement,
             repeats=repeats,
@@ -104,10 +105,12 @@ def _soak_seconds(asked: DensityRequest) -> float | None:
     return seconds
 
 
-def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limits, need: int) -> tuple[tuple[int, ...], int | None]:
-    """Numbers of databases that memory allows, and the memory that each one's container gets."""
+def _points_and_memory(
+    ground: Preparation, asked: DensityRequest, limits: Limits, need: int
+) -> tuple[tuple[int, ...], int | None, int | None]:
+    """Numbers of databases that memory allows, the memory that each one's container gets, and how many databases memory holds."""
     if ground.theirs is not None:
-        return (1,), None
+        return (1,), None, None
     given, budget = ground.container_memory(), ground.memory
     own = _hypervisor(ground)
     limit = budgets.holds(asked, budget, (given or need) + own)
@@ -126,10 +129,10 @@ def _points_and_memory(ground: Preparation, asked: DensityRequest, limits: Limit
         raise CapabilityError(_too_large(given or need, own, budget))
     points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
     if ground.runtime not in ("cgroup", "vm") or given is not None:
-        return points, given
+        return points, given, limit
     policy, most = ground.guest_memory, max(points)
     each = budgets.share(asked, budget, most, limits.vcpus) if policy is None else guest_budget.largest(most, budget, policy.overhead)
-    return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need)
+    return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need), limit
 
 
 def _hypervisor(ground: Preparation) -> int:

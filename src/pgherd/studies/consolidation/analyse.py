@@ -150,11 +150,11 @@ def _others(options: ConsolidationOptions, trials: Trials) -> dict[str, Finding]
 
 def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
     """A: everything that was planned has a clean trial in every block, all its verdicts passed, and there are blocks enough for an
-    interval. C: half of the combinations or more are not mostly of clean trials. B: between. What the kernel ended for want of memory
-    is a finding, and lowers nothing.
+    interval. C: half of the combinations that have a number, or more, are not mostly of clean trials. B: between. What the kernel ended
+    for want of memory is a finding, and lowers nothing.
     """
     judged = [trials.blocks(point) for point in points(options) if not _all_killed(trials.of(point))]
-    clean = [_clean(blocks) for blocks in judged]
+    clean = [_clean(blocks) for blocks in judged if any(blocks)]
     used = {one.key for blocks in judged for one in blocks if one is not None}
     whole = options.blocks >= LEAST and all(one is not None and one.clean for blocks in judged for one in blocks)
     return weighed(clean, used, trials.results, whole=whole)
@@ -173,8 +173,7 @@ def _tainted(options: ConsolidationOptions, trials: Trials) -> list[str]:
         return []  # which the answer says
     said = []
     if absent:
-        whole = "" if mostly_clean([_clean(blocks) for blocks in judged.values()]) else ": the whole answer is an indication (grade C)"
-        said.append(f"No finished trial for {listed(absent)}{whole}")
+        said.append(f"No finished trial for {listed(absent)}")
     clean = {name: _clean(blocks) for name, blocks in judged.items() if name not in absent}
     only = listed([name for name, is_clean in clean.items() if not is_clean])
     what = "Only tainted trials" if options.blocks == 1 else "Tainted trials in half of the blocks or more"

@@ -192,14 +192,19 @@ def _numbers(databases: Sequence[str]) -> str:
 def _measure_beyond(line: Curve, held: Finding) -> list[str]:
     """Which larger number to measure where the crossing, or the end of its interval, lies beyond what was measured."""
     options, what = line.options, "the end of the crossing's interval"
+    most, holds = max(options.points), options.memory_holds
     if len(line.points) == 1 or not (OPEN in held.note or "never fell" in held.note):
         return []
+    if line.loads[-1] != most:
+        return []  # what was planned reaches further: it is to be finished first
     if held.value is None:
         what = f"where efficiency falls to {100 * options.at:.3g} %"
-    further = next_point(options)
+    beyond = f"{what} lies beyond {plural(most)}, the most that were measured"
+    if holds is not None and holds <= most:
+        return [f"{beyond}; memory holds no more: lower --memory or --scale"]
+    further = next_point(options) if holds is None else min(next_point(options), holds)
     points = ",".join(map(str, (*options.points, further)))
-    beyond = f"{what} lies beyond {plural(line.loads[-1])}, the most that were measured"
-    return [f"{beyond}; the same command with --points {points} measures {further}, too"]
+    return [f"{beyond}; density with --points {points} measures {further}, too"]
 
 
 def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:

@@ -33,6 +33,7 @@ class DensityOptions(DatabaseOptions):
     intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
     over: tuple[Host, ...] = Field((), description="the hosts that it is spread over; cores and memory are those of all; none: one host")
     placement: str = "spread"
+    memory_holds: int | None = Field(None, description="the most databases that the memory budget holds; none: not known")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases; drift is judged over them")
 

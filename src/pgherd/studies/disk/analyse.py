@@ -14,7 +14,7 @@ from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imb
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.studies.disk.points import MEMORY_FILESYSTEMS, Group, cached, group, limited_by, reached, shared
 from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
-from pgherd.studies.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.studies.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
 
 
 def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -68,13 +68,15 @@ def _rates(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Finding]:
 
 def _grade(options: DiskOptions, groups: Sequence[Group], results: Sequence[TrialResult]) -> Grade:
     """A: every test has clean trials enough on every volume, all of them steady, from devices and not from a cache, on nothing that
-    distorts. C: half of the tests or more have no clean trial. B: everything between."""
+    distorts. C: on some volume, or on all at once, half of the tests or more have tainted trials only, or none has finished. B: everything
+    between."""
     complete = {(of.place, of.test.name) for of in groups if of.clean} == {(p, t) for p in options.places() for t in options.tests}
     enough = all(len(of.used) >= min(LEAST, options.repeats) for of in groups)
     steady = all(of.judged and not of.unsteady for of in groups)
     true = all(cached(options, of) is False for of in groups) and not any(one.distorts for one in options.volumes)
     used = {one.key for of in groups for one in of.used}
-    return weighed([of.clean for of in groups], used, results, whole=complete and enough and steady and true)
+    whole = complete and enough and steady and true
+    return worst([weighed([of.clean for of in groups if of.place == place], used, results, whole=whole) for place in options.places()])
 
 
 def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str, Finding]) -> str:
@@ -105,8 +107,7 @@ def _short(value: float) -> str:
 
 
 def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    only = [f"{of.test.label} on {of.place}" for of in groups if not of.clean]
-    found = [*stand_in_warnings([of.clean for of in groups], listed(only)), *_of_volumes(options)]
+    found = [*_tainted(options, groups), *_of_volumes(options)]
     hit = [of for of in groups if cached(options, of) and not any(v.filesystem in MEMORY_FILESYSTEMS for v in options.at(of.place))]
     if hit:
         said = ", ".join(f"{of.test.label} on {of.place} ({of.device_share or 0:.0%})" for of in hit)
@@ -138,8 +139,22 @@ def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
             found.append(
                 f"{of.test.label}: all volumes at once make {together:.0%} of what they make one after the other: they share something"
             )
-    absent = [f"{t} on {p}" for p in options.places() for t in options.tests if (p, t) not in {(of.place, of.test.name) for of in groups}]
+    there = {(of.place, of.test.name) for of in groups}
+    bare = [place for place in options.places() if not any(of.place == place for of in groups)]
+    if bare:
+        found.append(f"No finished trial on {', '.join(bare)}: the whole answer is an indication (grade C)")
+    absent = [f"{t} on {p}" for p in options.places() if p not in bare for t in options.tests if (p, t) not in there]
     return [*found, *([f"No finished trial of {', '.join(absent)}"] if absent else [])]
+
+
+def _tainted(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
+    """Of each volume, and of all at once, what rests on tainted trials alone."""
+    said = []
+    for place in options.places():
+        at = [of for of in groups if of.place == place]
+        only = [of.test.label for of in at if not of.clean]
+        said += stand_in_warnings([of.clean for of in at], f"{listed(only)} on {place}")
+    return said
 
 
 def _of_volumes(options: DiskOptions) -> list[str]:

@@ -158,8 +158,8 @@ def rows(link: str, found: Groups, options: NetworkOptions) -> list[Row]:
 
 
 def grade(options: NetworkOptions, groups: Mapping[str, Groups], results: Sequence[TrialResult]) -> Grade:
-    """A: every number of streams has clean trials enough on every link, all verdicts passed. C: some link has no clean trial of one
-    stream, or of half of its numbers of streams or more. B: everything between."""
+    """A: every number of streams, and the trickle, has clean trials enough on every link, all verdicts passed. C: some link has no clean
+    trial of one stream, or of half of its numbers of streams or more. B: everything between."""
     if not all(1 in found and found[1].clean for found in groups.values()):
         return "C"
     complete = all(set(found) == {IDLE, *options.streams} for found in groups.values())
@@ -167,17 +167,26 @@ def grade(options: NetworkOptions, groups: Mapping[str, Groups], results: Sequen
     used = {key for found in groups.values() for group in found.values() for key in group.keys}
     own = any(link.kind == "namespaces" for link in options.links)
     whole = complete and plenty and not own
-    return worst([weighed([group.clean for group in found.values()], used, results, whole=whole) for found in groups.values()])
+    return worst([weighed([group.clean for group in _loaded(found).values()], used, results, whole=whole) for found in groups.values()])
 
 
 def tainted_warnings(groups: Mapping[str, Groups]) -> list[str]:
     """Of each link, what rests on tainted trials alone."""
     said = []
     for link, found in groups.items():
-        only = ["the trickle" if streams == IDLE else str(streams) for streams, group in found.items() if not group.clean]
+        loaded, over = _loaded(found), f"over the link {link}"
+        only = [str(streams) for streams, group in loaded.items() if not group.clean]
         missed = "what bounds a link is told by one stream" if 1 in found and not found[1].clean else ""
-        said += stand_in_warnings([group.clean for group in found.values()], f"{listed(only)} of the numbers of streams of {link}", missed)
+        what = f"{listed(only)} stream{'' if only == ['1'] else 's'} {over}"
+        said += stand_in_warnings([group.clean for group in loaded.values()], what, missed)
+        if IDLE in found and not found[IDLE].clean:
+            said.append(f"Only tainted trials for the idle round trip {over}: this number is an indication")
     return said
+
+
+def _loaded(found: Groups) -> Groups:
+    """The numbers of streams that were measured; the trickle is none of them."""
+    return {streams: group for streams, group in found.items() if streams != IDLE}
 
 
 def speed(gbits: float) -> str:
