@@ -77,7 +77,8 @@ def kept(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[st
         raise UsageError(f"--together {options.together} with --watch-only measures nothing; give at least 1, or leave --together out")
     if options.idle is not None or options.pairs is not None:
         raise UsageError("--idle and --pairs are about guests that --watch-only does not boot; leave them out")
-    document = outcome.document_before("guests", options, settings, "--watch-only", free=("idle", "accelerator"))
+    # Those that are watched run no server: with which PostgreSQL the others did does not matter to them.
+    document = outcome.document_before("guests", options, settings, "--watch-only", free=("idle", "accelerator", "postgres"))
     rows = [row for row in document["raw"] if "seconds" in row]
     if not rows:
         raise UsageError("--watch-only: the last result has no guests that were measured alone; leave --watch-only out")
@@ -108,7 +109,7 @@ def image_seconds(node: LocalNode, chosen: installations.Installation) -> float:
     journal = Journal.open(node, paths.state_dir(), "guests-image")
     try:
         account, cache = server_account(), str(paths.cache_dir())
-        scratch = images.scratch_tree(node, journal, "guests-image")
+        scratch = images.scratch_tree(node, journal)
         usable = installations.reachable_copy(node, chosen, account, cache)
         began = time.monotonic()
         images.root_image.ensure(node, usable, account, cache, scratch, again=True)

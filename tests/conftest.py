@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("pgherd", deadline=None)  # a busy machine takes as long as it takes for an example
+settings.load_profile("pgherd")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -397,8 +397,9 @@ def test_watching_alone_keeps_what_the_last_result_measured_alone(modules, tmp_p
         return guests.kept(Namespace(out=file, together=together, idle=idle, pairs=pairs), now)
 
     assert kept() == (stored, [alone])
-    with pytest.raises(UsageError, match=r"15\.18.*not with.*16\.3.*leave --watch-only out"):
-        kept(settings | {"postgres": "16.3"})
+    assert kept(settings | {"postgres": "16.3"}) == (stored, [alone]), "no server runs in those that are watched"
+    with pytest.raises(UsageError, match=r"'vcpus': 1.*not with.*'vcpus': 2.*leave --watch-only out"):
+        kept(settings | {"vcpus": 2})
     with pytest.raises(UsageError, match="--together 0"):
         kept(together=0)
     with pytest.raises(UsageError, match="--idle and --pairs"):

@@ -30,6 +30,8 @@ MB = 2**20
 MEMORY = 256 * MB
 KEPT = {"busy": 120, "idle": 0}
 """MB that each guest uses for itself after it has touched all that it could get."""
+REPORTS = "reports"
+"""A further guest, which uses nothing for itself and tells the host what is free."""
 MODULES = ("virtio_pci", "virtio_balloon", "virtio_console", "virtio_blk")
 PATIENCE = 120.0
 _INIT = """#!/bin/busybox sh
@@ -55,7 +57,7 @@ while :; do sleep 60; done
 
 @pytest.fixture(scope="module")
 def guests() -> Iterator[dict[str, Machine]]:
-    """Two guests of 256 MB without a disk of their own, which have touched all their memory; the idle one does so once more, after its
+    """Three guests of 256 MB without a disk of their own, which have touched all their memory; the idle one does so once more, after its
     balloon has held half of it."""
     node = LocalNode()
     beside = Path(sys.prefix) / "cache"  # the other tests' kernel lies there too: it is fetched once
@@ -80,10 +82,11 @@ def guests() -> Iterator[dict[str, Machine]]:
         initrd.write_bytes(first)
         root.write_bytes(bytes(MB))
         machines = {}
-        for name, kept in KEPT.items():
+        for name, kept in {**KEPT, REPORTS: 0}.items():
             directory = Path(scratch, name)
             directory.mkdir()
-            described = Guest(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=False, words=(f"test.kept={kept}",))
+            words = (f"test.kept={kept}",)
+            described = Guest(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=name == REPORTS, words=words)
             machines[name] = Machine(node, described, str(directory), hypervisor)
             machines[name].start()
             ending.callback(machines[name].stop)
@@ -105,6 +108,12 @@ def held(machine: Machine) -> float:
     return float(status.split("RssAnon:")[1].split()[0]) * 1024
 
 
+def test_what_a_guest_reports_as_free_goes_back_to_the_host_unasked(guests) -> None:
+    eventually(lambda: held(guests[REPORTS]) < 0.75 * MEMORY, lambda: held(guests[REPORTS]))
+    assert held(guests["idle"]) >= 0.9 * MEMORY, "it has freed as much, and reports nothing"
+    assert guests[REPORTS].execute("query-balloon")["actual"] == MEMORY, "no balloon has moved"
+
+
 def test_inflating_and_deflating_is_seen_in_the_hosts_memory(guests) -> None:
     machine = guests["idle"]
     before = held(machine)
@@ -120,6 +129,7 @@ def test_inflating_and_deflating_is_seen_in_the_hosts_memory(guests) -> None:
 
 def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) -> None:
     budget = 400 * MB
+    guests = {name: guests[name] for name in KEPT}
     manager = balloon_manager.BalloonManager(GuestMemory(policy="guest-balloon", reserve=0), budget, period=0.25)
     for name, machine in guests.items():
         manager.add(balloon_manager.managed(Container(name=name, runtime="vm", memory=MEMORY), machine, overhead=0))

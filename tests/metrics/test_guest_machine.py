@@ -8,7 +8,7 @@ from pgherd.studies.emulated import MARK
 
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
 def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
-    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
+    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l", "/s"))
     (source,) = SAMPLER.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
     assert list(SAMPLER.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {MARK: found})]

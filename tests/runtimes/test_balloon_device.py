@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pgherd.runtimes.balloon_device import QemuBalloon, statistics_of
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
 
 
-class Machine:
+class Questions:
     """Answers as QEMU did, and keeps what it was asked."""
 
     def __init__(self) -> None:
@@ -20,7 +21,7 @@ class Machine:
     def heard(self, event: str) -> object:
         return self.moved if event == "BALLOON_CHANGE" else None
 
-    def execute(self, command: str, /, **arguments: object) -> object:
+    def answer(self, command: str, arguments: dict[str, object]) -> object:
         self.asked.append((command, arguments))
         if command == "query-balloon":
             return {"actual": self.actual}
@@ -30,19 +31,21 @@ class Machine:
             return json.loads((CAPTURED / "query-blockstats.json").read_text())
         return {}
 
-    def execute_all(self, commands):
-        return [self.execute(command, **(arguments or {})) for command, arguments in commands]
+    def ask(self, commands, then):
+        asked = Future()
+        asked.set_result(then([self.answer(command, arguments or {}) for command, arguments in commands]))
+        return asked
 
 
 def test_speaks_qmp() -> None:
-    machine = Machine()
-    balloon = QemuBalloon(machine)
-    found = balloon.look(drives=False)
+    qemu = Questions()
+    balloon = QemuBalloon(qemu)
+    found = balloon.look(drives=False).result()
     assert found.actual == 268435456 and statistics_of(found.statistics) is not None and found.drives == []
-    balloon.set_target(134217728)
-    drives = balloon.look(drives=True).drives
+    assert balloon.set_target(134217728).result() == 134217728
+    drives = balloon.look(drives=True).result().drives
     path = "/machine/peripheral/balloon0"
-    assert machine.asked == [
+    assert qemu.asked == [
         ("qom-set", {"path": path, "property": "guest-stats-polling-interval", "value": 1}),
         ("qom-get", {"path": path, "property": "guest-stats"}),
         ("query-balloon", {}),
@@ -58,23 +61,23 @@ def test_speaks_qmp() -> None:
 
 
 def test_a_balloon_that_rests_is_not_asked_for_its_size_every_second() -> None:
-    machine = Machine()
-    balloon = QemuBalloon(machine)
+    qemu = Questions()
+    balloon = QemuBalloon(qemu)
 
     def asked(looks: int = 1) -> int:
-        before = len(machine.asked)
-        assert {balloon.look(drives=False).actual for _ in range(looks)} == {machine.actual}, "what it is said to be it is"
-        return sum(command == "query-balloon" for command, _ in machine.asked[before:])
+        before = len(qemu.asked)
+        assert {balloon.look(drives=False).result().actual for _ in range(looks)} == {qemu.actual}, "what it is said to be it is"
+        return sum(command == "query-balloon" for command, _ in qemu.asked[before:])
 
     assert asked() == 1 and asked(9) == 0
     assert asked() == 1 and asked(4) == 0, "now and then it is asked all the same"
-    machine.actual, machine.moved = 200000000, 1
+    qemu.actual, qemu.moved = 200000000, 1
     assert asked() == 1 and asked() == 0, "it was told to have moved"
     balloon.set_target(150000000)
     assert asked(3) == 3, "it is on its way"
-    machine.actual = 150000000
+    qemu.actual = 150000000
     assert asked() == 1 and asked() == 0
-    machine.actual, machine.moved = 160000000, 2
+    qemu.actual, qemu.moved = 160000000, 2
     assert asked(3) == 3, "it is not where it was sent"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,14 @@ class Machine:
     def heard(self, event):
         return 0
 
-    def execute_all(self, commands):
-        return [self.execute(command, **(arguments or {})) for command, arguments in commands]
+    @property
+    def questions(self):
+        return self
+
+    def ask(self, commands, then):
+        asked = Future()
+        asked.set_result(then([self.execute(command, **(arguments or {})) for command, arguments in commands]))
+        return asked
 
 
 def container(name: str, memory: int = 1000, least: int | None = None) -> Container:

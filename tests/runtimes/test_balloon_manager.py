@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,25 @@ MB = 2**20
 BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
 
 
+def answered(answer: Callable[[], Any], hang: threading.Event | None = None) -> Future[Any]:
+    """What an answer gives or raises: at once, or when ``hang`` is set."""
+    asked: Future[Any] = Future()
+
+    def settle() -> None:
+        if hang is not None:
+            hang.wait(30)
+        try:
+            asked.set_result(answer())
+        except Exception as error:
+            asked.set_exception(error)
+
+    if hang is None:
+        settle()
+    else:
+        threading.Thread(target=settle, daemon=True).start()
+    return asked
+
+
 class FakeBalloon:
     """A guest that does at once what it is asked; its used memory is given. ``hang`` holds an answer back, ``broken`` is raised."""
 
@@ -30,14 +52,16 @@ class FakeBalloon:
         self.swapped = 0
         self.asked = 0
 
-    def set_target(self, size: int) -> None:
+    def set_target(self, size: int) -> Future[int]:
         self.targets.append(size)
         self.size = size
+        return answered(lambda: size)
 
-    def look(self, *, drives: bool) -> Look:
+    def look(self, *, drives: bool) -> Future[Look]:
         self.asked += 1
-        if self.hang is not None:
-            self.hang.wait(30)
+        return answered(lambda: self._look(drives), self.hang)
+
+    def _look(self, drives: bool) -> Look:
         if self.broken is not None:
             raise self.broken
         size = self.size
@@ -47,7 +71,7 @@ class FakeBalloon:
         stats = {"stat-free-memory": available, "stat-available-memory": available, "stat-swap-in": self.swapped}
         told = {"stats": stats, "last-update": int(time.time()) + self.asked}
         counted = [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
-        return Look(size, told, counted if drives else [])
+        return Look(time.time(), size, told, counted if drives else [])
 
 
 def managed(name: str, balloon: FakeBalloon, **given) -> Managed:
@@ -139,6 +163,28 @@ def test_a_late_guest_holds_up_nobody() -> None:
     assert not manager._rounds.why
 
 
+def test_however_many_guests_are_late_the_others_are_asked() -> None:
+    """A dozen frozen guests: no thread waits for any of them."""
+    manager = BalloonManager(BALLOONS, None, period=0.05)
+    released = threading.Event()
+    for number in range(12):
+        frozen = FakeBalloon(1000 * MB, 100 * MB)
+        frozen.hang = released
+        manager.add(managed(f"frozen{number}", frozen))
+    well = FakeBalloon(1000 * MB, 100 * MB)
+    manager.add(managed("well", well))
+    manager.start()
+    try:
+        deadline = time.monotonic() + 25
+        while well.asked <= 5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        late = [name for name, status in manager.status().items() if status.late]
+    finally:
+        released.set()
+        manager.stop()
+    assert well.asked > 5 and len(late) >= 12
+
+
 def test_the_loop_ends_and_gives_everything_back(tmp_path) -> None:
     manager = BalloonManager(BALLOONS, 1400 * MB, period=0.02)
     busy, idle = pair(manager)
@@ -195,13 +241,15 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(balloon_manager.time, "time", lambda: clock[0])
     slow = FakeBalloon(1000 * MB, 100 * MB)
-    answered = slow.look
+    tell = slow._look
 
-    def look(*, drives: bool) -> Look:
+    def look(drives: bool) -> Look:
         clock[0] += 0.4
-        return answered(drives=drives)
+        told = tell(drives)
+        clock[0] += 0.3  # until the manager hears of it
+        return told
 
-    monkeypatch.setattr(slow, "look", look)
+    monkeypatch.setattr(slow, "_look", look)
     manager = BalloonManager(BALLOONS, 1400 * MB)
     manager.add(managed("slow", slow))
     manager.record(tmp_path / "spool")
@@ -240,7 +288,6 @@ def played(manager: BalloonManager, outcomes: list[bool], monkeypatch) -> None:
     monkeypatch.setattr(manager, "_period", 0.0)
     manager._ending.clear()
     manager._loop()
-    manager._threads = []
 
 
 ROW = balloon_manager._UNFINISHED
@@ -290,24 +337,22 @@ def test_balloons_are_moved_although_nobody_knows_what_the_host_has_free(error) 
 
 
 def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
-    class Machine:
-        running = True
-
-        def execute(self, command, /, **arguments):
-            return {"actual": 7}
-
+    class Questions:
         def heard(self, event):
             return 0
 
-        def execute_all(self, commands):
-            return [self.execute(command) for command, _ in commands]
+        def ask(self, commands, then):
+            return answered(lambda: then([{"actual": 7} for _ in commands]))
+
+    class Machine:
+        running, questions = True, Questions()
 
     machine = Machine()
     found = balloon_manager.managed(
         Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine, 64 * MB
     )
     assert found.guest == Guest("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
-    assert found.alive() and found.balloon.look(drives=False).actual == 7
+    assert found.alive() and found.balloon.look(drives=False).result().actual == 7
     machine.running = False
     assert not found.alive()
     assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB

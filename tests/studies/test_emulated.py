@@ -1,3 +1,5 @@
+import pytest
+
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.load import Load, Phase
@@ -59,3 +61,11 @@ def test_what_is_judged_by_speed_is_unknown_there():
     assert judged(verdicts, [phase(None)]) == verdicts
     first, second = judged(verdicts, [phase(1.0)])
     assert (first.result, first.why, second.result) == ("unknown", WHY, "pass")
+
+
+@pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-met"])
+def test_nothing_of_speed_passes_there_either(check):
+    """Nor is it a pass where a phase of several fell short."""
+    for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
+        (found,) = judged([Verdict(check=check, kind="intent", observed="99 %", wanted="95 %", **told)], [phase(1.0)])
+        assert (found.result, found.why, found.failed_in) == ("unknown", WHY, ())

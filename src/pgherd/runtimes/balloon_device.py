@@ -6,14 +6,18 @@ device's statistics (docs/interop/virtio-balloon-stats.rst of QEMU), ``query-blo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pgherd.runtimes.balloon_estimate import Statistics
 from pgherd.runtimes.balloon_policy import DEVICE, STATISTICS_SECONDS
 
+_T = TypeVar("_T")
 _PATH = f"/machine/peripheral/{DEVICE}"
+_POLLED: dict[str, Any] = {"path": _PATH, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
 _MOST = 2**63
 """Values from here on mean that the guest does not tell: QEMU keeps all bits set, and prints them with or without a sign."""
 _NAMES = {
@@ -36,20 +40,12 @@ _OF_A_DRIVE = ("device", "qdev", "node-name", "stats")
 """What is kept of ``query-blockstats``: the drive itself. Its image file is counted below that again, in as many words."""
 
 
-class Machine(Protocol):
-    """A QEMU. Its calls raise an exception when there is no answer in time, or none to be had."""
+class Questions(Protocol):
+    """Questions to a QEMU."""
 
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        ...
-
-    def execute(self, command: str, /, **arguments: Any) -> Any:
-        """Run a QMP command and return its answer."""
-        ...
-
-    def execute_all(self, commands: Sequence[tuple[str, dict[str, Any] | None]]) -> list[Any]:
-        """Run several, each with its arguments, and return their answers."""
+    def ask(self, commands: Sequence[tuple[str, dict[str, Any] | None]], then: Callable[[list[Any]], _T], /) -> Future[_T]:
+        """Have QMP commands run, each with its arguments. The future gives what ``then`` makes of their answers, or raises an exception
+        when there are none to be had."""
         ...
 
     def heard(self, event: str, /) -> object:
@@ -57,70 +53,93 @@ class Machine(Protocol):
         ...
 
 
+class Machine(Protocol):
+    """A QEMU."""
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        ...
+
+    @property
+    def questions(self) -> Questions:
+        """Where it is asked."""
+        ...
+
+
 @dataclass(frozen=True)
 class Look:
-    """A guest at one instant. ``actual``: the memory that it has, what it was configured with less what is in its balloon, bytes.
+    """A guest at the instant ``at``, seconds since the epoch.
+
+    ``actual``: the memory that it has, what it was configured with less what is in its balloon, bytes.
     ``statistics``: what the guest's driver said last, as QEMU gives it, ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``.
     ``drives``: what QEMU counted of its drives, as ``query-blockstats`` gives it but for what lies below them; empty where it was not
-    asked."""
+    asked.
+    """
 
+    at: float
     actual: int
     statistics: Mapping[str, Any]
     drives: list[Any]
 
 
 class Balloon(Protocol):
-    """A guest's balloon. Calls may take long, but must end; they raise an exception when the guest is gone or does not understand."""
+    """A guest's balloon. Calls return at once, and their futures end some day; they raise an exception when the guest is gone or does not
+    understand."""
 
-    def set_target(self, size: int) -> None:
-        """Have the guest keep ``size`` bytes of memory; it gets there by and by, or not at all."""
+    def set_target(self, size: int) -> Future[int]:
+        """Have the guest keep ``size`` bytes of memory, which the future gives; it gets there by and by, or not at all."""
         ...
 
-    def look(self, *, drives: bool) -> Look:
+    def look(self, *, drives: bool) -> Future[Look]:
         """How the guest is now; with ``drives`` theirs too."""
         ...
 
 
 class QemuBalloon:
-    """Implements ``Balloon`` over QMP. Has the device poll the guest once a second, from the first look on.
+    """Implements ``Balloon`` over QMP, for who waits for one answer before the next question. Has the device poll the guest once a second,
+    from the first look on.
 
     Each question takes CPU of the host that is measured. So the size of a balloon that is where it was sent is asked for only when QEMU
     has told that it moved, and now and then besides: QEMU tells of the first move at once, and of further ones within a second.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        """The machine needs a balloon device whose id is ``balloon_policy.DEVICE``."""
-        self._machine = machine
+    def __init__(self, qemu: Questions) -> None:
+        """QEMU needs a balloon device whose id is ``balloon_policy.DEVICE``."""
+        self._qemu = qemu
         self._polling = False
         self._looks = 0
         self._target: int | None = None
         self._actual: int | None = None
         self._heard: object = None
 
-    def set_target(self, size: int) -> None:
+    def set_target(self, size: int) -> Future[int]:
         """``balloon``: QEMU's value is the memory that the guest keeps."""
         self._target = size
-        self._machine.execute("balloon", value=size)
+        return self._qemu.ask([("balloon", {"value": size})], lambda answers: size)
 
-    def look(self, *, drives: bool) -> Look:
+    def look(self, *, drives: bool) -> Future[Look]:
         """``query-balloon``, the device's property ``guest-stats``, and ``query-blockstats``."""
-        if not self._polling:
-            self._machine.execute("qom-set", path=_PATH, property="guest-stats-polling-interval", value=STATISTICS_SECONDS)
-            self._polling = True
-        heard = self._machine.heard(_MOVED)
+        heard = self._qemu.heard(_MOVED)
         still = self._actual is not None and self._target in (None, self._actual) and heard == self._heard and self._looks % _AGAIN != 0
         asked: list[tuple[str, dict[str, Any] | None]] = [
+            *([] if self._polling else [("qom-set", _POLLED)]),
             ("qom-get", {"path": _PATH, "property": "guest-stats"}),
             *([] if still else [("query-balloon", None)]),
             *([("query-blockstats", None)] if drives else []),
         ]
-        answers = dict(zip((command for command, _ in asked), self._machine.execute_all(asked), strict=True))
-        if "query-balloon" in answers:
-            self._actual, self._heard = int(answers["query-balloon"]["actual"]), heard
         self._looks += 1
-        assert self._actual is not None
-        counted = [{key: one[key] for key in _OF_A_DRIVE if key in one} for one in answers.get("query-blockstats", ())]
-        return Look(self._actual, answers["qom-get"], counted)
+
+        def seen(values: list[Any]) -> Look:
+            answers = dict(zip((command for command, _ in asked), values, strict=True))
+            self._polling = True
+            if "query-balloon" in answers:
+                self._actual, self._heard = int(answers["query-balloon"]["actual"]), heard
+            assert self._actual is not None
+            counted = [{key: one[key] for key in _OF_A_DRIVE if key in one} for one in answers.get("query-blockstats", ())]
+            return Look(time.time(), self._actual, answers["qom-get"], counted)
+
+        return self._qemu.ask(asked, seen)
 
 
 def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:

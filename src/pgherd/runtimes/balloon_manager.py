@@ -1,8 +1,9 @@
 """The balloon manager of a host: once a second it looks at all guests, applies the law, and moves the balloons.
 
-One thread keeps the time. Guests are asked in parallel on a few more, since one that is stopped, swapped out or dying may answer late or
-never: a guest that has not answered by the end of the second is late, is not asked again until it has, and keeps its target. One whose
-process has ended is forgotten, and its memory is free for the others; one that lives but fails to answer keeps what it has.
+One thread does all of it, and another reads the answers. Guests are asked side by side, since one that is stopped, swapped out or dying
+may answer late or never: a guest that has not answered by the end of the second is late, is not asked again until it has, and keeps its
+target. One whose process has ended is forgotten, and its memory is free for the others; one that lives but fails to answer keeps what it
+has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,8 @@ from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, 
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
 from pgherd.runtimes.balloon_policy import moves
 from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
-from pgherd.runtimes.vm.monitor import MONITORS_THREAD
+from pgherd.runtimes.vm.questions import QUESTIONS_THREAD
 
-_THREADS = 8
 _UNFINISHED = 5
 """With so many unfinished rounds in a row the policy was not kept up. Balloons that rest for fewer seconds do not matter to a law by which
 a guest that has gone idle gives up its share over a minute."""
@@ -34,6 +34,10 @@ _ONE_IN = 20
 """Nor was it where more than ``_UNFINISHED`` rounds, and of all more than one in so many, were not finished here and there."""
 _RETURNED_WITHIN = 16 * 2**20
 """Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
+
+
+_Question = Future[Look] | Future[int]
+"""What a guest has been asked: how it is, or to keep a size."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> la
 
 def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
     """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
-    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine), lambda: machine.running)
+    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.questions), lambda: machine.running)
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,8 @@ class Status:
 class _Watched:
     managed: Managed
     actual: int
-    asked: Future[None] | None = None
-    answer: tuple[float, Look] | None = None
+    asked: _Question | None = None
+    answer: Look | None = None
     failed: str = ""
     told: Statistics | None = None
     estimate: Estimate | None = None
@@ -132,8 +136,6 @@ class BalloonManager:
         self._spool: BalloonSpool | None = None
         self._lock = threading.RLock()
         self._ending = threading.Event()
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads: list[int] = []
         self._thread: threading.Thread | None = None
         self._rounds = _Rounds()
 
@@ -188,7 +190,6 @@ class BalloonManager:
 
     def start(self) -> None:
         """Begin."""
-        self._pool = ThreadPoolExecutor(_THREADS, "pgherd-balloon", initializer=lambda: self._threads.append(threading.get_ident()))
         self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
         self._thread.start()
 
@@ -200,10 +201,6 @@ class BalloonManager:
             self._thread.join()
             self._thread = None
         left = self._give_back(patience) if moves(self._policy.policy) else []
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-        self._threads = []
         with contextlib.suppress(OSError, TrialError):
             self.record(None)
         return left
@@ -223,7 +220,6 @@ class BalloonManager:
         return Status(guest.memory, one.actual, target, need, one.asked is not None, one.failed)
 
     def _loop(self) -> None:
-        self._threads.append(threading.get_ident())
         due, last = time.monotonic(), time.monotonic() - self._period
         while not self._ending.is_set():
             now = time.monotonic()
@@ -248,7 +244,7 @@ class BalloonManager:
         """One round: ask, take the answers, decide, set targets, record. ``seconds`` have passed since the last one."""
         with self._lock:
             watched = list(self._watched.values())
-        self._ask(watched, lambda one: self._look(one), self._period / 2)
+        self._ask(watched, self._look, self._period / 2)
         with self._lock:
             for one in watched:
                 self._take(one, seconds)
@@ -265,56 +261,56 @@ class BalloonManager:
         if moves(self._policy.policy):
             self._ask(behind, self._send, self._period / 4)
 
-    def _own_cpu(self) -> float:
-        """CPU of the threads that do the manager's work since each began, seconds; they live as long as the rounds go on. The manager is
-        nearly the only user of the monitors' thread."""
-        monitors = [thread.ident for thread in threading.enumerate() if thread.name == MONITORS_THREAD and thread.ident is not None]
-        return round(sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in (*self._threads, *monitors)), 6)
+    @staticmethod
+    def _own_cpu() -> float:
+        """CPU of this thread, and of the one that reads the answers, whose only user the manager is, since each began, seconds."""
+        readers = [thread.ident for thread in threading.enumerate() if thread.name == QUESTIONS_THREAD and thread.ident is not None]
+        return round(time.thread_time() + sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in readers), 6)
 
     def _target(self, one: _Watched) -> int:
         return self._standing.targets.get(one.managed.guest.name, one.managed.guest.memory)
 
-    def _ask(self, watched: Sequence[_Watched], question: Callable[[_Watched], None], patience: float) -> None:
+    def _ask(self, watched: Sequence[_Watched], question: Callable[[_Watched], _Question], patience: float) -> None:
         """Put a question to all guests that have answered the last one, and wait for the answers for a while."""
-        if self._pool is None:
-            for one in watched:
-                question(one)
-            return
         for one in watched:
-            if one.asked is not None and one.asked.done():
-                one.asked = None
+            self._hear(one)
             if one.asked is None:
-                one.asked = self._pool.submit(question, one)
-        wait([one.asked for one in watched if one.asked is not None], patience)
+                one.asked = question(one)
+        asked: list[Future[Any]] = [one.asked for one in watched if one.asked is not None]
+        wait(asked, patience)
         for one in watched:
-            if one.asked is not None and one.asked.done():
-                one.asked = None
+            self._hear(one)
 
-    def _look(self, one: _Watched) -> None:
-        """On a thread of the pool: one guest's state. What goes wrong is kept, for it must not end the loop."""
+    @staticmethod
+    def _hear(one: _Watched) -> None:
+        """A guest's answer to the last question, if it is there. What went wrong is kept, for it must not end the loop."""
+        if one.asked is None or not one.asked.done():
+            return
+        asked, one.asked = one.asked, None
         try:
-            found = one.managed.balloon.look(drives=self._drives)
-            one.answer = time.time(), found
-            one.failed = ""
+            found = asked.result()
         except Exception as error:
             one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
+        else:
+            if isinstance(found, Look):
+                one.answer, one.failed = found, ""
+            else:
+                one.sent = found
 
-    def _send(self, one: _Watched) -> None:
-        target = self._target(one)
-        try:
-            one.managed.balloon.set_target(target)
-            one.sent = target
-        except Exception as error:
-            one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
+    def _look(self, one: _Watched) -> Future[Look]:
+        return one.managed.balloon.look(drives=self._drives)
+
+    def _send(self, one: _Watched) -> Future[int]:
+        return one.managed.balloon.set_target(self._target(one))
 
     def _take(self, one: _Watched, seconds: float) -> None:
         """A guest's answer, if it gave one, into what is believed of it, and into the record."""
         guest, answer, one.answer = one.managed.guest, one.answer, None
         told: Statistics | None = None
         if answer is not None:
-            one.actual = answer[1].actual
+            one.actual = answer.actual
             try:
-                told = statistics_of(answer[1].statistics, answer[1].drives)
+                told = statistics_of(answer.statistics, answer.drives)
             except ValueError as error:
                 one.failed = str(error)
         if told is not None and (one.told is None or told.at > one.told.at):
@@ -329,19 +325,18 @@ class BalloonManager:
         if answer is None:
             one.lines.append((time.time(), BALLOON, guest.name, one.failed or "the guest has not answered in time"))
             return
-        at, found = answer
         seen: dict[str, Any] = {
-            "at": round(at, 3),
+            "at": round(answer.at, 3),
             "memory": guest.memory,
             "minimum": guest.minimum,
-            "actual": found.actual,
+            "actual": answer.actual,
             "target": self._target(one),
         }
-        stats, last = found.statistics.get("stats", {}), found.statistics.get("last-update", 0)
+        stats, last = answer.statistics.get("stats", {}), answer.statistics.get("last-update", 0)
         seen |= {"working_set": round(one.estimate.working_set), "stats": stats, "last_update": last}
-        one.lines.append((at, BALLOON, guest.name, seen))
-        if found.drives:
-            one.lines.append((at, DRIVES, guest.name, found.drives))
+        one.lines.append((answer.at, BALLOON, guest.name, seen))
+        if answer.drives:
+            one.lines.append((answer.at, DRIVES, guest.name, answer.drives))
 
     def _decide(self, seconds: float) -> None:
         seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
@@ -361,7 +356,7 @@ class BalloonManager:
             self._ask(list(waiting.values()), self._look, self._period / 2)
             for name, one in list(waiting.items()):
                 if one.answer is not None:
-                    one.actual = one.answer[1].actual
+                    one.actual = one.answer.actual
                 if one.actual >= one.managed.guest.memory - _RETURNED_WITHIN or not one.managed.alive():
                     del waiting[name]
             if not waiting or time.monotonic() >= deadline:

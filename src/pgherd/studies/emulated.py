@@ -16,6 +16,8 @@ MARK = "emulated"
 FUNCTIONAL = "functional"
 """Table of a run of which nothing but that it worked may be said."""
 WHY = "the guests' processors were emulated (TCG): functional only"
+_OF_SPEED = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
+"""Checks that pass for how fast something was, or for what CPU it took."""
 _OF_MEMORY = ("memory_kills",)
 """Tables of studies that mean something although processors were emulated."""
 
@@ -26,10 +28,12 @@ def emulated(phases: Sequence[PhaseResult]) -> bool:
 
 
 def judged(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
-    """Verdicts of a trial by emulation: what is judged by speed or by CPU is unknown, for nothing is concluded from it."""
+    """Verdicts of a trial by emulation: what is judged by speed or by CPU is unknown, passed or not, for nothing is concluded from it; and
+    so is whatever else failed, since slowness may be why."""
     if not emulated(phases):
         return list(verdicts)
-    return [one.model_copy(update={"result": "unknown", "why": WHY}) if one.result != "pass" else one for one in verdicts]
+    unknown = {"result": "unknown", "why": WHY, "failed_in": ()}
+    return [one.model_copy(update=unknown) if one.result != "pass" or one.check in _OF_SPEED else one for one in verdicts]
 
 
 def with_emulated(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:

@@ -72,22 +72,18 @@ def test_commands_are_answered_in_plain_calls(serve) -> None:
     one.connect()
     assert one.execute("balloon", {"value": 2**28}) == ["balloon", {"value": 2**28}]
     assert one.execute("query-status") == ["query-status", None]
-    assert one.execute_all([("stop", None), ("cont", {"x": 1})]) == [["stop", None], ["cont", {"x": 1}]]
-    assert one.execute_all([]) == []
     one.close()
     one.close()
 
 
-def test_events_are_counted_and_not_kept(serve) -> None:
+def test_events_are_not_kept(serve) -> None:
     """The library keeps each for ever: a balloon that moves for days would fill the memory of the host that is measured."""
     moved = {"event": "BALLOON_CHANGE", "data": {"actual": 1}, "timestamp": {"seconds": 1, "microseconds": 1}}
 
     one = Monitor(serve(lambda asked: {"return": {}}, told=[moved] * 3), "db01")
     one.connect()
-    assert one.heard("BALLOON_CHANGE") == 0
     one.execute("stop")
     one.execute("cont")
-    assert one.heard("BALLOON_CHANGE") == 6 and one.heard("STOP") == 0
     assert one._qmp.events.empty() and one._qmp.events.history == ()
     one.close()
 
@@ -97,8 +93,6 @@ def test_a_refusal_holds_qemu_s_own_words(serve) -> None:
     one.connect()
     with pytest.raises(TrialError, match="QEMU of guest db01 refuses balloon: no balloon"):
         one.execute("balloon", {"value": 1})
-    with pytest.raises(TrialError, match="refuses stop: no balloon"):
-        one.execute_all([("stop", None), ("cont", None)])
     one.close()
 
 

@@ -11,7 +11,7 @@ STATUS = "Name:\tqemu-system-x86\nVmPeak:\t 1500000 kB\nVmRSS:\t  204800 kB\nVmS
 
 def test_a_command_line_tells_what_runs() -> None:
     guest = Guest("db01", "/k", "/i", "/r.ext4", (Disk("data", "/a,b.raw", "/d"),), vcpus=2, memory=2**30, port=7001, shell=True)
-    argv = qemu.arguments("/usr/bin/qemu-system-x86_64", guest, Places("/v/q", "/v/a", "/v/c,d", "/v/l"))
+    argv = qemu.arguments("/usr/bin/qemu-system-x86_64", guest, Places("/v/q", "/v/a", "/v/c,d", "/v/l", "/v/s"))
     found = running.parse(42, argv, STATUS)
     assert (found.name, found.pid, found.vcpus, found.memory, found.port) == ("db01", 42, 2, 2**30, 7001)
     assert (found.resident, found.swapped, found.accelerator, found.console) == (200 * 2**20, 2**20, "tcg", "/v/c,d")
@@ -20,7 +20,7 @@ def test_a_command_line_tells_what_runs() -> None:
 
 def test_without_port_and_console() -> None:
     guest = Guest("x", "/k", "/i", "/r")
-    found = running.parse(1, qemu.arguments("q", guest, Places("/q", "/a", "/c", "/l")), "")
+    found = running.parse(1, qemu.arguments("q", guest, Places("/q", "/a", "/c", "/l", "/s")), "")
     assert found.port is None and found.console is None and found.resident == 0
 
 
@@ -37,10 +37,10 @@ def test_a_guest_that_runs_as_another_account_is_ours_by_the_place_of_its_socket
     guest = Guest("x", "/k", "/i", "/r")
 
     def argv(place: str) -> list[str]:
-        return qemu.arguments("q", guest, Places(f"{place}/v1/qmp", "/a", "/c", "/l"))
+        return qemu.arguments("q", guest, Places(f"{place}/v1/qmp", "/a", "/c", "/l", f"{place}/v1/asked"))
 
     assert running._in_place_of_ours(argv(str(ours)))
     assert not running._in_place_of_ours(argv(str(open_to_all)))
     assert not running._in_place_of_ours(["qemu-system-x86_64"])
-    elsewhere = Places(f"{ours}/v1/qmp", "/a", f"{open_to_all}/v1/console", "/l")
+    elsewhere = Places(f"{ours}/v1/qmp", "/a", f"{open_to_all}/v1/console", "/l", f"{ours}/v1/asked")
     assert not running._in_place_of_ours(qemu.arguments("q", replace(guest, shell=True), elsewhere))

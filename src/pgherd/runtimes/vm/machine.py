@@ -19,8 +19,9 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import acceleration, qemu
 from pgherd.runtimes.vm.acceleration import Hypervisor
-from pgherd.runtimes.vm.monitor import Asked, Monitor
+from pgherd.runtimes.vm.monitor import Monitor
 from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
+from pgherd.runtimes.vm.questions import Questions
 
 BOOT_SECONDS = 120.0
 """For a guest to come up; an emulated processor on a busy host is slow."""
@@ -51,8 +52,8 @@ class Machine:
         """
         guest.check()
         self.node, self.guest, self.directory, self.hypervisor = node, guest, directory, hypervisor
-        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log")))
-        longest = max((self.places.monitor, self.places.agent, self.places.console), key=len)
+        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log", "asked")))
+        longest = max((self.places.monitor, self.places.agent, self.places.console, self.places.questions), key=len)
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             size = len(os.fsencode(longest))
             raise CapabilityError(
@@ -64,6 +65,8 @@ class Machine:
         self._note: int | None = None
         self._process: Process | None = None
         self._monitor: Monitor | None = None
+        self.questions = Questions(self.places.questions, self.name)
+        """For what is asked every second, by whoever manages its balloon."""
         self._errors = os.path.join(directory, "qemu.log")
 
     @property
@@ -143,16 +146,12 @@ class Machine:
         Raises:
             TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
         """
-        return self.execute_all([(name, arguments or None)], timeout)[0]
-
-    def execute_all(self, commands: Sequence[Asked], timeout: float = 10.0) -> list[Any]:
-        """Run several at once; raises as ``execute``."""
         monitor = self._monitor or Monitor(self.places.monitor, self.name)
         try:
             if self._monitor is None:
                 monitor.connect(timeout)
                 self._monitor = monitor
-            return monitor.execute_all(commands, timeout)
+            return monitor.execute(name, arguments or None, timeout)
         except TrialError as error:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
@@ -160,11 +159,6 @@ class Machine:
                 monitor.close()
                 self._monitor = None
             raise error
-
-    def heard(self, event: str) -> object:
-        """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
-        monitor = self._monitor
-        return (monitor, 0 if monitor is None else monitor.heard(event))
 
     def stop(self) -> None:
         """End it at once, as if the power went; servers in it are to be stopped before. Nothing happens if it does not run."""
@@ -180,6 +174,7 @@ class Machine:
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
+        self.questions.close()
         if self._journal is not None and self._note is not None:
             self._journal.done(self._note)
             self._note = None

@@ -8,7 +8,7 @@ import concurrent.futures
 import logging
 import threading
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgherd.model.errors import CapabilityError, TrialError
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from qemu.qmp import QMPClient
     from qemu.qmp.message import Message
 
-MONITORS_THREAD = "pgherd-qmp"
-"""The name of the one thread of all guests' monitors, which lasts as long as the process."""
 _T = TypeVar("_T")
-Asked = tuple[str, dict[str, Any] | None]
-"""A command of QMP and its arguments (None: it has none)."""
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _open: weakref.WeakSet[Monitor] = weakref.WeakSet()
@@ -33,7 +29,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name=MONITORS_THREAD, daemon=True).start()
+            threading.Thread(target=_loop.run_forever, name="pgherd-qmp", daemon=True).start()
         return _loop
 
 
@@ -81,9 +77,8 @@ class Monitor:
         """``path`` of its socket; raises CapabilityError where the library is missing."""
         self._path, self._name = path, name
         self._qmp = _client(name)
-        self._heard: dict[str, int] = {}
         # The library would keep every event for ever, for whoever asks: nobody does, and a balloon that moves makes one a second.
-        self._qmp.events.event_filter = self._hear
+        self._qmp.events.event_filter = lambda event: False
         self._connected = False
         self.lost = False
         """Whether the connection has broken; another monitor may connect again, if QEMU still runs."""
@@ -101,26 +96,12 @@ class Monitor:
 
     def execute(self, command: str, arguments: dict[str, Any] | None = None, timeout: float = 10.0) -> Any:
         """Run one command of QMP and return its value; raises TrialError with QEMU's own words."""
-        return self.execute_all([(command, arguments)], timeout)[0]
-
-    def execute_all(self, commands: Sequence[Asked], timeout: float = 10.0) -> list[Any]:
-        """Run commands one after the other and return their values; raises as ``execute``, for the first that fails. The way to the
-        library's thread and back, which costs more than most answers, is gone once."""
         from qemu.qmp import ExecuteError, QMPError
         from qemu.qmp.error import QMPError as AnyError
         from qemu.qmp.protocol import StateError
 
-        command = ""
-
-        async def run() -> list[Any]:
-            nonlocal command
-            values = []
-            for command, arguments in commands:
-                values.append(await self._qmp.execute(command, arguments))
-            return values
-
         try:
-            return _wait(run(), timeout)
+            return _wait(self._qmp.execute(command, arguments), timeout)
         except ExecuteError as error:
             raise TrialError(f"QEMU of guest {self._name} refuses {command}: {error}") from None
         except TimeoutError:
@@ -128,16 +109,6 @@ class Monitor:
         except (QMPError, AnyError, StateError, OSError) as error:
             self.lost = True
             raise TrialError(f"QEMU of guest {self._name} has gone away during {command}: {error}") from None
-
-    def heard(self, event: str) -> int:
-        """How many events of a name QEMU has told of since it was connected with."""
-        return self._heard.get(event, 0)
-
-    def _hear(self, event: Message) -> bool:
-        """In the library's thread: count an event, and have nothing of it kept."""
-        name = str(event["event"])
-        self._heard[name] = self._heard.get(name, 0) + 1
-        return False
 
     def close(self) -> None:
         """Close the connection; nothing happens if it is closed."""

@@ -121,12 +121,14 @@ class Guest:
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one running guest: sockets of the monitor and the agent and the console, and what the console said."""
+    """The files of one running guest: sockets of the monitor and the agent and the console, what the console said, and the socket of
+    the monitor for what is asked every second."""
 
     monitor: str
     agent: str
     console: str
     log: str
+    questions: str
 
 
 def kernel_words(guest: Guest) -> str:
@@ -172,7 +174,8 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
     argv += ["-accel", "tcg,thread=multi,tb-size=32" if tcg else "kvm", "-cpu", "max" if tcg else "host", "-smp", str(guest.vcpus)]
     argv += ["-m", f"{guest.memory // _MIB}M", "-object", _memory(guest)]
     argv += ["-kernel", guest.kernel, "-initrd", guest.initrd, "-append", kernel_words(guest)]
-    argv += ["-qmp", f"unix:{_escaped(places.monitor)},server=on,wait=off"]
+    for monitor in (places.monitor, places.questions):
+        argv += ["-qmp", f"unix:{_escaped(monitor)},server=on,wait=off"]
     if guest.shell:
         argv += [
             "-chardev",

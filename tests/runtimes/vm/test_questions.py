@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import TrialError
+from pgherd.runtimes.vm import questions as module
+from pgherd.runtimes.vm.questions import QUESTIONS_THREAD, Questions
+
+GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}
+MOVED = {"event": "BALLOON_CHANGE", "data": {"actual": 1}, "timestamp": {"seconds": 1, "microseconds": 1}}
+LATEST = 30.0
+
+
+class Qemu:
+    """A monitor with one client after the other, as QEMU's: a test reads what it was asked, and says what it answers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(self.path)
+        self._server.listen(1)
+        self._server.settimeout(LATEST)
+        self._client: socket.socket | None = None
+        self._lines: Iterator[bytes] = iter(())
+
+    def asked(self, number: int = 1) -> list[dict]:
+        """The next commands; a new client's negotiation comes before."""
+        if self._client is None:
+            self._client = self._server.accept()[0]
+            self._client.settimeout(LATEST)
+            self._lines = self._client.makefile("rb")
+            self.say(GREETING)
+            assert json.loads(next(self._lines)) == {"execute": "qmp_capabilities", "arguments": {}}
+            self.say({"return": {}})
+        return [json.loads(next(self._lines)) for _ in range(number)]
+
+    def say(self, *documents: dict) -> None:
+        assert self._client is not None
+        self._client.sendall(b"".join(json.dumps(one).encode() + b"\r\n" for one in documents))
+
+    def hang_up(self) -> None:
+        assert self._client is not None
+        self._client.shutdown(socket.SHUT_RDWR)
+        self._client.close()
+        self._client = None
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[[str], tuple[Qemu, Questions]]]:
+    made: list[Qemu | Questions] = []
+
+    def pair(name: str = "db01") -> tuple[Qemu, Questions]:
+        qemu = Qemu(tmp_path / name)
+        questions = Questions(qemu.path, name)
+        made.extend((questions, qemu))
+        return qemu, questions
+
+    yield pair
+    for one in made:
+        one.close()
+    assert not module._connected
+
+
+def test_all_of_a_question_goes_out_before_anything_is_answered(make) -> None:
+    qemu, questions = make()
+    asked = questions.ask([("query-balloon", None), ("balloon", {"value": 2**28})], sum)
+    assert qemu.asked(2) == [{"execute": "query-balloon", "arguments": {}}, {"execute": "balloon", "arguments": {"value": 2**28}}]
+    qemu.say({"return": 1})
+    assert not asked.done()
+    qemu.say({"return": 2})
+    assert asked.result(LATEST) == 3
+
+
+def test_an_answer_may_come_in_pieces_and_with_events_between(make) -> None:
+    qemu, questions = make()
+    asked = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    before = questions.heard("BALLOON_CHANGE"), questions.heard("STOP")
+    assert before[0] == questions.heard("BALLOON_CHANGE")
+    qemu.say(MOVED)
+    qemu._client.sendall(b'{"return": {"actual"')
+    qemu._client.sendall(b": 7}}\r\n")
+    assert asked.result(LATEST) == [{"actual": 7}]
+    assert questions.heard("BALLOON_CHANGE") != before[0] and questions.heard("STOP") == before[1]
+
+
+def test_answers_belong_to_questions_in_their_order(make) -> None:
+    qemu, questions = make()
+    asked = [questions.ask([("query-status", None)], list) for _ in range(3)]
+    qemu.asked(3)
+    qemu.say({"return": 1}, {"error": {"class": "GenericError", "desc": "not now"}}, {"return": 3})
+    assert asked[0].result(LATEST) == [1] and asked[2].result(LATEST) == [3]
+    with pytest.raises(TrialError, match="QEMU of guest db01 refuses query-status: not now"):
+        asked[1].result(LATEST)
+
+
+def test_what_cannot_be_made_of_an_answer_is_told_to_who_asked(make) -> None:
+    qemu, questions = make()
+    asked = questions.ask([("query-balloon", None)], lambda answers: answers[0]["actual"])
+    qemu.asked()
+    qemu.say({"return": {}})
+    with pytest.raises(KeyError):
+        asked.result(LATEST)
+    again = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 1})
+    assert again.result(LATEST) == [1]
+
+
+def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_anew(make) -> None:
+    qemu, questions = make()
+    asked = questions.ask([("query-balloon", None), ("query-blockstats", None)], list)
+    qemu.asked(2)
+    qemu.say({"return": 1})
+    heard = questions.heard("BALLOON_CHANGE")
+    qemu.hang_up()
+    with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: it has closed its monitor"):
+        asked.result(LATEST)
+    again = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 5})
+    assert again.result(LATEST) == [5]
+    assert questions.heard("BALLOON_CHANGE") != heard, "events may have been missed"
+
+
+@pytest.mark.parametrize("said", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}'])
+def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) -> None:
+    qemu, questions = make()
+    questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu._client.sendall(said + b"\n")
+    assert qemu._client.recv(1) == b"", "it is closed"
+    qemu.hang_up()
+    again = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 5})
+    assert again.result(LATEST) == [5]
+
+
+def test_nobody_there_is_told_by_the_answer(tmp_path: Path) -> None:
+    asked = Questions(str(tmp_path / "none"), "x").ask([("query-balloon", None)], list)
+    with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*No such file"):
+        asked.result(0)
+
+
+def test_closing_ends_every_wait(make) -> None:
+    qemu, questions = make()
+    asked = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    questions.close()
+    questions.close()
+    with pytest.raises(TrialError, match="its monitor was closed"):
+        asked.result(LATEST)
+
+
+def test_a_guest_that_does_not_answer_holds_up_no_other_and_one_thread_reads_for_all(make) -> None:
+    frozen = [make(f"f{number}") for number in range(12)]
+    waiting = [questions.ask([("query-balloon", None)], list) for _, questions in frozen]
+    qemu, questions = make("a")
+    asked = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 1})
+    assert asked.result(LATEST) == [1] and not any(one.done() for one in waiting)
+    assert [thread.name for thread in threading.enumerate()].count(QUESTIONS_THREAD) == 1
