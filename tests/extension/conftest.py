@@ -10,17 +10,33 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "extension/pg_balloon/src"
+RECORDER = """
+#include <unistd.h>
+int recorded[1000];
+int recordings = 0;
+ssize_t __real_pread(int fd, void *into, size_t size, off_t at);
+ssize_t __wrap_pread(int fd, void *into, size_t size, off_t at);
+ssize_t __wrap_pread(int fd, void *into, size_t size, off_t at)
+{
+    recorded[recordings++ % 1000] = fd;
+    return __real_pread(fd, into, size, at);
+}
+"""
+"""Keeps which files are read, and in which order."""
 
 
 @pytest.fixture(scope="session")
 def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """groups.c, law.c, misses.c and signals.c, without a single header of PostgreSQL; warnings are errors."""
+    """groups.c, law.c, misses.c, signals.c and touches.c, without a single header of PostgreSQL; warnings are errors."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    library = tmp_path_factory.mktemp("pure") / "pure.so"
+    place = tmp_path_factory.mktemp("pure")
+    library, recorder = place / "pure.so", place / "recorder.c"
+    recorder.write_text(RECORDER)
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
-    files = [str(SOURCES / name) for name in ("groups.c", "law.c", "misses.c", "signals.c")]
-    done = subprocess.run([compiler, *flags, *files, "-lm"], capture_output=True, text=True)
+    flags += ["-U_FORTIFY_SOURCE", "-Wl,--wrap=pread"]
+    files = [str(SOURCES / name) for name in ("groups.c", "law.c", "misses.c", "signals.c", "touches.c")]
+    done = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))

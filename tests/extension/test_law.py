@@ -394,6 +394,7 @@ class Machine:
     dt: float = 0.1
     swapped: float = 0.0
     most_swapped: float = 0.0
+    available: float = 0.0
 
     def run(self, seconds: float, each: Callable[[int], None] = lambda _: None) -> None:
         for number in range(round(seconds / self.dt)):
@@ -411,7 +412,7 @@ class Machine:
         for server in sorted(self.servers, key=lambda one: one.rate * one.touched):  # what is touched least goes first
             server.swapped = min(left, server.used)
             left -= server.swapped
-        available = self.limit - total
+        available = self.available = self.limit - total
         refaults = sum(server.refaults for server in self.servers)
         for server in self.servers:
             server.waited += self.dt
@@ -466,6 +467,30 @@ def test_slowly_growing_pressure_never_becomes_swapping(law):
     machine.run(12, grow)
     assert machine.most_swapped == 0
     assert idle.ballooned * BLOCK >= 500 * MB
+
+
+def test_who_pauses_longer_looks_before_memory_can_be_short(law):
+    """Most of 32 GB is available, until others use it up as fast as CPUs can: it looks while the reserve is there, and gives in time."""
+    (idle,) = servers(1, 4 * 1024 * MB, 2 * 1024 * MB)
+    idle.rate = 5
+    machine = Machine(law, 32 * 1024 * MB, [idle], dt=LOOKS / 4)
+    reserve_high = RESERVES[1] * machine.limit
+    looks: list[tuple[float, float]] = []
+
+    def look(_: int) -> None:
+        if idle.waited == 0:
+            looks.append((machine.available, idle.pause))
+
+    def grow(number: int) -> None:
+        look(number)
+        machine.other += machine.dt * (FASTEST if machine.available > reserve_high else 1536 * MB)
+
+    machine.run(5, look)
+    assert max(pause for _, pause in looks) == pytest.approx(SAFE * LOOKS)
+    assert not idle.moved
+    machine.run(4, grow)
+    assert next(available for available, _ in looks if available < 2 * reserve_high) > reserve_high
+    assert machine.most_swapped == 0 and idle.ballooned
 
 
 def test_nothing_moves_when_there_is_enough(law):

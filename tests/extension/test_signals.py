@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,18 @@ class Reading(ctypes.Structure):
     ]
 
 
+class Rates(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")]
+
+
 @pytest.fixture(scope="session")
 def c(pure: ctypes.CDLL) -> ctypes.CDLL:
     text = ctypes.c_char_p
     for name, result, arguments in (
         ("signals_open", ctypes.c_bool, [ctypes.POINTER(Reader), text, ctypes.c_int]),
-        ("signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
+        ("signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.c_bool, ctypes.POINTER(Reading)]),
         ("signals_glance", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
+        ("signals_compare", None, [*[ctypes.POINTER(Reading)] * 2, ctypes.c_double, ctypes.c_double, ctypes.POINTER(Rates)]),
         ("signals_close", None, [ctypes.POINTER(Reader)]),
         ("signals_field", ctypes.c_int64, [text, text]),
         ("signals_limit", ctypes.c_int64, [text]),
@@ -110,7 +116,7 @@ def read(c: ctypes.CDLL, tree: Tree, source: int = AUTO) -> tuple[Reader, Readin
     reader, reading = Reader(), Reading()
     assert c.signals_open(reader, str(tree.root).encode(), source)
     try:
-        assert c.signals_read(reader, reading)
+        assert c.signals_read(reader, True, reading)
     finally:
         places = Reader.from_buffer_copy(reader)
         c.signals_close(reader)
@@ -221,10 +227,10 @@ def test_files_are_opened_once_and_closed(c, tree):
     opened = len(os.listdir("/proc/self/fd"))
     for used in (300, 400):
         tree.write("/sys/fs/cgroup/pg/memory.current", str(used * MB))
-        assert c.signals_read(reader, reading) and reading.available == (512 - used) * MB
+        assert c.signals_read(reader, True, reading) and reading.available == (512 - used) * MB
         assert len(os.listdir("/proc/self/fd")) == opened
     tree.write("/sys/fs/cgroup/pg/memory.current", "")
-    assert not c.signals_read(reader, reading)
+    assert not c.signals_read(reader, True, reading)
     c.signals_close(reader)
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -243,7 +249,7 @@ def opened(c, tree):
     reader = Reader()
     assert c.signals_open(reader, str(tree.root).encode(), AUTO)
     assert not c.signals_glance(reader, Reading()), "nothing has been read yet"
-    assert c.signals_read(reader, Reading())
+    assert c.signals_read(reader, True, Reading())
     yield reader
     c.signals_close(reader)
 
@@ -251,7 +257,7 @@ def opened(c, tree):
 def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
     """Usage is fresh; page cache, refaults and stalls are those of the last reading, whose files may not even be readable now."""
     whole, glance = Reading(), Reading()
-    assert c.signals_read(opened, whole)
+    assert c.signals_read(opened, True, whole)
     tree.write("/sys/fs/cgroup/host/pg/memory.current", str(310 * MB))
     for table in (
         "/sys/fs/cgroup/host/pg/memory.stat",
@@ -273,7 +279,7 @@ def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, 
     for used, available in ((260, 262), (300, 222), (200, 312)):
         tree.write("/sys/fs/cgroup/host/pg/memory.current", str(used * MB))
         assert c.signals_glance(opened, reading) and reading.available == available * MB
-    assert c.signals_read(opened, reading) and reading.available == 362 * MB
+    assert c.signals_read(opened, True, reading) and reading.available == 362 * MB
 
 
 @pytest.mark.parametrize(
@@ -297,15 +303,65 @@ def test_a_glance_that_cannot_be_sure_says_so(c, tree, opened, file, text):
     tree.write(file, text)
     assert not c.signals_glance(opened, reading)
     tree.write(file, before)
-    assert c.signals_read(opened, reading) and c.signals_glance(opened, reading)
+    assert c.signals_read(opened, True, reading) and c.signals_glance(opened, reading)
+
+
+def recorded(c: ctypes.CDLL, act: Callable[[], bool]) -> list[int]:
+    """The files that it reads, in this order."""
+    count = ctypes.c_int.in_dll(c, "recordings")
+    count.value = 0
+    assert act()
+    return list((ctypes.c_int * 1000).in_dll(c, "recorded"))[: count.value]
+
+
+def test_everybodys_pressure_is_read_before_what_it_is_to_vouch_for(c, opened):
+    """Who waits while the levels are being read is then seen by the next glance, and who waits during a glance by the one after it."""
+    levels = {opened.levels[number].fd_usage for number in range(2)} | {opened.levels[2].fd_stat}
+    for act in (lambda: c.signals_read(opened, True, Reading()), lambda: c.signals_glance(opened, Reading())):
+        files = recorded(c, act)
+        assert files[0] == opened.fd_any_pressure and levels <= set(files[1:]) and files.count(opened.fd_any_pressure) == 1
+
+
+def test_everybodys_pressure_is_not_read_where_no_glance_may_follow(c, opened):
+    """Each reading of it loses part of what the kernel has measured, for all who read it."""
+    assert opened.fd_any_pressure not in recorded(c, lambda: c.signals_read(opened, False, Reading()))
+    assert not c.signals_glance(opened, Reading()), "nobody knows what it was"
+    assert c.signals_read(opened, True, Reading()) and c.signals_glance(opened, Reading())
+
+
+def test_what_has_changed_since_the_last_look(c):
+    """Per second since then; but what has been swapped out since the last glance only."""
+    before, rates = Reading(0, 512 * MB, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
+    now = Reading(0, 512 * MB, 9, 9, 180, 14, 6 * MB, 1_400_000)
+    for since_glance, swapping in ((0.8, MB / 0.8), (0.1, MB / 0.1)):
+        c.signals_compare(before, now, 0.8, since_glance, rates)
+        assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == pytest.approx((100, 5, swapping, 0.5))
+    c.signals_compare(now, before, 0.8, 0.8, rates)
+    assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, 0), "less swapped is no swapping"
+    now.stalled = 3_000_000
+    c.signals_compare(before, now, 0.8, 0.8, rates)
+    assert rates.stall == 1
+
+
+@pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
+def test_without_a_reading_of_the_same_level_nothing_has_changed(c, before):
+    rates = Rates(1, 1, 1, 1)
+    c.signals_compare(before, Reading(0, 512 * MB, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
+    assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, -1)
+
+
+def test_a_stall_that_is_not_known(c):
+    rates = Rates()
+    c.signals_compare(Reading(0, 512 * MB, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
+    assert (rates.refaults, rates.stall) == (10, -1)
 
 
 def test_the_machines_refaults_are_read_only_where_it_is_the_tightest(c, tree, opened):
     tree.write("proc/vmstat", "workingset_refault_anon 11\nworkingset_refault_file 4\n")
     reading = Reading()
-    assert c.signals_read(opened, reading) and reading.refaults == 17 + 4242
+    assert c.signals_read(opened, True, reading) and reading.refaults == 17 + 4242
     tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemAvailable: 100000 kB\n")
-    assert c.signals_read(opened, reading)
+    assert c.signals_read(opened, True, reading)
     assert (reading.tight, reading.refaults, reading.own_refaults) == (2, 15, 17)
 
 
@@ -318,7 +374,7 @@ def test_this_machine(c):
     if not Path("/proc/meminfo").exists():
         pytest.skip("there is no /proc/meminfo")
     reader, reading = Reader(), Reading()
-    assert c.signals_open(reader, b"", AUTO) and c.signals_read(reader, reading)
+    assert c.signals_open(reader, b"", AUTO) and c.signals_read(reader, True, reading)
     c.signals_close(reader)
     assert 0 < reading.available <= reading.limit and reading.reachable <= reading.available
 

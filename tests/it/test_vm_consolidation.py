@@ -44,10 +44,8 @@ def consolidated(pgherd, *words):
         trials = [json.loads(file.read_text()) for file in sorted((pgherd.runs / ramp).glob("*/trials/[0-9]*/trial.json"))]
         errors = [trial["error"] for trial in trials if trial["error"]]
         assert trials and all(any(told in error for told in SLOW) for error in errors), errors
-        done = {(trial["trial"]["point"]["scheme"], trial["trial"]["point"]["rate"]): trial for trial in trials if not trial["error"]}
-        if all((trial["trial"]["point"]["scheme"], trial["trial"]["point"]["rate"]) in done for trial in trials) and all(
-            map(worked, trials)
-        ):
+        done = {place(trial): trial for trial in trials if not trial["error"]}
+        if all(place(trial) in done and worked(trial) for trial in trials):
             break
     document = json.loads(ended.out)
     if any(values.get("emulated") for trial in trials for phase in trial["phases"] for values in phase["metrics"].values()):

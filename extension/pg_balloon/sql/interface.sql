@@ -26,4 +26,10 @@ SELECT pg_balloon_inflate(-1);
 SELECT pg_balloon_deflate(-8192);
 SELECT pg_balloon_inflate(NULL) IS NULL AS null_in_null_out;
 SELECT pg_balloon_inflate(0), pg_balloon_deflate(0), pg_balloon_inflate(8191);
+
+-- A script of another version than the library's.
+CREATE FUNCTION balloon_counters_of_another_version(OUT inflations bigint, OUT deflations bigint)
+    AS '$libdir/pg_balloon', 'pg_balloon_counters' LANGUAGE C STRICT;
+SELECT balloon_counters_of_another_version();
+DROP FUNCTION balloon_counters_of_another_version;
 SELECT pg_balloon_check();

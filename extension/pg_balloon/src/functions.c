@@ -93,7 +93,11 @@ row(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
 	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (descriptor->natts != n)
-		elog(ERROR, "pg_balloon's library has %d columns where its SQL script has %d; update the extension", n, descriptor->natts);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_balloon's library has %d columns where its SQL script has %d; drop the extension and create it again",
+						n, descriptor->natts),
+				 errhint("If the server has not been restarted since another version was installed, restart it before.")));
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
 }
 

@@ -6,7 +6,8 @@
  *
  * Nearly all of what a look costs are the sample and the long tables among the signals. At peace, when the balloon is empty, nothing
  * is to be done and far more than the reserve is available, both are left out for a second: that is a glance. The law is asked after
- * a glance as after a look: what tells it of a shortage is fresh in either, and whatever a glance cannot be sure of makes it a look.
+ * a glance as after a look: what tells it of a shortage is fresh in either, but for pages that are needed again, which are seen up to a
+ * second later; and whatever a glance cannot be sure of makes it a look.
  */
 #include "postgres.h"
 
@@ -51,10 +52,7 @@ static bool glanced = false;	/* the last look was a glance */
 static double since_look = 0;	/* seconds of glances */
 static double fastest = FASTEST; /* bytes per second that all CPUs may use up */
 static double safe = 0;			/* seconds in which memory cannot become short */
-static double refaults = 0;		/* per second, as of the last look: a glance does not see them … */
-static double own_refaults = 0;
-static double swapping = 0;
-static double stall = -1;		/* … nor this share */
+static SignalRates rates;		/* as of the last look: a glance does not see them */
 static double since_sample = 0;
 static uint64 sampled_at = 0;	/* the clock hand when the sample was drawn */
 static double since_open = 0;
@@ -191,13 +189,16 @@ clock_hand(void)
 	return hand + (uint64) passes * NBuffers;
 }
 
-/* What the law must see of the pool, now that so many pages have been read back. */
+/*
+ * What the law must see of the pool, now that so many pages have been read back. When peace ends its sample is looked at whatever its age,
+ * and by what it would say if it were no older than others: a pool that has just become busy is not to look idle.
+ */
 static void
-look_at_pool(double dt, uint64 hand, int64 read_back, BalloonView *view)
+look_at_pool(double dt, bool peace_ended, uint64 hand, int64 read_back, BalloonView *view)
 {
-	if (!glanced && since_sample >= SAMPLE_EVERY)
+	if (!glanced && (peace_ended || since_sample >= SAMPLE_EVERY))
 	{
-		balloon_sample_read(since_sample, balloon_horizon / 1000.0, &hot, &pool_state);
+		balloon_sample_read(since_sample, peace_ended ? SAMPLE_EVERY : 0, balloon_horizon / 1000.0, &hot, &pool_state);
 		balloon_sample_start(peace);
 		sampled_at = hand;
 		read_back_rate = (read_back - last_read_back) / since_sample;
@@ -237,16 +238,11 @@ glance(double seconds, uint64 hand, SignalReading *now)
 
 /* What has changed since the last look, seconds ago, and whether there is peace. */
 static void
-compare(double seconds, int64 ballooned, const SignalReading *now)
+compare(double seconds, double since_glance, int64 ballooned, const SignalReading *now)
 {
-	bool		comparable = have_last && last.tight == now->tight; /* counts of another level are other counts */
-
-	refaults = comparable ? Max(0, now->refaults - last.refaults) / seconds : 0;
-	own_refaults = comparable ? Max(0, now->own_refaults - last.own_refaults) / seconds : 0;
-	swapping = comparable ? Max(0, now->swapped - last.swapped) / seconds : 0;
-	stall = comparable && now->stalled >= 0 && last.stalled >= 0
-		? Min(1.0, Max(0, now->stalled - last.stalled) / (seconds * 1e6)) : -1;
-	peace = comparable && ballooned == 0 && now->available >= reserve(now) && refaults <= FEW_REFAULTS && swapping <= 0;
+	signals_compare(have_last ? &last : NULL, now, seconds, since_glance, &rates);
+	peace = have_last && last.tight == now->tight && ballooned == 0 && now->available >= reserve(now) &&
+		rates.refaults <= FEW_REFAULTS && rates.swapping <= 0;
 	last = *now;
 	have_last = true;
 }
@@ -262,6 +258,8 @@ balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
 	uint64		hand = clock_hand();
 	bool		first = !have_last;
+	bool		had_peace = peace;
+	bool		may_glance;
 	bool		seen;
 
 	LWLockAcquire(balloon->lock, LW_SHARED);
@@ -271,17 +269,18 @@ balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 	since_sample += dt;
 	since_look += dt;
 	seen = have_signals(dt);
-	glanced = seen && calm && peace && view->ballooned == 0 && glance(since_look, hand, now);
-	if (seen && !glanced && !signals_read(&reader, now))
+	may_glance = calm && peace && view->ballooned == 0;
+	glanced = seen && may_glance && glance(since_look, hand, now);
+	if (seen && !glanced && !signals_read(&reader, may_glance, now))
 	{
 		balloon_look_end();
 		seen = false;
 	}
 	if (seen && !glanced)
-		compare(since_look, view->ballooned, now);
+		compare(since_look, dt, view->ballooned, now);
 	if (!glanced)
 		since_look = 0;
-	look_at_pool(dt, hand, read_back, view);
+	look_at_pool(dt, had_peace && !peace, hand, read_back, view);
 	if (!seen)
 		return false;
 	safe = (now->reachable - reserve(now)) / fastest;
@@ -294,9 +293,9 @@ balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 	view->limit = now->limit;
 	view->available = now->available;
 	view->reachable = now->reachable;
-	view->refaults = refaults;
-	view->own_refaults = own_refaults;
-	view->swapping = swapping;
-	view->stall = stall;
+	view->refaults = rates.refaults;
+	view->own_refaults = rates.own_refaults;
+	view->swapping = rates.swapping;
+	view->stall = rates.stall;
 	return !first;
 }

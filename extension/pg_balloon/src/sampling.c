@@ -13,8 +13,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -23,6 +21,7 @@
 #include "compat.h"
 #include "sampling.h"
 #include "state.h"
+#include "touches.h"
 
 #define MOST_SAMPLES 2048
 #define FEW_SAMPLES 512
@@ -30,8 +29,6 @@
 #define SHARE_OF_POOL 64
 #define SHARE_OF_REST 16		/* of the buffers outside the balloon */
 #define MOST_TRIES 8
-#define LEAST_WEIGHT 0.5		/* of the newest reading when the rate falls … */
-#define HALF_LIFE 0.2			/* … and seconds in which what was known loses half of its weight */
 
 typedef struct Sample
 {
@@ -106,12 +103,13 @@ balloon_sample_start(bool few)
 }
 
 /*
- * Look at the sample again, that many seconds after it was drawn. Gives the
+ * Look at the sample again, that many seconds after it was drawn; what has been touched may all have been touched within the last
+ * "recent" seconds (0: it was touched evenly). Gives the
  * share of the used pages that are touched within the horizon (seconds; 1 if nothing can be said),
  * and the state of the pool, scaled up from the sample to all buffers outside the balloon.
  */
 void
-balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolState *state)
+balloon_sample_read(double seconds, double recent, double horizon, double *hot, BalloonPoolState *state)
 {
 	int			outside = 0;
 	int			filled = 0;
@@ -156,17 +154,7 @@ balloon_sample_read(double seconds, double horizon, double *hot, BalloonPoolStat
 			touched++;
 	}
 
-	if (pages > 0 && seconds > 0)
-	{
-		double		share = Min((double) touched / pages, 0.999);
-		double		reading = -log(1.0 - share) / seconds;
-
-		/* What rises is believed at once, what falls by half, so that a pause is not idleness; but a long one is. */
-		double		weight = Max(LEAST_WEIGHT, 1.0 - pow(0.5, seconds / HALF_LIFE));
-
-		rate = (rate < 0 || reading > rate) ? reading : rate + weight * (reading - rate);
-	}
-	*hot = rate < 0 ? 1.0 : 1.0 - exp(-rate * horizon);
+	*hot = touches_see(&rate, (pages > 0 && seconds > 0) ? (double) touched / pages : -1, seconds, recent, horizon);
 	state->filled = (outside > 0 && seconds > 0) ? (double) live * filled / outside / seconds : 0;
 	if (outside > 0)
 	{

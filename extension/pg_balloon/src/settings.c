@@ -82,9 +82,9 @@ balloon_define_settings(void)
 							 &balloon_reserve_low, 2, 0, 90, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("pg_balloon.reserve_high", "Available memory in percent below which an idle server gives memory.",
 							 "Keep it above pg_balloon.reserve_low, or nothing moves from idle to needy servers.",
-							 &balloon_reserve_high, 6, 0, 95, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_balloon.interval", "Time between two looks at the machine's memory.",
-							NULL,
+							 &balloon_reserve_high, 6, 0, 100, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_balloon.interval", "Time between two ticks, in each of which the balloon's worker asks what to do.",
+							"A quarter of it, at least 20 ms, while something moves; up to four times as long at peace.",
 							&balloon_interval, 100, 20, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_balloon.horizon", "Time within which a page must be touched to belong to the working set.",
 							NULL,

@@ -415,15 +415,22 @@ sum_up(const SignalReader *reader, SignalReading *reading)
 	return reading->tight >= 0;
 }
 
-/* Read all levels. Returns false if one cannot be read any more: close, and open anew. */
+/*
+ * Read all levels. Returns false if one cannot be read any more: close, and open anew.
+ *
+ * Everybody's pressure is read only to be compared by a glance, for the kernel loses part of it by being asked: it sums up since anybody
+ * asked last, each CPU's waiting by the clock ticks in which that CPU was busy, rounded down. It is read before all else, so that whoever
+ * waits after the first level has been read is seen by the glance.
+ */
 bool
-signals_read(SignalReader *reader, SignalReading *reading)
+signals_read(SignalReader *reader, bool for_glance, SignalReading *reading)
 {
 	SignalLevel *machine = &reader->levels[reader->nlevels - 1];
 	int64_t		memory;
 	int64_t		io;
 
 	reader->complete = false;
+	reader->any_stalled = for_glance ? read_pressure(reader->fd_any_pressure) : -1;
 	for (int i = 0; i < reader->nlevels - 1; i++)
 	{
 		SignalLevel *level = &reader->levels[i];
@@ -438,7 +445,6 @@ signals_read(SignalReader *reader, SignalReading *reading)
 	memory = read_pressure(reader->fd_memory_pressure);
 	io = read_pressure(reader->fd_io_pressure);
 	reader->stalled = memory < 0 && io < 0 ? -1 : or_zero(memory) + or_zero(io);
-	reader->any_stalled = read_pressure(reader->fd_any_pressure);
 	reader->complete = true;
 	return sum_up(reader, reading);
 }
@@ -455,7 +461,7 @@ lose_cache(SignalMemory *memory, int64_t bytes)
 
 /*
  * Read only what is cheap, and take the rest as it was when all was read: the page cache of groups, refaults, the time stalled.
- * Returns false if all must be read to know: it has not been yet, a limit has changed, something has been swapped out, or anybody
+ * Returns false if all must be read to know: it has not been yet, or not for a glance, a limit has changed, something has been swapped out, or anybody
  * on the machine has waited for memory. Page cache is given up to whoever needs memory while he waits; what else there was of it is
  * still there, or is missing from the usage. So what a group uses less is taken to have been page cache.
  */
@@ -476,6 +482,34 @@ signals_glance(SignalReader *reader, SignalReading *reading)
 			lose_cache(&level->memory, before.usage - level->memory.usage);
 	}
 	return sum_up(reader, reading);
+}
+
+static double
+growth(int64_t before, int64_t now)
+{
+	return now > before ? (double) (now - before) : 0;
+}
+
+/*
+ * What has changed since a reading of the same level, that many seconds ago; without one (NULL) nothing is known. A glance finds nothing
+ * swapped out, so that what is found after glances has been since the last of them: within since_glance, if that is less.
+ */
+void
+signals_compare(const SignalReading *before, const SignalReading *now, double seconds, double since_glance, SignalRates *rates)
+{
+	double		share;
+
+	rates->refaults = rates->own_refaults = rates->swapping = 0;
+	rates->stall = -1;
+	if (before == NULL || before->tight != now->tight)
+		return;					/* counts of another level are other counts */
+	rates->refaults = growth(before->refaults, now->refaults) / seconds;
+	rates->own_refaults = growth(before->own_refaults, now->own_refaults) / seconds;
+	rates->swapping = growth(before->swapped, now->swapped) / (since_glance < seconds ? since_glance : seconds);
+	if (before->stalled < 0 || now->stalled < 0)
+		return;
+	share = growth(before->stalled, now->stalled) / (seconds * 1e6);
+	rates->stall = share < 1.0 ? share : 1.0;
 }
 
 const char *

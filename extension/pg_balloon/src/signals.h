@@ -69,7 +69,7 @@ typedef struct SignalReader
 	int			fd_any_pressure;	/* for memory, of the machine: of everybody */
 	bool		complete;		/* all has been read since it was opened, … */
 	int64_t		stalled;		/* … the last time with this in the own group's pressure, … */
-	int64_t		any_stalled;	/* … and with this in everybody's; -1: not known */
+	int64_t		any_stalled;	/* … and with this in everybody's; -1: not known, or not asked */
 } SignalReader;
 
 /* Counts are since some beginning: take differences. Memory in bytes. */
@@ -85,9 +85,20 @@ typedef struct SignalReading
 	int64_t		stalled;		/* count, own group: microseconds in which somebody waited for memory or I/O; -1: not known */
 } SignalReading;
 
+/* What has changed from a reading to the next one. Per second; memory in bytes. */
+typedef struct SignalRates
+{
+	double		refaults;
+	double		own_refaults;
+	double		swapping;
+	double		stall;			/* share of the time with somebody waiting; -1: not known */
+} SignalRates;
+
 extern bool signals_open(SignalReader *reader, const char *root, int source);
-extern bool signals_read(SignalReader *reader, SignalReading *reading);
+extern bool signals_read(SignalReader *reader, bool for_glance, SignalReading *reading);
 extern bool signals_glance(SignalReader *reader, SignalReading *reading);
+extern void signals_compare(const SignalReading *before, const SignalReading *now, double seconds, double since_glance,
+							SignalRates *rates);
 extern void signals_close(SignalReader *reader);
 extern const char *signal_source_name(int source);
 

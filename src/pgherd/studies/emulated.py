@@ -17,7 +17,9 @@ FUNCTIONAL = "functional"
 """Table of a run of which nothing but that it worked may be said."""
 WHY = "the guests' processors were emulated (TCG): functional only"
 _OF_SPEED = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
-"""Checks that pass for how fast something was, or for what CPU it took."""
+"""Checks that pass for how fast something was, or for what CPU it took. Among them io-bound: it divides the reads of all the host's devices
+by transactions, and where these are tens of times fewer, the reads of others pass it. With cached it is the other way: few reads are few,
+whoever caused them, and it is a pass that stays."""
 _OF_MEMORY = ("memory_kills",)
 """Tables of studies that mean something although processors were emulated."""
 

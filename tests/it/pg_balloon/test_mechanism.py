@@ -371,7 +371,7 @@ def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(
     calm.set(**peace, clean_rate="0")
     calm.wait_until(mostly_glances)
 
-    calm.set(**peace | {"reserve_high": "95"})  # never so much is available
+    calm.set(**peace | {"reserve_high": "100"})  # never so much is available
     calm.wait_until(lambda: calm("SELECT gives FROM pg_stat_balloon") > 0)
     none_is_a_glance()
     assert calm.status("decision_reason") == "memory is short and part of this pool is idle"

@@ -156,6 +156,14 @@ def test_io_bound_wants_reads_from_the_device():
     assert verdicts(GOOD, intents=("io-bound",))["io-bound"].result == "fail"
 
 
+def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is_right_all_the_same():
+    """Why io-bound says nothing where processors are emulated, and cached does."""
+    never_reads = changed("server:c1/pg", db__blks_read=0.0)
+    for throughput, bound in ((1000.0, "fail"), (10.0, "pass")):
+        found = verdicts(never_reads, intents=("cached", "io-bound"), throughput=throughput)
+        assert (found["io-bound"].result, found["cached"].result) == (bound, "pass")
+
+
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
     verdict = verdicts(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]

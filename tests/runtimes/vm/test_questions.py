@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,12 +32,15 @@ class Qemu:
         self._client: socket.socket | None = None
         self._lines: Iterator[bytes] = iter(())
 
+    def accept(self) -> socket.socket:
+        self._client = self._server.accept()[0]
+        self._client.settimeout(LATEST)
+        return self._client
+
     def asked(self, number: int = 1) -> list[dict]:
         """The next commands; a new client's negotiation comes before."""
         if self._client is None:
-            self._client = self._server.accept()[0]
-            self._client.settimeout(LATEST)
-            self._lines = self._client.makefile("rb")
+            self._lines = self.accept().makefile("rb")
             self.say(GREETING)
             assert json.loads(next(self._lines)) == {"execute": "qmp_capabilities", "arguments": {}}
             self.say({"return": {}})
@@ -134,18 +140,84 @@ def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_ane
     assert questions.heard("BALLOON_CHANGE") != heard, "events may have been missed"
 
 
-@pytest.mark.parametrize("said", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}'])
+@pytest.mark.parametrize("said", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}', b'{"error": 7}', b'{"error": null}'])
 def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) -> None:
     qemu, questions = make()
-    questions.ask([("query-balloon", None)], list)
+    asked = questions.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu._client.sendall(said + b"\n")
     assert qemu._client.recv(1) == b"", "it is closed"
     qemu.hang_up()
+    if said.startswith(b'{"return": 1}'):
+        assert asked.result(LATEST) == [1], "it is the second answer that nobody has asked for"
+    else:
+        with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: [A-Z][A-Za-z]*Error: "):
+            asked.result(LATEST)
     again = questions.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 5})
     assert again.result(LATEST) == [5]
+
+
+def test_a_line_may_be_long_but_not_without_an_end(make) -> None:
+    qemu, questions = make()
+    asked = [questions.ask([("human-monitor-command", None)], lambda answers: len(answers[0])) for _ in range(2)]
+    qemu.asked(2)
+    qemu.say({"return": "x" * (9 << 20)})
+    assert asked[0].result(LATEST) == 9 << 20
+    with contextlib.suppress(OSError):  # it is closed while this is sent
+        qemu._client.sendall(b"x" * (12 << 20))
+    with pytest.raises(TrialError, match="QEMU of guest db01 has not answered human-monitor-command: ValueError: a line without an end"):
+        asked[1].result(LATEST)
+
+
+def test_of_events_only_those_are_counted_that_somebody_asks_for(make) -> None:
+    qemu, questions = make()
+    before = questions.heard("BALLOON_CHANGE")
+    asked = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say(*({"event": f"E{number}", "data": {}} for number in range(1000)), MOVED, {"return": 1})
+    assert asked.result(LATEST) == [1]
+    assert questions.heard("BALLOON_CHANGE") != before and list(questions._heard) == ["BALLOON_CHANGE"]
+
+
+def test_where_no_thread_can_be_started_each_question_is_told_so(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    qemu, questions = make()
+    waited: list[select.epoll] = []
+
+    class NotStarted(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    def epoll() -> select.epoll:
+        waited.append(select.epoll())
+        return waited[-1]
+
+    monkeypatch.setattr(module, "_ready", None)
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=NotStarted))
+    monkeypatch.setattr(module, "select", SimpleNamespace(epoll=epoll, EPOLLIN=select.EPOLLIN))
+    for _ in range(2):
+        asked = questions.ask([("query-balloon", None)], list)
+        with pytest.raises(TrialError, match="the monitor of guest db01 cannot be reached: can't start new thread"):
+            asked.result(0)
+        assert qemu.accept().recv(1) == b"", "it is closed"
+        qemu.hang_up()
+    assert len(waited) == 2 and all(one.closed for one in waited)
+    monkeypatch.undo()
+    asked = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 5})
+    assert asked.result(LATEST) == [5]
+
+
+def test_who_would_wait_behind_others_to_be_connected_is_told_at_once(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as other:
+        server.bind(str(tmp_path / "busy"))
+        server.listen(0)
+        other.connect(str(tmp_path / "busy"))
+        asked = Questions(str(tmp_path / "busy"), "x").ask([("query-balloon", None)], list)
+        with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*temporarily unavailable"):
+            asked.result(0)
 
 
 def test_nobody_there_is_told_by_the_answer(tmp_path: Path) -> None:

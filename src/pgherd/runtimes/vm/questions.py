@@ -1,8 +1,9 @@
 """What all QEMUs are asked every second: QMP in plain code, over a monitor that each guest has for it alone.
 
-The library that drives QEMU (``monitor``) takes three times the CPU for the same answers, and here CPU of the host that is measured is
-what counts. What it is there for is not needed: without out-of-band commands QEMU answers in the order in which it was asked
-(docs/interop/qmp-spec of QEMU). One thread reads for all guests, so that one that does not answer holds up no other.
+By the library that drives QEMU (``monitor``) the balloon manager took 2.4 times the CPU (measured with both in turn: docs/vm-balloon.md),
+and here CPU of the host that is measured is what counts. What the library is there for is not needed: without out-of-band commands QEMU
+answers in the order in which it was asked (docs/interop/qmp-spec of QEMU). One thread reads for all guests, so that one that does not
+answer holds up no other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import select
 import socket
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -24,8 +25,9 @@ Asked = tuple[str, dict[str, Any] | None]
 """A command of QMP and its arguments (None: it has none)."""
 QUESTIONS_THREAD = "pgherd-questions"
 """The name of the one thread that reads all answers, which lasts as long as the process."""
-_CONNECTING_SECONDS = 2.0
 _MOST = 1 << 18
+_LONGEST_LINE = 10 << 20
+"""Bytes: what is longer and has not ended is no answer, and would be kept for ever."""
 _T = TypeVar("_T")
 _started = threading.Lock()
 _ready: select.epoll | None = None
@@ -37,8 +39,13 @@ def _answers() -> select.epoll:
     global _ready
     with _started:
         if _ready is None:
-            _ready = select.epoll()
-            threading.Thread(target=_read, args=(_ready,), name=QUESTIONS_THREAD, daemon=True).start()
+            made = select.epoll()
+            try:
+                threading.Thread(target=_read, args=(made,), name=QUESTIONS_THREAD, daemon=True).start()
+            except BaseException:
+                made.close()
+                raise
+            _ready = made
         return _ready
 
 
@@ -67,7 +74,7 @@ class Questions:
         self._connections = 0
         self._rest = b""
         self._asked: deque[_Question] = deque()
-        self._heard: Counter[str] = Counter()
+        self._heard: dict[str, int] = {}
         self._lock = threading.RLock()
 
     def ask(self, commands: Sequence[Asked], then: Callable[[list[Any]], _T]) -> Future[_T]:
@@ -88,14 +95,14 @@ class Questions:
                 if self._connection is None:
                     self._connect()
                 self._send(commands, settle)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # RuntimeError: the thread that reads cannot be started
                 self._lose(str(error))
                 settle(TrialError(f"the monitor of guest {self._name} cannot be reached: {error}"))
         return asked
 
     def heard(self, event: str) -> object:
         """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
-        return self._connections, self._heard[event]
+        return self._connections, self._heard.setdefault(event, 0)
 
     def close(self) -> None:
         """Close the connection; nothing happens if there is none."""
@@ -112,6 +119,8 @@ class Questions:
                 *lines, self._rest = (self._rest + data).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
+                if len(self._rest) > _LONGEST_LINE:
+                    raise ValueError("a line without an end")
             except BlockingIOError:
                 return
             except Exception as error:  # whatever one QEMU makes us stumble over: the thread reads for all guests
@@ -123,13 +132,12 @@ class Questions:
     def _connect(self) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(_CONNECTING_SECONDS)
+            connection.setblocking(False)  # first: where others wait for QEMU to accept them, a blocking one would wait behind them
             connection.connect(self._path)
-            connection.setblocking(False)
         except BaseException:
             connection.close()
             raise
-        self._connection, self._rest = connection, b""
+        self._connection = connection
         self._connections += 1
         _connected[connection.fileno()] = self
         _answers().register(connection.fileno(), select.EPOLLIN)
@@ -143,13 +151,15 @@ class Questions:
 
     def _take(self, said: dict[str, Any]) -> None:
         if "event" in said:
-            self._heard[said["event"]] += 1
+            if said["event"] in self._heard:  # others nobody has asked for
+                self._heard[said["event"]] += 1
         elif "return" in said or "error" in said:
             question = self._asked[0]
             question.answers.append(said)
             if len(question.answers) == len(question.commands):
+                found = self._found(question)  # before it is taken out: of one that cannot be understood who asked is told by ``_lose``
                 self._asked.popleft()
-                question.settle(self._found(question))
+                question.settle(found)
 
     def _found(self, question: _Question) -> list[Any] | TrialError:
         for (command, _), answer in zip(question.commands, question.answers, strict=True):
@@ -159,11 +169,12 @@ class Questions:
 
     def _lose(self, why: str) -> None:
         """Without a connection from now on; who still waits for an answer is told ``why``."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._rest = self._connection, None, b""
         if connection is not None:
             del _connected[connection.fileno()]
-            with contextlib.suppress(OSError):
-                _answers().unregister(connection.fileno())
+            if _ready is not None:
+                with contextlib.suppress(OSError):
+                    _ready.unregister(connection.fileno())
             connection.close()
         left, self._asked = self._asked, deque()
         for question in left:
