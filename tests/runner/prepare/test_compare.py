@@ -152,7 +152,7 @@ def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
 def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2] * 2)
     monkeypatch.setattr("pgherd.runner.prepare.asked_load.sampling", lambda *given: next(shares))
-    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"))
+    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), arrangement="one-at-a-time")
     assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
     assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
     with pytest.raises(UsageError, match="variants 'a' and 'b' are identical"):
