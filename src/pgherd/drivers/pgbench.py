@@ -110,39 +110,43 @@ class PgbenchDriver:
             raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         span = self.span(files, started, window.stop)
+        logged = list(read_logs(files, load.rate is not None))
         if window.turns:
-            counted = pgbench_turns.count(report, list(read_logs(files, False)), window, load.clients, target)
-            scripts = by_script(load, counted.sample, counted.transactions)
-            return TargetResult(
-                target=target,
-                driver=self.name,
-                transactions=counted.transactions,
-                throughput=counted.throughput,
-                per_second=counted.per_second,
-                latency=counted.latency,
-                failed=counted.failed,
-                scripts=scripts,
-                new_orders_per_minute=60 * counted.throughput * scripts[NEW_ORDER] / counted.transactions if NEW_ORDER in scripts else None,
-                first=span.first,
-                last=span.last,
-            )
-        curve, failures = curves(report, progress, started, window.stop, load.clients)
-        transactions = curve.between(window.start, window.end)
-        sample = [x for x in read_logs(files, load.rate is not None) if window.start < x.at <= window.end]
-        scripts = by_script(load, sample, transactions)
+            counted = pgbench_turns.count(report, logged, window, load.clients, target)
+        else:
+            counted = _count(report, progress, logged, started, window, load.clients)
+        scripts = by_script(load, counted.sample, counted.transactions)
         return TargetResult(
             target=target,
             driver=self.name,
-            transactions=transactions,
-            throughput=transactions / (window.end - window.start),
-            per_second=curve.per_second(window.start, window.end),
-            latency=_latency(report, progress, window, sample, started),
-            failed=round(failures.between(window.start, window.end)),
+            transactions=counted.transactions,
+            throughput=counted.throughput,
+            per_second=counted.per_second,
+            latency=counted.latency,
+            failed=counted.failed,
             scripts=scripts,
-            new_orders_per_minute=60 * scripts[NEW_ORDER] / (window.end - window.start) if NEW_ORDER in scripts else None,
+            new_orders_per_minute=60 * scripts[NEW_ORDER] / counted.seconds if NEW_ORDER in scripts else None,
             first=span.first,
             last=span.last,
         )
+
+
+def _count(
+    report: Report, progress: Sequence[Progress], logged: Sequence[Logged], started: float, window: Window, clients: int
+) -> pgbench_turns.Counted:
+    """What it did in a window in which it was never stopped."""
+    curve, failures = curves(report, progress, started, window.stop, clients)
+    transactions, seconds = curve.between(window.start, window.end), window.end - window.start
+    sample = [x for x in logged if window.start < x.at <= window.end]
+    return pgbench_turns.Counted(
+        transactions=transactions,
+        failed=round(failures.between(window.start, window.end)),
+        throughput=transactions / seconds,
+        seconds=seconds,
+        per_second=curve.per_second(window.start, window.end),
+        latency=_latency(report, progress, window, sample, started),
+        sample=sample,
+    )
 
 
 def curves(

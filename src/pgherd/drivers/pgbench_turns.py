@@ -32,12 +32,13 @@ SHARE = 0.1
 
 @dataclass(frozen=True)
 class Counted:
-    """``transactions`` and ``failed`` ones of the window, and the logged ones among them (``sample``); ``throughput`` per second of
-    those parts of the turns that count for rates; ``per_second`` is by whole seconds of the window."""
+    """What a pgbench did in a window: ``transactions`` and ``failed`` ones, and the logged ones among them (``sample``); ``throughput``
+    per second of what counts for rates, and in how many ``seconds`` it makes so many transactions; ``per_second`` is by whole seconds."""
 
     transactions: float
     failed: int
     throughput: float
+    seconds: float
     per_second: list[float]
     latency: Latency
     sample: Sequence[Logged]
@@ -69,6 +70,7 @@ def count(report: Report, logged: Sequence[Logged], window: Window, clients: int
         transactions=each * len(inside),
         failed=round(report.failed * len(inside) / len(ordered)),
         throughput=throughput,
+        seconds=each * len(inside) / throughput,
         per_second=[each * len(_between(ordered, ends, first, last)) for first, last in pairwise(borders)],
         latency=log_sample.latency(whole, 1000 * clients / throughput),
         sample=inside,

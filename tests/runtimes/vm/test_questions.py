@@ -62,6 +62,14 @@ class Qemu:
         self._server.close()
 
 
+def expect_an_answer(qemu: Qemu, questions: Questions) -> None:
+    """To a question like the first one, over a connection anew where the former one is gone."""
+    again = questions.ask([("query-balloon", None)], list)
+    qemu.asked()
+    qemu.say({"return": 5})
+    assert again.result(LATEST) == [5]
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[[str], tuple[Qemu, Questions]]]:
     made: list[Qemu | Questions] = []
@@ -118,10 +126,7 @@ def test_what_cannot_be_made_of_an_answer_is_told_to_who_asked(make) -> None:
     qemu.say({"return": {}})
     with pytest.raises(KeyError):
         asked.result(LATEST)
-    again = questions.ask([("query-balloon", None)], list)
-    qemu.asked()
-    qemu.say({"return": 1})
-    assert again.result(LATEST) == [1]
+    expect_an_answer(qemu, questions)
 
 
 def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_anew(make) -> None:
@@ -133,10 +138,7 @@ def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_ane
     qemu.hang_up()
     with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: it has closed its monitor"):
         asked.result(LATEST)
-    again = questions.ask([("query-balloon", None)], list)
-    qemu.asked()
-    qemu.say({"return": 5})
-    assert again.result(LATEST) == [5]
+    expect_an_answer(qemu, questions)
     assert questions.heard("BALLOON_CHANGE") != heard, "events may have been missed"
 
 
@@ -153,10 +155,7 @@ def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) ->
     else:
         with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: [A-Z][A-Za-z]*Error: "):
             asked.result(LATEST)
-    again = questions.ask([("query-balloon", None)], list)
-    qemu.asked()
-    qemu.say({"return": 5})
-    assert again.result(LATEST) == [5]
+    expect_an_answer(qemu, questions)
 
 
 def test_a_line_may_be_long_but_not_without_an_end(make) -> None:
