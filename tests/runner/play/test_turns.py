@@ -1,16 +1,20 @@
 """Loads that take turns: real processes that are stopped and go on."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Turns
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
 from pgherd.runner.play import turns
 
 WORK = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.001)"
@@ -72,6 +76,37 @@ def test_each_goes_on_in_its_own_turns_alone(both):
     for one in both:
         one.process.popen.send_signal(signal.SIGTERM)
         assert one.process.popen.wait(30) == -signal.SIGTERM, "what went on hears it"
+
+
+def test_nothing_is_stopped_before_it_is_its_program(tmp_path):
+    node, gate, looks = LocalNode(), tmp_path / "gate", []
+    os.mkfifo(gate)  # stands for a group that takes its time: who joins it waits until somebody reads
+    process = node.spawn(Command(["sleep", "60"], join=(str(gate),)))
+
+    def watch() -> None:
+        looks.append(process.poll())
+        if len(looks) == 3:
+            gate.read_bytes()
+
+    try:
+        turns.await_programs(node, [SimpleNamespace(process=process, program="sleep")], watch)
+        assert len(looks) >= 3 and looks[-1] is None
+        assert (Path("/proc") / str(process.pid) / "comm").read_text() == "sleep\n"
+    finally:
+        process.signal(signal.SIGKILL)
+        process.wait(30)
+
+
+def test_what_ends_before_it_is_its_program_is_told(tmp_path):
+    node = LocalNode()
+    process = node.spawn(Command(["sleep", "60"], join=(str(tmp_path / "none" / "cgroup.procs"),)))
+
+    def watch() -> None:
+        if (code := process.poll()) is not None:
+            raise TrialError(f"ended early with {code}")
+
+    with pytest.raises(TrialError, match="ended early with"):
+        turns.await_programs(node, [SimpleNamespace(process=process, program="sleep")], watch)
 
 
 def test_what_is_amiss_ends_the_turns(both):

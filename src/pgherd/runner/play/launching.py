@@ -38,7 +38,8 @@ class Launch:
 @dataclass
 class Running:
     """A driver that was started, and ended if ``ended`` is set: instants of the clock of ``node``, seconds since the epoch. ``clock``
-    converts them, where that is not the host's. ``told`` is when it was told to end: guests are told one after the other."""
+    converts them, where that is not the host's. ``told`` is when it was told to end: guests are told one after the other. ``program`` is
+    what its command line begins with, once it has joined its groups."""
 
     target: str
     load: Load
@@ -50,13 +51,16 @@ class Running:
     ended: float = 0.0
     clock: Clock | None = None
     told: float = 0.0
+    program: str = ""
 
     @classmethod
     def start(cls, launch: Launch) -> Running:
         """Spawn it; raises OSError where its program is missing."""
         process = launch.node.spawn(launch.command)
         started = launch.node.now()
-        return cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
+        made = cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
+        made.program = launch.command.argv[0]
+        return made
 
     def span(self, files: Mapping[str, str], stop: float) -> Span:
         """Between which instants of the host's clock it made load; ``stop`` is when it was told to end. Raises as the driver's."""

@@ -99,6 +99,8 @@ def drive(
             for new in launching:
                 running.append(Running.start(new))
             _reap(before, stage)
+            if phase.turns is not None:
+                turns.await_programs(node, running, partial(_watch, running, stage))
             start = (node.now() if border is None else border) + phase.ramp
             sampling.add(driver_sources(running, stage, node))
             guests.add(running, stage)

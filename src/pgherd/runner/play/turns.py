@@ -7,6 +7,7 @@ more is known in the same time than by loads that run one after the other for se
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import time
@@ -20,6 +21,8 @@ from pgherd.runner.play.launching import Running
 SETTLE = 0.003
 """Seconds at a turn's end in which the servers finish what is under way, before the next one begins."""
 
+_LOOK_SECONDS = 0.005
+
 
 def order(turns: Turns, seconds: float) -> Iterator[str]:
     """Whose turn it is, one after the other: as many whole rounds as a period of so many seconds has, each in an order of its own."""
@@ -28,6 +31,24 @@ def order(turns: Turns, seconds: float) -> Iterator[str]:
         names = list(turns.of)
         rng.shuffle(names)
         yield from names
+
+
+def await_programs(node: Node, running: Sequence[Running], watch: Callable[[], None]) -> None:
+    """Wait until each driver is its program: before, what was started only joins its groups and gives up its account.
+
+    Until then it does not end with us, nor is it in the groups in which ``clean`` finds it: if it were stopped there and we were
+    killed, nobody would end it. ``watch`` is called meanwhile, and raises where a driver ended.
+    """
+    for one in running:
+        while not _became(node, one):
+            watch()
+            time.sleep(_LOOK_SECONDS)
+
+
+def _became(node: Node, one: Running) -> bool:
+    with contextlib.suppress(OSError):  # that it has ended is told by who watches
+        return node.read(f"/proc/{one.process.pid}/cmdline").partition(b"\0")[0].decode(errors="replace") == one.program
+    return False
 
 
 def stop(running: Sequence[Running]) -> None:
