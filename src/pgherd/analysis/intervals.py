@@ -62,6 +62,22 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     return Estimate(mean, mean - half, mean + half, confidence, n, "mean of repeats, Student's t interval")
 
 
+def repeats_for(values: Sequence[float], share: float, confidence: float = 0.95, most: int = 50) -> int | None:
+    """How many repeats it takes until Student's t interval of their mean reaches no further than a ``share`` of it to either side, if
+    they scatter as these do; None where even ``most`` are too few, or the mean is not above zero.
+
+    What these few have for a spread is itself uncertain, and the answer no more than a hint.
+
+    Raises:
+        ValueError: fewer than two values.
+    """
+    if len(values) < 2:
+        raise ValueError(f"a spread needs at least two values, not {len(values)}")
+    mean, spread = math.fsum(values) / len(values), statistics.stdev(values)
+    enough = (n for n in range(max(LEAST, len(values)), most + 1) if student(confidence, n - 1) * spread / math.sqrt(n) <= share * mean)
+    return next(enough, None) if mean > 0 else None
+
+
 def median_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 1000, seed: int = 1) -> Estimate:
     """Median with a percentile bootstrap interval over the repeats.
 

@@ -13,7 +13,7 @@ Cell = Finding | str | int | float | None
 """One cell of an Analysis' table."""
 
 GRADE_MEANING: dict[Grade, str] = {
-    "A": "all verdicts pass in the trials that the numbers rest on",
+    "A": "all verdicts pass in the trials that the numbers rest on; how sure each number is, its interval says",
     "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
     "or the host had changed when the run was resumed; intervals are wider for it",
     "C": "tainted trials stand in for half or more of what it rests on, or for what all else rests on, or there is too little to tell: "

@@ -75,8 +75,8 @@ def test_side_by_side_all_are_up_and_take_turns(options, server):
             names[side]: "simple" if side == "base-1" else "prepared" for side in names
         }
         assert phase.seconds == 4 * 5.0 and phase.turns.seconds == pytest.approx(0.063, rel=0.02), "each side for as long as by itself"
-        assert phase.turns.counted == pytest.approx(0.04), "two periods of the CPU quota, wherever they begin"
-        assert {container.cpu_period for container in up.values()} == {0.02}
+        assert phase.turns.counted == pytest.approx(0.03), "three periods of the CPU quota, wherever they begin"
+        assert {container.cpu_period for container in up.values()} == {0.01}
     seeds = {trial.phases[0].turns.seed for number in range(4) for trial in arms.block(made, number)}
     assert len(seeds) == 4, "the turns' order is another in each block"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -242,6 +243,20 @@ def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Buil
     assert any("--points 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
     seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
     assert seen.findings["databases_held"].high < 12 and not any("--points" in text for text in seen.look_at)
+
+
+def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simulate: Any) -> None:
+    def said(noise: float) -> list[str]:
+        return [text for text in finished(options(), simulate(options(), noise=noise)).look_at if "is known to" in text]
+
+    assert said(0.01) == []
+    (wide,) = said(0.1)
+    known, more = wide.split(": ")
+    found = re.fullmatch(r"throughput of \d+ databases? is known to ± (\d+) % only \((\d+) trials\)", known)
+    enough = re.fullmatch(r"by their spread --repeats (\d+) narrows it to ± 10 %", more)
+    assert found and int(found[1]) > 10 and enough and int(enough[1]) > int(found[2]), wide
+    (hopeless,) = said(0.6)
+    assert hopeless.endswith("try longer --seconds, or a quieter hour")
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:

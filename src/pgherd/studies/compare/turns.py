@@ -14,11 +14,12 @@ VARIANT = "variant"
 """The coordinate that a comparison adds to a trial's point."""
 ALL = "all by turns"
 """Its value where a trial has all sides; no variant can have this name."""
-PERIOD = 0.02
+PERIOD = 0.01
 """Seconds in which a side's CPU quota is given out anew, if it has one: a turn is to hold several of these periods."""
-COUNTED = 2 * PERIOD
+COUNTED = 3 * PERIOD
 """Seconds at the end of a turn that count for throughput: whole periods, so that each holds as much of the quota as any other, wherever
-a period begins. An idle control group has a quota to spare; what comes before gives it the time to use that up."""
+a period begins. What comes before is as long: a control group that was idle has quota to spare, a period's and what its CPUs had fetched
+and not used, and has not used that up before the first whole period ends."""
 SECONDS = 0.063
 """Of a turn, about: the shorter turns are, the more of them fit into a minute, and neighbours differ as much. It is no multiple of the
 quota's period, so that turns begin anywhere in it."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pgherd.analysis.intervals import LEAST
+from pgherd.analysis.intervals import LEAST, mean_interval, repeats_for
 from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
@@ -20,6 +20,10 @@ from pgherd.studies.density.tables import cpu_rows, density_rows
 from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
 from pgherd.studies.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
 from pgherd.studies.joined import joined
+
+WIDE = 0.1
+"""Half a throughput's interval, as a share of its mean, from which on it is said that more repeats would narrow it. A grade does not say
+so: it is of the trials."""
 
 
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -207,8 +211,23 @@ def _measure_beyond(line: Curve, held: Finding) -> list[str]:
     return [f"{beyond}; density with --points {points} measures {further}, too"]
 
 
+def _narrow(line: Curve) -> list[str]:
+    """What would narrow the widest interval of a throughput, where that is wide."""
+    widest, half = line.points[0], 0.0
+    for point in line.points:
+        mean = mean_interval(point.throughputs)
+        if mean.high is not None and mean.high - mean.value > half * mean.value:
+            widest, half = point, mean.high / mean.value - 1
+    if half <= WIDE or line.options.soak_seconds:
+        return []
+    enough = repeats_for(widest.throughputs, WIDE)
+    more = f"by their spread --repeats {enough} narrows it to ± {100 * WIDE:.0f} %" if enough else "try longer --seconds, or a quieter hour"
+    known = f"throughput of {plural(widest.databases)} is known to ± {100 * half:.0f} % only"
+    return [f"{known} ({len(widest.used)} trials): {more}"]
+
+
 def _look_at(line: Curve, findings: dict[str, Finding]) -> list[str]:
-    found = _measure_beyond(line, findings["databases_held"])
+    found = [*_measure_beyond(line, findings["databases_held"]), *_narrow(line)]
     if any(point.limited_by == "quota" for point in line.points):
         found.append(
             "efficiency_cpu in the table 'density': what a transaction costs in CPU time (caches, memory, SMT), apart from how much CPU "
