@@ -257,6 +257,10 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     assert found and int(found[1]) > 10 and enough and int(enough[1]) > int(found[2]), wide
     (hopeless,) = said(0.6)
     assert hopeless.endswith("try longer --seconds, or a quieter hour")
+    given = options(points=(1, 2, 3), repeats=40)
+    lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
+    (asked,) = [text for text in lost.look_at if "is known to" in text]
+    assert asked.endswith("try longer --seconds, or a quieter hour"), "no fewer repeats than were asked for are advised"
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:

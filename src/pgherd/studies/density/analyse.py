@@ -221,7 +221,10 @@ def _narrow(line: Curve) -> list[str]:
     if half <= WIDE or line.options.soak_seconds:
         return []
     enough = repeats_for(widest.throughputs, WIDE)
-    more = f"by their spread --repeats {enough} narrows it to ± {100 * WIDE:.0f} %" if enough else "try longer --seconds, or a quieter hour"
+    # Where trials are missing or tainted, it may be as many as were asked for.
+    more = "try longer --seconds, or a quieter hour"
+    if enough is not None and enough > line.options.repeats:
+        more = f"by their spread --repeats {enough} narrows it to ± {100 * WIDE:.0f} %"
     known = f"throughput of {plural(widest.databases)} is known to ± {100 * half:.0f} % only"
     return [f"{known} ({len(widest.used)} trials): {more}"]
 
