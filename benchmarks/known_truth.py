@@ -4,11 +4,11 @@ Three series of tries, each try a whole ``pgherd compare`` as a user would run i
 
 - *quota*: the variant has 5 % less CPU (``vcpus`` 0.57 against 0.6). The truth is the ratio of the quotas: both use theirs up, also
   where the hypervisor takes some of the CPUs' time, and a transaction costs the same CPU time in both.
-- *work*: the variant's script makes the server put together a string of some hundred bytes more per transaction, of which only the
-  length is sent. What that costs is established apart from ``compare``, before the tries: pgbench alone, by the command line that
-  compare uses, with either script by quick turns (``slices.py``) in one container, its transactions as its own log says them, and CPU
-  seconds as the kernel counts them for the container. The string is made so long that it costs about 5 %; the truth is what was then
-  measured, with an interval.
+- *work*: the scripts make the server put together a string per transaction, of which only the length is sent: of one byte, and of
+  some hundred in the variant's. What these cost is established apart from ``compare``, before the tries: pgbench alone, by the
+  command line that compare uses, with either script by quick turns (``slices.py``) in one container, its transactions as its own log
+  says them, and CPU seconds as the kernel counts them for the container. The string is made so long that it costs about 5 %; the
+  truth is what was then measured, with an interval.
 - *same*: the variant differs in a setting that nothing here uses (``vacuum_cost_limit``).
 
 A try is a *hit* when its verdict is a difference of the right sign, its interval holds the truth, and its grade is not C (an indication
@@ -55,8 +55,8 @@ ROUNDS, TURNS, TURN = 150, 10, 0.1
 """Of the calibration: how many rounds, how often either script has its turn in each, and for how many seconds."""
 MINUTES = 5.0
 BYTES = 400
-"""Of the string in the first calibration; those after it scale them."""
-TUNINGS = 2
+"""Of the string in the first calibration."""
+TUNINGS = 3
 """Short calibrations by which the string's length is found; then a long one tells its cost."""
 CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
 """What else runs on a shared host is what these tries are about, and no reason to call them tainted: without it the noisiest blocks would
@@ -247,11 +247,14 @@ def share(name: str, hits: int, n: int, goal: str = "", met: bool | None = None)
 
 
 def scripts(place: Path, size: int) -> tuple[Path, Path]:
-    """A select of one row, and the same with a string of ``size`` bytes made of what it read, whose length is sent."""
-    texts = {"plain": "abalance", "dear": f"abalance, octet_length(repeat(chr(65 + aid % 26), {size}))"}
+    """A select of one row and of the length of a string made of what it read: of one byte, and of ``size``.
+
+    They differ in the length alone, so that what is dearer is proportional to it.
+    """
     files = []
-    for name, columns in texts.items():
+    for name, length in {"plain": 1, "dear": size}.items():
         files.append(place / f"{name}.sql")
+        columns = f"abalance, octet_length(repeat(chr(65 + aid % 26), {length}))"
         files[-1].write_text(f"\\set aid random(1, 100000 * :scale)\nSELECT {columns} FROM pgbench_accounts WHERE aid = :aid;\n")
         files[-1].chmod(0o644)
     return files[0], files[1]
@@ -261,14 +264,16 @@ def calibrated(place: Path, seed: int, rounds: int) -> dict[str, Any]:
     """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
     with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
-        size = BYTES
-        for few in (*[max(3, rounds // 5)] * TUNINGS, rounds):
+        size, weight, weighted_cost = BYTES, 0.0, 0.0
+        for few in (*[max(3, rounds // 3)] * TUNINGS, rounds):
             rows = _by_turns(up, node, scripts(place, size), few, random.Random(f"{seed} {size}"))
             estimate = paired.ratio([row["dear cpu"] for row in rows], [row["plain cpu"] for row in rows])
             cost = estimate.value - 1
             outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} rounds")
-            if few < rounds:
-                size = round(min(max(size * COST / cost, size / 4), size * 4)) if cost > COST / 10 else size * 4
+            if few < rounds:  # the cost of a byte by all calibrations so far: least squares through nothing for no bytes
+                weight, weighted_cost = weight + size * size, weighted_cost + size * cost
+                each = weighted_cost / weight
+                size = round(min(COST / each, size * 4)) if each > 0 else size * 4
     ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
     return {"series": "calibration", "bytes": size, **ends, "pairs": rounds, "raw": rows}
 
