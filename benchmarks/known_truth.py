@@ -29,6 +29,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import command
@@ -51,10 +52,11 @@ TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
 QUOTA = 0.6
 """Of the baseline in *quota*, in vCPUs: of one whole vCPU of two it does not use all up in each period while there is steal."""
-ROUNDS, TURNS, TURN = 150, 10, 0.1
-"""Of the calibration: how many rounds, how often either script has its turn in each, and for how many seconds."""
+STARTS, ROUNDS, TURNS, TURN = 15, 10, 10, 0.1
+"""Of the calibration: how often pgbench is started anew with either script, rounds of each start, how often either script has its turn
+in a round, and for how many seconds. Processes differ in what they cost as long as they live, so that only new ones tell by how much."""
 MINUTES = 5.0
-BYTES = 400
+BYTES = 450
 """Of the string in the first calibration."""
 TUNINGS = 3
 """Short calibrations by which the string's length is found; then a long one tells its cost."""
@@ -94,7 +96,7 @@ def main() -> None:
         place = Path(directory)
         truth = next((row for row in raw if row["series"] == "calibration"), None)
         if "work" in series and truth is None:
-            truth = calibrated(place, made.seed, 3 if options.quick else ROUNDS)
+            truth = calibrated(place, made.seed, *((3, 1) if options.quick else (STARTS, ROUNDS)))
             raw.append(truth)
             keep(made, raw, wanted, before, options)
         order = [name for name in series for _ in range(wanted - sum(row["series"] == name for row in raw))]
@@ -191,7 +193,7 @@ def figures(raw: Sequence[Mapping[str, Any]], wanted: int) -> list[Figure]:
     found: list[Figure] = []
     for row in raw:
         if row["series"] == "calibration":
-            method = "pgbench alone by turns in one container, Hodges-Lehmann on the rounds' log ratios"
+            method = "pgbench alone by turns in one container, Hodges-Lehmann on the log ratios of its starts"
             note = f"a string of {row['bytes']} bytes"
             found.append(
                 Figure("work: true cost of a transaction", row["ratio"], "×", row["low"], row["high"], row["pairs"], method, note=note)
@@ -260,22 +262,25 @@ def scripts(place: Path, size: int) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def calibrated(place: Path, seed: int, rounds: int) -> dict[str, Any]:
+def calibrated(place: Path, seed: int, starts: int, rounds: int) -> dict[str, Any]:
     """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
     with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
         size, weight, weighted_cost = BYTES, 0.0, 0.0
-        for few in (*[max(3, rounds // 3)] * TUNINGS, rounds):
-            rows = _by_turns(up, node, scripts(place, size), few, random.Random(f"{seed} {size}"))
+        for few in (*[max(3, starts // 3)] * TUNINGS, starts):
+            rng, files, rows = random.Random(f"{seed} {size}"), scripts(place, size), []
+            for _ in range(few):
+                played = _by_turns(up, node, files, rounds, rng)
+                rows.append({name: fmean(row[name] for row in played) for name in played[0]})
             estimate = paired.ratio([row["dear cpu"] for row in rows], [row["plain cpu"] for row in rows])
             cost = estimate.value - 1
-            outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} rounds")
-            if few < rounds:  # the cost of a byte by all calibrations so far: least squares through nothing for no bytes
+            outcome.say(f"calibration: a string of {size} bytes costs {cost:.2%}, {few} starts of pgbench")
+            if few < starts:  # the cost of a byte by all calibrations so far: least squares through nothing for no bytes
                 weight, weighted_cost = weight + size * size, weighted_cost + size * cost
                 each = weighted_cost / weight
                 size = round(min(COST / each, size * 4)) if each > 0 else size * 4
     ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {"series": "calibration", "bytes": size, **ends, "pairs": rounds, "raw": rows}
+    return {"series": "calibration", "bytes": size, **ends, "pairs": starts, "raw": rows}
 
 
 def _by_turns(up: deployed.Deployed, node: Any, files: tuple[Path, Path], rounds: int, rng: random.Random) -> list[dict[str, float]]:
