@@ -77,7 +77,7 @@ class Home:
 
 @contextlib.contextmanager
 def home(kind: str) -> Iterator[Home]:
-    """The first PostgreSQL of this kind with the extension; all is removed at the end, which a signal brings about too.
+    """The first PostgreSQL of this kind with the extension; all is removed at the end, that by a signal too (``outcome.run``).
 
     Raises:
         CapabilityError: there is none.
@@ -85,15 +85,14 @@ def home(kind: str) -> Iterator[Home]:
     found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
     if not found:
         raise CapabilityError(f"there is no {kind} PostgreSQL here; name another --kind")
-    with interruption.ended_by_signals():
-        made = Home(Path(tempfile.mkdtemp(prefix="pgherd-balloon-", dir="/var/tmp")), found[0])
-        try:
-            made.place.chmod(0o755)
-            made.installation = build(found[0], made.place).installation
-            yield made
-        finally:
-            with interruption.undisturbed():
-                made.close()
+    made = Home(Path(tempfile.mkdtemp(prefix="pgherd-balloon-", dir="/var/tmp")), found[0])
+    try:
+        made.place.chmod(0o755)
+        made.installation = build(found[0], made.place).installation
+        yield made
+    finally:
+        with interruption.undisturbed():
+            made.close()
 
 
 def memory_group(name: str) -> str | None:

@@ -16,10 +16,9 @@ def pgherd(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def to_its_end(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a command that takes back what it has made, and return its exit code and output.
 
-    Whoever ends the benchmark (SIGINT, SIGTERM) ends it: the command is then interrupted once, and may take back what it has made before
-    KeyboardInterrupt goes on. `subprocess.run` would kill it a quarter of a second later.
+    Whoever ends the benchmark (Ctrl-C, SIGTERM, SIGHUP; see ``outcome.run``) ends it: the command is then interrupted once, and may take
+    back what it has made before KeyboardInterrupt goes on. `subprocess.run` would kill it a quarter of a second later.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A session of its own: a terminal's Ctrl-C comes to the benchmark alone.
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

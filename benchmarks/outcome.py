@@ -20,6 +20,7 @@ import pgherd
 from pgherd.analysis.intervals import Estimate
 from pgherd.host.facts import gather
 from pgherd.model.errors import PgherdError, UsageError
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 
 HOME = Path(__file__).parent
@@ -302,9 +303,13 @@ def say(text: str) -> None:
 
 
 def run(main: Any) -> None:
-    """Call a benchmark's main; an error of pgherd is one message and its exit code, and so is an interruption."""
+    """Call a benchmark's main; an error of pgherd is one message and its exit code, and so is an interruption.
+
+    Ctrl-C, SIGTERM and SIGHUP end it in order, as they end a verb: what it has made is taken back.
+    """
     try:
-        main()
+        with interruption.ended_by_signals():
+            main()
     except KeyboardInterrupt:
         print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
         sys.exit(130)

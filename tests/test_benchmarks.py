@@ -336,6 +336,34 @@ def test_balloons_servers_are_taken_down_though_one_of_them_raises(modules, tmp_
     assert not place.exists()
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_benchmark_that_is_ended_takes_back_what_it_has_made(number, tmp_path):
+    made, began = tmp_path / "made", tmp_path / "began"
+    script = f"""
+import contextlib, pathlib, signal, time
+import outcome
+
+signal.signal(signal.{number}, signal.SIG_DFL)  # one that is ignored at the start stays so
+
+def main():
+    made = pathlib.Path({str(made)!r})
+    made.mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.callback(made.rmdir)
+        pathlib.Path({str(began)!r}).touch()
+        time.sleep(60)
+
+outcome.run(main)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], cwd=BENCHMARKS, stderr=subprocess.PIPE, text=True) as process:
+        while not began.exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(getattr(signal, number))
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said.endswith("interrupted\n")
+    assert began.exists() and not made.exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_balloons_home_is_removed_after_a_signal(modules, number, tmp_path, monkeypatch):
     balloon_server = importlib.import_module("balloon_server")
@@ -348,7 +376,7 @@ def test_balloons_home_is_removed_after_a_signal(modules, number, tmp_path, monk
     for each in before:
         signal.signal(each, signal.SIG_DFL if each != signal.SIGINT else signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), balloon_server.home("system"):
+        with pytest.raises(KeyboardInterrupt), balloon_server.interruption.ended_by_signals(), balloon_server.home("system"):
             os.kill(os.getpid(), number)
             time.sleep(10)
         assert not (tmp_path / "place").exists()
