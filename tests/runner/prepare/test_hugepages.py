@@ -76,7 +76,7 @@ def test_the_scale_is_what_memory_holds():
     large = module._scale(HugepagesRequest(host_memory="100GB"), facts)[0]
     assert small < large == module.SCALES[0]
     assert module._scale(HugepagesRequest(scale=7), facts) == (7, [])
-    assert module._scale(HugepagesRequest(host_memory="100GB"), facts)[1] == ["Scale 30: about 454 MB, all of it in shared buffers."]
+    assert module._scale(HugepagesRequest(host_memory="100GB"), facts)[1] == ["Scale 30: about 456 MB, all of it in shared buffers."]
     for asked in ({"set": ("shared_buffers=64MB",)}, {"like": "postgresql.conf"}, {"memory": "200MB"}):
         (said,) = module._scale(HugepagesRequest(host_memory="100GB", **asked), facts)[1]
         assert said.endswith(" MB."), "whether they hold it is not known, or known to be false"
