@@ -37,8 +37,8 @@ CLIENTS = 10
 BUDGET = 440.0
 """Seconds for all trials: with the load of the database and the report a default run ends within eight minutes."""
 SECONDS, RAMP = "8s", "1s"
-"""Three variants need seven blocks to be told from the baseline, and these fit, with 70 % of the time spent measuring, whatever a restart
-costs; new connections fill their page tables in the ramp, as far as the time goes."""
+"""Three variants need seven blocks to be told from the baseline, and these fit where a restart, with reading the data back, takes up to
+3.5 s; up to 2.4 s 70 % of the time is spent measuring. New connections fill their page tables in the ramp, as far as the time goes."""
 _IN_GUESTS = (
     "hugepages compares the pages that this machine's kernel gives to a server, and a server in a guest has the guest's own kernel; whole "
     "guests on huge pages are compared by 'pgherd compare --runtime vm --variant ordinary --variant huge:guest-pages=2MB'"
