@@ -21,7 +21,7 @@ def test_of_a_long_log_the_last_four():
 
 def test_of_a_log_that_tells_of_none_its_end():
     assert last_words.of_log([LOG[0], LOG[4]]).splitlines()[1:] == [LOG[0], LOG[4]]
-    assert last_words.of_log([]) == "the server's log ends with:"
+    assert last_words.of_log([]) == "nothing can be read of the server's log"
 
 
 def test_of_memory_what_to_do():

@@ -11,7 +11,9 @@ _TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)
 
 
 def of_log(lines: Sequence[str]) -> str:
-    """The last lines of a server's log that tell of trouble, or else its last lines."""
+    """The last lines of a server's log that tell of trouble, or else its last lines; or that there are none."""
+    if not lines:
+        return "nothing can be read of the server's log"
     telling = [line for line in lines if _TELLING.search(line)]
     return "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
 
