@@ -119,6 +119,7 @@ def measure(
             row: dict[str, Any] = {"cell": str(cell), "block": number}
             for side, run in runs.items():
                 row |= {f"{side} tps": run.throughput, f"{side} p99 ms": run.p99, f"{side} early": run.early, f"{side} phases": run.tps}
+                row[f"{side} killed"] = run.killed
             raw.append(row)
 
 
@@ -150,11 +151,18 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
         same = paired.ratio([row[f"{BALLOON} tps"] for row in rows], [row["75 % tps"] for row in rows])
         held = cell.startswith("55 %, limited")
         words, met = (f"≥ {MORE}", outcome.met(same, least=MORE)) if held else ("", None)
-        made.append(Figure.of(f"{cell}: throughput ÷ same pool without balloon", "", same, words, met))
+        made.append(Figure.of(f"{cell}: throughput ÷ same pool without balloon", "", same, words, met, killed(rows)))
         early = mean_interval([row[f"{BALLOON} early"] for row in rows])
         words, met = (f"≥ {EARLY}", outcome.met(early, least=EARLY)) if "fast" in cell else ("", None)
         made.append(Figure.of(f"{cell}: second second after a switch ÷ steady", "", early, words, met))
     return made
+
+
+def killed(rows: Sequence[dict[str, Any]]) -> str:
+    """In how many phases the kernel killed something of a server, by pool; empty if in none."""
+    counts = {side: sum(row.get(f"{side} killed", 0) for row in rows) for side in SIDES}
+    phases = sum(len(row[f"{BALLOON} phases"]) for row in rows)
+    return ", ".join(f"{side}: killed for want of memory in {count} of {phases} phases" for side, count in counts.items() if count)
 
 
 def at_least(found: Any, goal: float, bound: float) -> bool | None:

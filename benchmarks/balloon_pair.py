@@ -33,14 +33,13 @@ MB = 1024 * 1024
 SIDES = ("a", "b")
 SELECT = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
 UPDATE = "\\set id random(1, :rows)\nUPDATE data SET n = n + 1 WHERE id = :id;\n"
-ROW = 900
-"""Bytes of filler in a row; eight rows fill a page of 8 kB to nine tenths, which leaves room for updates in place."""
 MAKE = {
-    "compressible": "SELECT g, 0, convert_to(repeat(md5(g::text), 28), 'UTF8') FROM generate_series(1, {rows}) g",
-    "random": "SELECT g, 0, (SELECT decode(string_agg(md5(random()::text || g), ''), 'hex') FROM generate_series(1, 56)) "
+    "compressible": "SELECT g, 0, convert_to(repeat(md5(g::text), 26), 'UTF8') FROM generate_series(1, {rows}) g",
+    "random": "SELECT g, 0, (SELECT decode(string_agg(md5(random()::text || g), ''), 'hex') FROM generate_series(1, 52)) "
     "FROM generate_series(1, {rows}) g",
 }
-"""The content of a row by kind: text that repeats every 32 bytes, or bytes that no algorithm makes smaller."""
+"""The content of a row by kind: 832 bytes that repeat every 32, or that no algorithm makes smaller. Eight such rows go into a page filled
+to nine tenths, and a ninth fits: so an update finds room where the row lies, and the data do not grow from phase to phase."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ class Cell:
 class Run:
     """What one run gave. ``tps`` and ``seconds`` hold one entry per counted phase, ``p99`` is in ms, over all of them.
 
-    ``early`` is the throughput in the second second after a switch divided by that of the phase's second half.
+    ``early`` is the throughput in the second second after a switch divided by that of the phase's second half. ``killed`` counts the
+    phases in which the kernel, short of memory, killed something of a server: what was done before it counts over the whole phase.
     """
 
     tps: list[float] = field(default_factory=list)
@@ -69,6 +69,7 @@ class Run:
     p99: float = 0.0
     idle_ms: float = 0.0
     broken: int = 0
+    killed: int = 0
 
     @property
     def throughput(self) -> float:
@@ -98,7 +99,7 @@ class Pair:
             raise CapabilityError(f"there is no {kind} PostgreSQL here; name another --kind")
         self.installation = installations.reachable_copy(self.node, found[0], self.account, str(cache_dir()))
         self.library = balloon_build.ensure_balloon(self.node, self.installation, str(cache_dir()), account=self.account)
-        self.rows = data // 1000
+        self.rows = data // 1024
         self.groups = Groups(f"pgherd-grid-{os.getpid()}", place)
         self.servers: dict[str, Instance] = {}
         for name, script in (("select.sql", SELECT), ("update.sql", UPDATE)):
@@ -120,7 +121,7 @@ class Pair:
         try:
             one.wait_ready()
             one.sql("CREATE EXTENSION pg_prewarm")
-            one.sql("CREATE TABLE data (id int, n int, filler bytea) WITH (fillfactor = 93)")
+            one.sql("CREATE TABLE data (id int, n int, filler bytea) WITH (fillfactor = 90)")
             one.sql("ALTER TABLE data ALTER filler SET STORAGE PLAIN")
             one.sql(f"INSERT INTO data {MAKE[content].format(rows=self.rows)}")
             one.sql("ALTER TABLE data ADD PRIMARY KEY (id)")
@@ -183,19 +184,37 @@ class Pair:
         mix = ["-f", f"{self.place}/select.sql@9", "-f", f"{self.place}/update.sql@1"] if cell.mix == "updates" else []
         mix = mix or ["-f", f"{self.place}/select.sql"]
         logged = ["-l", "--sampling-rate=0.2", f"--log-prefix={out}/log", "-P", "1"]
+        began = time.monotonic()
         first = self._pgbench(busy, seconds, ["-c", str(self.clients), "-j", "1", *mix, *logged])
         second = self._pgbench(idle, seconds, ["-c", "1", "-R", "20", "-f", f"{self.place}/select.sql"])
         said, progress = first.communicate(timeout=seconds + 120)
         quiet, _ = second.communicate(timeout=seconds + 120)
         tps = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
-        if tps is None:
-            raise TrialError(f"pgbench failed: {said} {progress[-500:]}")
-        run.tps.append(float(tps[1]))
-        run.seconds.append([float(one) for one in re.findall(r"s, ([\d.]+) tps", progress)])
+        each = [float(one) for one in re.findall(r"s, ([\d.]+) tps", progress)]
+        if first.returncode != 0 or second.returncode != 0:
+            self._survived(busy, idle, progress)
+            run.killed += 1
+            done = re.search(r"^number of transactions actually processed: (\d+)", said, re.MULTILINE)
+            run.tps.append(int(done[1]) / seconds if done else 0.0)
+            each += [0.0] * (round(seconds) - len(each))
+            time.sleep(max(0.0, began + seconds - time.monotonic()))
+        elif tps is None:
+            raise TrialError(f"pgbench said nothing of what it did: {said} {progress[-500:]}")
+        else:
+            run.tps.append(float(tps[1]))
+        run.seconds.append(each)
         lag = re.search(r"latency average = ([\d.]+)", quiet)
         run.idle_ms = max(run.idle_ms, float(lag[1]) if lag else 0.0)
         for file in out.iterdir():
             latencies += [int(line.split()[2]) for line in file.read_text().splitlines()]
+
+    def _survived(self, busy: str, idle: str, progress: str) -> None:
+        """A pgbench has failed: if the kernel has killed something of a server, wait until that server is there again."""
+        if not any("was terminated by signal 9" in self.servers[side].log_tail(100) for side in (busy, idle)):
+            raise TrialError(f"pgbench failed: {progress[-500:]}; the server's log ends with:\n{self.servers[busy].log_tail(5)}")
+        for side in (busy, idle):
+            self.servers[side].disconnect()
+            self.servers[side].wait_ready()
 
     def _pgbench(self, side: str, seconds: float, words: list[str]) -> subprocess.Popen[str]:
         server = self.servers[side]

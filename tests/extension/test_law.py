@@ -127,6 +127,24 @@ def _ticks(law: Law, one: View, ticks: int = 20) -> list[Verdict]:
     return [law(tuning_for(2048 * MB), one, mind) for _ in range(ticks)]
 
 
+def test_the_idler_a_pool_the_sooner_it_gives(law):
+    """One of which hardly anything is touched any more is idle beyond doubt; one that is half idle may be needed in a moment."""
+    waits = [sum(not v.act for v in _ticks(law, view(available=100 * MB, dt=0.02, hot=hot), ticks=60)) for hot in (0.02, 0.15, 0.3, 0.5)]
+    assert waits[0] * 0.02 <= 0.06
+    assert waits[0] < waits[1] < waits[2] == waits[3]
+    assert waits[3] * 0.02 == pytest.approx(0.4, abs=0.03)
+
+
+def test_who_has_just_been_woken_is_not_kept_from_growing_by_his_own_swapped_pages(law):
+    """All that it may give is in its balloon; what is left comes back from swap now, and somebody else has made room."""
+    mind, pool = Mind(), view().pool
+    woken = {"ballooned": pool * 9 // 10, "hot": 1.0, "misses": 5000, "miss_cost": 2e-4}
+    short = view(**woken, available=10 * MB, reachable=10 * MB, own_refaults=5000, refaults=5000)
+    first = [law(tuning_for(2048 * MB), short, mind) for _ in range(10)]
+    assert {(v.act, v.why) for v in first} == {(STAY, NO_MEMORY)}
+    assert law(tuning_for(2048 * MB), view(**woken, available=400 * MB, reachable=400 * MB), mind).act == TAKE
+
+
 def test_a_hot_pool_gives_nothing_while_it_is_not_swapped(law):
     assert repeated(law, view(available=40 * MB, hot=1.0)).act == STAY
 

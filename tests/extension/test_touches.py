@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-USUAL = 0.15
+USUAL = 0.1
 """Seconds between two samples but at peace, where there are as many as LONG between them."""
 LONG = 1.0
 HORIZON = 5.0
@@ -52,14 +52,14 @@ def test_without_pages_nothing_is_known_or_forgotten(pure):
     assert meter.see(-1) == pytest.approx(touched(0.5, HORIZON))
 
 
-def test_what_rises_is_believed_at_once_and_a_pause_by_half(pure):
+def test_what_rises_is_believed_at_once_and_a_pause_by_three_quarters(pure):
     meter = Meter(pure, 0.1)
     meter.see(touched(2, USUAL))
     assert meter.rate == pytest.approx(2)
     meter.see(0)
-    assert meter.rate == pytest.approx(1)
+    assert meter.rate == pytest.approx(0.5)
     meter.see(0, LONG)
-    assert meter.rate == pytest.approx(2**-5)
+    assert meter.rate == pytest.approx(2**-6)
 
 
 def test_a_pool_that_has_just_become_busy_does_not_look_idle(pure):

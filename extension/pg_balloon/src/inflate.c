@@ -11,6 +11,8 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
@@ -38,6 +40,23 @@ typedef struct ChunkRank
 /* Usage counts up to which buffers are taken, pass by pass. The last one takes all. */
 static const int usage_passes[] = {1, BM_MAX_USAGE_COUNT};
 
+/*
+ * Map a block into this process, and read it back if it is swapped out. The kernel copies what is written with page faults switched off,
+ * and where it meets a page that is not mapped, in the middle of a block of the file (before 16 buffers do not begin at a page), it reads
+ * that block from disk first.
+ */
+static void
+touch(const char *block)
+{
+	static long page_size = 0;
+
+	if (page_size == 0)
+		page_size = sysconf(_SC_PAGESIZE);
+	for (const volatile char *at = block; at < block + BLCKSZ; at += page_size)
+		(void) *at;
+	(void) *(const volatile char *) (block + BLCKSZ - 1);
+}
+
 /* Write one dirty buffer that nobody has pinned. Needs a resource owner, and no lock. */
 static bool
 write_one(int id)
@@ -56,6 +75,7 @@ write_one(int id)
 	/* An ordinary pin of our own, taken only if the buffer still holds that page. */
 	if (!ReadRecentBuffer(balloon_locator(&tag), balloon_fork(&tag), tag.blockNum, id + 1))
 		return false;
+	touch(BufferGetPage(id + 1));
 	if (!LWLockConditionalAcquire(content, LW_SHARED))
 	{
 		ReleaseBuffer(id + 1);

@@ -38,7 +38,7 @@
 #define REFAULT_SIZE 4096		/* … in bytes each */
 #define IDLE_MARGIN 1.1			/* the working set is taken to be so much larger than it looks */
 #define LEAST_IDLE 0.01			/* of the used pages: less is not worth giving */
-#define QUIET 0.4				/* seconds without need before idle pages may be given … */
+#define QUIET 0.4				/* seconds without need before idle pages may be given; the fewer pages are hot below TOUCHED, the less … */
 #define REGRET 3.0				/* … doubled whenever there is need so soon after giving them, … */
 #define QUIET_MOST 30.0			/* … up to this, … */
 #define QUIET_DECAY 60.0		/* … and forgotten with this time constant */
@@ -183,9 +183,12 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		return;
 	}
 
-	/* 2. Short memory. */
+	/*
+	 * 2. Short memory. A pool of which hardly anything is touched is idle beyond doubt, and somebody waits for its memory; where a part is, the need
+	 * may be back in a moment.
+	 */
 	worth = (double) idle >= LEAST_IDLE * (double) used && idle > 0;
-	if (is_short && worth && mind->quiet >= QUIET + mind->patience)
+	if (is_short && worth && mind->quiet >= (QUIET + mind->patience) * fmin(1.0, view->hot / TOUCHED))
 	{
 		int64_t		want = step(tuning->yield_rate, mind->pressed, view);
 
@@ -214,7 +217,8 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 			say(verdict, BALLOON_STAY, BALLOON_WHY_BOTTOM, 0);
 		return;
 	}
-	if (is_short && view->available < tuning->reserve_low && view->own_refaults > REFAULTS)
+	/* Who has nothing to give is not kept from growing: pages of his come back because he has just been woken. */
+	if (is_short && view->available < tuning->reserve_low && view->own_refaults > REFAULTS && room > 0)
 	{
 		double		share = SWAPPED_SHARE * (1.0 + mind->pressed);
 		int64_t		came_back;
@@ -225,12 +229,12 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		came_back = (int64_t) (view->own_refaults * view->dt * share) + LEAST_STEP / 4;
 		want = smaller(smaller(came_back, (int64_t) (SWAPPED_MOST * (double) used)), room);
 
-		mind->hold = HOLD_SWAPPED;
 		if (want > 0)
+		{
+			mind->hold = HOLD_SWAPPED;
 			say(verdict, BALLOON_GIVE, BALLOON_WHY_SWAPPED, want);
-		else
-			say(verdict, BALLOON_STAY, BALLOON_WHY_BOTTOM, 0);
-		return;
+			return;
+		}
 	}
 
 	/* While anybody's pages come back from swap, giving is up to him at first; but he may have come to his floor. */

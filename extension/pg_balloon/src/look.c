@@ -28,7 +28,7 @@
 #include "settings.h"
 #include "state.h"
 
-#define SAMPLE_EVERY 0.15		/* seconds: sooner too few buffers have been touched to tell a rate */
+#define SAMPLE_EVERY 0.1		/* seconds: sooner too few buffers have been touched to tell a rate */
 #define GLANCES 1.0				/* seconds at peace between two looks, … */
 #define GLANCES_SHARE 0.2		/* … but this share of the horizon at most: a longer sample cannot tell how often a page is touched, … */
 #define SWEPT (1.0 / 8)			/* … and until the clock hand has passed this share of the pool, lowering what the sample goes by */

@@ -48,8 +48,8 @@
 #define HOLD 0.2				/* seconds for which a piece is read; then the locks are let go */
 #define PAUSE 150				/* milliseconds between two workers; DROP DATABASE looks every 100 ms, for five seconds */
 #define GAP 8					/* pages that lie no further apart are asked of the operating system as one run … */
-#define RUN 256					/* … of so many at most */
-#define AHEAD 1024				/* pages asked for ahead of the run that is being read */
+#define RUN 64					/* … of so many at most */
+#define AHEAD 128				/* pages asked for ahead of the run that is being read */
 #define LINGER 20				/* milliseconds between two looks for more to read … */
 #define LINGER_MOST 25			/* … so many of them before a worker ends without work */
 #define TRANSACTION 2048		/* pages in a piece at most; after each the cost of a miss is noted */

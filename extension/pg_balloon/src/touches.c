@@ -7,7 +7,7 @@
 #include <math.h>
 
 #define MOST_TOUCHED 0.999		/* of a sample: where all of it has been touched, the rate is not endless */
-#define LEAST_WEIGHT 0.5		/* of the newest reading when the rate falls … */
+#define LEAST_WEIGHT 0.75		/* of the newest reading when the rate falls … */
 #define HALF_LIFE 0.2			/* … and seconds in which what was known loses half of its weight */
 
 /* Touches per page and second, if this share of the pages was touched within so many seconds and touches come independently. */
@@ -34,7 +34,10 @@ touches_see(double *rate, double share, double seconds, double recent, double ho
 	{
 		double		least = reading(share, seconds);
 
-		/* What rises is believed at once, what falls by half, so that a pause is not idleness; but a long one is. */
+		/*
+		 * What rises is believed at once, what falls by three quarters, so that a moment's pause is not idleness; but a longer one is. (By half, a pool
+		 * that had been touched once a second page by page looked idle only after 0.6 s, in which others waited for its memory.)
+		 */
 		double		weight = fmax(LEAST_WEIGHT, 1.0 - pow(0.5, seconds / HALF_LIFE));
 
 		most = recent > 0 && recent < seconds ? reading(share, recent) : least;

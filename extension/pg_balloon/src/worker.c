@@ -39,8 +39,8 @@
 #include "state.h"
 #include "worker.h"
 
-#define MOVING 4				/* times the frequency of looks while something moves … */
-#define LEAST_WAIT 20			/* … in milliseconds between them at least … */
+#define MOVING 10				/* times the frequency of looks while something moves … */
+#define LEAST_WAIT 10			/* … in milliseconds between them at least … */
 #define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
 #define LONGEST_ACT 0.5			/* seconds of giving or writing ahead: writing can be slow, and the server may need memory meanwhile */
 #define SAFE 4					/* times the interval between looks at most, while memory cannot become short that soon */
