@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,14 @@ class Cell:
 class Run:
     """What one run gave. ``tps`` and ``seconds`` hold one entry per counted phase, ``p99`` is in ms, over all of them.
 
-    ``early`` is the throughput in the second second after a switch divided by that of the phase's second half. ``killed`` counts the
-    phases in which the kernel, short of memory, killed something of a server: what was done before it counts over the whole phase.
+    ``half_after`` holds, for each phase, how many seconds after the switch throughput had come to half of that of the phase's second
+    half. ``killed`` counts the phases in which the kernel, short of memory, killed something of a server: what was done before it counts
+    over the whole phase.
     """
 
     tps: list[float] = field(default_factory=list)
     seconds: list[list[float]] = field(default_factory=list)
+    half_after: list[float] = field(default_factory=list)
     p99: float = 0.0
     idle_ms: float = 0.0
     broken: int = 0
@@ -76,15 +79,19 @@ class Run:
         """Transactions per second of the busy databases over all counted phases."""
         return sum(self.tps) / len(self.tps)
 
-    @property
-    def early(self) -> float:
-        """See the class."""
-        shares = []
-        for phase in self.seconds:
-            steady = phase[len(phase) // 2 :]
-            if len(phase) >= 4 and sum(steady):
-                shares.append(phase[1] / (sum(steady) / len(steady)))
-        return sum(shares) / len(shares) if shares else 0.0
+
+def half_after(times: Sequence[float], seconds: float, window: float = 0.5, step: float = 0.1) -> float:
+    """After how many of a phase's seconds its transactions, which ended so long after its begin, first came at half of the rate of its
+    second half: the end of the first window (seconds) with so many; the whole phase if none had. So the least is the window's width.
+    """
+    ordered = sorted(times)
+    steady = (bisect(ordered, seconds) - bisect(ordered, seconds / 2)) / (seconds / 2)
+    end = window
+    while end < seconds and steady > 0:
+        if bisect(ordered, end) - bisect(ordered, end - window) >= steady * window / 2:
+            return end
+        end += step
+    return seconds
 
 
 class Pair:
@@ -184,7 +191,7 @@ class Pair:
         mix = ["-f", f"{self.place}/select.sql@9", "-f", f"{self.place}/update.sql@1"] if cell.mix == "updates" else []
         mix = mix or ["-f", f"{self.place}/select.sql"]
         logged = ["-l", "--sampling-rate=0.2", f"--log-prefix={out}/log", "-P", "1"]
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         first = self._pgbench(busy, seconds, ["-c", str(self.clients), "-j", "1", *mix, *logged])
         second = self._pgbench(idle, seconds, ["-c", "1", "-R", "20", "-f", f"{self.place}/select.sql"])
         said, progress = first.communicate(timeout=seconds + 120)
@@ -205,8 +212,9 @@ class Pair:
         run.seconds.append(each)
         lag = re.search(r"latency average = ([\d.]+)", quiet)
         run.idle_ms = max(run.idle_ms, float(lag[1]) if lag else 0.0)
-        for file in out.iterdir():
-            latencies += [int(line.split()[2]) for line in file.read_text().splitlines()]
+        logged_lines = [line.split() for file in out.iterdir() for line in file.read_text().splitlines()]
+        latencies += [int(line[2]) for line in logged_lines]
+        run.half_after.append(half_after([int(line[4]) + int(line[5]) / 1e6 - began_at for line in logged_lines], seconds))
 
     def _survived(self, busy: str, idle: str, progress: str) -> None:
         """A pgbench has failed: if the kernel has killed something of a server, wait until that server is there again."""

@@ -62,6 +62,16 @@ def test_a_bound_that_is_not_reached_is_not_called_met():
     assert balloon_grid.at_least(found(0.8, 0.70, 0.9), 0.95, 0.90) is False
 
 
+def test_after_how_many_seconds_a_phase_is_at_half_of_its_throughput():
+    """A hundred per second from the third second on, and ten before."""
+    half_after = script("balloon_pair").half_after
+    slow, fast = [n / 10 for n in range(20)], [2 + n / 100 for n in range(800)]
+    assert half_after(slow + fast, 10) == pytest.approx(2.3, abs=0.11), "the first half of a second of which more than the half is fast"
+    assert half_after([n / 100 for n in range(1000)], 10) == 0.5
+    assert half_after([], 10) == 10, "of nothing nothing is the half"
+    assert half_after([*slow, *fast[::-1]], 10) == half_after(slow + fast, 10), "several threads log out of order"
+
+
 def test_transactions_that_overlap_with_an_inflation():
     """pgbench's log: client, number, microseconds that it took, script, and when it ended in seconds and microseconds since 1970."""
     log = [
