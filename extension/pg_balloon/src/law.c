@@ -39,7 +39,8 @@
 #define IDLE_MARGIN 1.1			/* the working set is taken to be so much larger than it looks */
 #define LEAST_IDLE 0.01			/* of the used pages: less is not worth giving */
 #define QUIET 0.4				/* seconds without need before idle pages may be given; the fewer pages are hot below TOUCHED, the less … */
-#define REGRET 3.0				/* … doubled whenever there is need so soon after giving them, … */
+#define REGRET 3.0				/* … and more whenever there is need so soon after giving them: twice as much … */
+#define REGRETTED 0.1			/* … and so many seconds, … */
 #define QUIET_MOST 30.0			/* … up to this, … */
 #define QUIET_DECAY 60.0		/* … and forgotten with this time constant */
 #define TIDY_AFTER 2.0			/* seconds without need before dirty pages are written ahead of time */
@@ -184,11 +185,11 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	}
 
 	/*
-	 * 2. Short memory. A pool of which hardly anything is touched is idle beyond doubt, and somebody waits for its memory; where a part is, the need
-	 * may be back in a moment.
+	 * 2. Short memory. A pool of which hardly anything is touched is idle beyond doubt, and somebody waits for its memory; where a part is,
+	 * the need may be back in a moment. So it may anywhere where it has been of late.
 	 */
 	worth = (double) idle >= LEAST_IDLE * (double) used && idle > 0;
-	if (is_short && worth && mind->quiet >= (QUIET + mind->patience) * fmin(1.0, view->hot / TOUCHED))
+	if (is_short && worth && mind->quiet >= QUIET * fmin(1.0, view->hot / TOUCHED) + mind->patience)
 	{
 		int64_t		want = step(tuning->yield_rate, mind->pressed, view);
 
@@ -286,7 +287,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		{
 			if (mind->gave && mind->since_given < REGRET)
 			{
-				mind->patience = mind->patience + QUIET + mind->patience;
+				mind->patience = 2 * mind->patience + REGRETTED;
 				if (mind->patience > QUIET_MOST)
 					mind->patience = QUIET_MOST;
 			}

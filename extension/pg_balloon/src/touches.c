@@ -35,8 +35,8 @@ touches_see(double *rate, double share, double seconds, double recent, double ho
 		double		least = reading(share, seconds);
 
 		/*
-		 * What rises is believed at once, what falls by three quarters, so that a moment's pause is not idleness; but a longer one is. (By half, a pool
-		 * that had been touched once a second page by page looked idle only after 0.6 s, in which others waited for its memory.)
+		 * What rises is believed at once, what falls by three quarters, so that a moment's pause is not idleness; but a longer one is.
+		 * (By half, a pool of which each page had been touched once a second looked idle only after 0.6 s, while others waited for it.)
 		 */
 		double		weight = fmax(LEAST_WEIGHT, 1.0 - pow(0.5, seconds / HALF_LIFE));
 
