@@ -160,7 +160,7 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
 
 def killed(rows: Sequence[dict[str, Any]]) -> str:
     """In how many phases the kernel killed something of a server, by pool; empty if in none."""
-    counts = {side: sum(row.get(f"{side} killed", 0) for row in rows) for side in SIDES}
+    counts = {side: sum(row[f"{side} killed"] for row in rows) for side in SIDES}
     phases = sum(len(row[f"{BALLOON} phases"]) for row in rows)
     return ", ".join(f"{side}: killed for want of memory in {count} of {phases} phases" for side, count in counts.items() if count)
 

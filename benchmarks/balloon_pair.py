@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass
 class Run:
-    """What one run gave. ``tps`` and ``seconds`` hold one entry per counted phase, ``p99`` is in ms, over all of them.
+    """What one run gave. ``tps`` holds one entry per counted phase, ``p99`` is in ms, over all of them.
 
     ``half_after`` holds, for each phase, how many seconds after the switch throughput had come to half of that of the phase's second
     half. ``killed`` counts the phases in which the kernel, short of memory, killed something of a server: what was done before it counts
@@ -67,7 +67,6 @@ class Run:
     """
 
     tps: list[float] = field(default_factory=list)
-    seconds: list[list[float]] = field(default_factory=list)
     half_after: list[float] = field(default_factory=list)
     p99: float = 0.0
     idle_ms: float = 0.0
@@ -190,36 +189,33 @@ class Pair:
         out.chmod(0o777)
         mix = ["-f", f"{self.place}/select.sql@9", "-f", f"{self.place}/update.sql@1"] if cell.mix == "updates" else []
         mix = mix or ["-f", f"{self.place}/select.sql"]
-        logged = ["-l", "--sampling-rate=0.2", f"--log-prefix={out}/log", "-P", "1"]
+        logged = ["-l", "--sampling-rate=0.2", f"--log-prefix={out}/log"]
         began, began_at = time.monotonic(), time.time()
         first = self._pgbench(busy, seconds, ["-c", str(self.clients), "-j", "1", *mix, *logged])
         second = self._pgbench(idle, seconds, ["-c", "1", "-R", "20", "-f", f"{self.place}/select.sql"])
-        said, progress = first.communicate(timeout=seconds + 120)
+        said, complaints = first.communicate(timeout=seconds + 120)
         quiet, _ = second.communicate(timeout=seconds + 120)
-        tps = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)
-        each = [float(one) for one in re.findall(r"s, ([\d.]+) tps", progress)]
+        tps = re.search(r"^tps = ([\d.]+)", said, re.MULTILINE)  # not said where there was no transaction at all
+        done = re.search(r"^number of transactions actually processed: (\d+)", said, re.MULTILINE)
         if first.returncode != 0 or second.returncode != 0:
-            self._survived(busy, idle, progress)
+            self._survived(busy, idle, complaints)
             run.killed += 1
-            done = re.search(r"^number of transactions actually processed: (\d+)", said, re.MULTILINE)
             run.tps.append(int(done[1]) / seconds if done else 0.0)
-            each += [0.0] * (round(seconds) - len(each))
             time.sleep(max(0.0, began + seconds - time.monotonic()))
-        elif tps is None:
-            raise TrialError(f"pgbench said nothing of what it did: {said} {progress[-500:]}")
+        elif done is None:
+            raise TrialError(f"pgbench said nothing of what it did: {said} {complaints[-500:]}")
         else:
-            run.tps.append(float(tps[1]))
-        run.seconds.append(each)
+            run.tps.append(float(tps[1]) if tps else 0.0)
         lag = re.search(r"latency average = ([\d.]+)", quiet)
         run.idle_ms = max(run.idle_ms, float(lag[1]) if lag else 0.0)
         logged_lines = [line.split() for file in out.iterdir() for line in file.read_text().splitlines()]
         latencies += [int(line[2]) for line in logged_lines]
         run.half_after.append(half_after([int(line[4]) + int(line[5]) / 1e6 - began_at for line in logged_lines], seconds))
 
-    def _survived(self, busy: str, idle: str, progress: str) -> None:
+    def _survived(self, busy: str, idle: str, complaints: str) -> None:
         """A pgbench has failed: if the kernel has killed something of a server, wait until that server is there again."""
         if not any("was terminated by signal 9" in self.servers[side].log_tail(100) for side in (busy, idle)):
-            raise TrialError(f"pgbench failed: {progress[-500:]}; the server's log ends with:\n{self.servers[busy].log_tail(5)}")
+            raise TrialError(f"pgbench failed: {complaints[-500:]}; the server's log ends with:\n{self.servers[busy].log_tail(5)}")
         for side in (busy, idle):
             self.servers[side].disconnect()
             self.servers[side].wait_ready()
