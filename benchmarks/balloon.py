@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=8, help="other sessions that have mapped the pool  [default: 8]")
     parser.add_argument("--clients", type=int, default=1, help="clients while it inflates, which wants a core itself  [default: 1]")
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
+    parser.add_argument("--more", action="store_true", help="only add idle rounds to the last result, which had the same settings")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 20)
     rounds = 3 if options.quick else options.rounds
@@ -58,26 +59,35 @@ def main() -> None:
     seed = outcome.seed_of(options)
     rng = random.Random(seed)
     before = outcome.cpu_seconds()
-    raw: list[dict[str, Any]] = []
     with home(options.kind) as here:
         server = here.start("one", pool, options.sessions + options.clients, {})
         group = here.groups["one"]
+        settings = {
+            "postgres": server.installation.version, "turn seconds": TURN, "pool MB": pool, "sessions": options.sessions,
+            "clients": options.clients, "memory by": "control group" if group else "machine",
+        }  # fmt: skip
+        raw: list[dict[str, Any]] = outcome.blocks_before("balloon", options, settings) if options.more else []
         fill(server, pool)
-        for number in range(3 if options.quick else 10):
-            raw.append({"inflation": number + 1, **inflation(server, pool, options.sessions, group)})
-            outcome.say(f"inflation {number + 1}: {raw[-1]['GB/s']:.2f} GB/s, {raw[-1]['returned']:.2%} returned")
-        length = sum(row["ballooned"] / row["GB/s"] / 1e9 for row in raw) / len(raw)
-        for number in range(1, pairs + 1):
-            raw.append({"window": number, **flat(windows(server, pool, options.sessions, options.clients, length, here.place / "logs"))})
-            outcome.say(f"window {number}: longest {raw[-1]['inflating longest ms']:.1f} ms, without {raw[-1]['left longest ms']:.1f} ms")
-
-        raw += idle(server, rounds, rng, here.place)
-        version = server.installation.version
-    settings = {
-        "postgres": version, "turn seconds": TURN, "pool MB": pool, "sessions": options.sessions, "clients": options.clients,
-        "memory by": "control group" if group else "machine",
-    }  # fmt: skip
+        if not raw:
+            raw += moves(server, pool, options.sessions, options.clients, 3 if options.quick else 10, pairs, group, here.place / "logs")
+        done = sum("pair" in row for row in raw)
+        raw += [{"pair": done + number, **row} for number, row in enumerate(idle(server, rounds, rng, here.place), 1)]
     outcome.conclude(outcome.Outcome("balloon", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before)), options)
+
+
+def moves(
+    server: Instance, pool: int, sessions: int, clients: int, inflations: int, pairs: int, group: str | None, logs: Path
+) -> list[dict[str, Any]]:
+    """So many inflations of a pool that nobody uses, and then so many windows with one and without, in a row each."""
+    raw: list[dict[str, Any]] = []
+    for number in range(1, inflations + 1):
+        raw.append({"inflation": number, **inflation(server, pool, sessions, group)})
+        outcome.say(f"inflation {number}: {raw[-1]['GB/s']:.2f} GB/s, {raw[-1]['returned']:.2%} returned")
+    length = sum(row["ballooned"] / row["GB/s"] / 1e9 for row in raw) / len(raw)
+    for number in range(1, pairs + 1):
+        raw.append({"window": number, **flat(windows(server, pool, sessions, clients, length, logs))})
+        outcome.say(f"window {number}: longest {raw[-1]['inflating longest ms']:.1f} ms, without {raw[-1]['left longest ms']:.1f} ms")
+    return raw
 
 
 def flat(pair: dict[str, dict[str, float]]) -> dict[str, float]:
@@ -259,8 +269,7 @@ def idle(server: Instance, rounds: int, rng: random.Random, place: Path) -> list
         time.sleep(SETTLED)
 
     one = partial(load, server, ["-S", "-c", "2"], slices.longest(rounds, TURNS, TURN + SETTLED), place / "idle")
-    found = slices.measured({"off": one, "on": one}, rounds, turns=TURNS, seconds=TURN, rng=rng, switch=switch)
-    return [{"pair": number, **row} for number, row in enumerate(found, 1)]
+    return slices.measured({"off": one, "on": one}, rounds, turns=TURNS, seconds=TURN, rng=rng, switch=switch)
 
 
 if __name__ == "__main__":

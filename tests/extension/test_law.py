@@ -145,6 +145,45 @@ def test_who_has_just_been_woken_is_not_kept_from_growing_by_his_own_swapped_pag
     assert law(tuning_for(2048 * MB), view(**woken, available=400 * MB, reachable=400 * MB), mind).act == TAKE
 
 
+def test_who_regrets_a_gift_waits_longer_before_the_next(law):
+    """By 0.1 s, 0.3 s, 0.7 s. From the second time on the need has to fade first, which takes as long each time."""
+    needy = view(dt=0.02, ballooned=view().pool // 2, hot=1.0, misses=5000, miss_cost=2e-4)
+    mind, waits = Mind(), []
+    for _ in range(4):
+        waits.append(0.0)
+        while law(tuning_for(2048 * MB), view(dt=0.02, available=100 * MB), mind).act != GIVE:
+            waits[-1] += 0.02
+        while law(tuning_for(2048 * MB), needy, mind).act != TAKE:
+            pass
+    assert waits[0] == pytest.approx(0.4, abs=0.03)
+    assert waits[1] > waits[0] + 0.1
+    assert [after - before for before, after in pairwise(waits[1:])] == pytest.approx([0.2, 0.4], abs=0.05)
+
+
+def test_who_gave_is_not_given_to_for_a_moment(law):
+    """A second if its own pool was being swapped, less if it gave what was idle: what it gave would come straight back."""
+    needy = {"dt": 0.02, "ballooned": view().pool // 2, "hot": 1.0, "misses": 5000, "miss_cost": 2e-4}
+    swapped = view(**needy, available=10 * MB, reachable=10 * MB, refaults=5000, own_refaults=5000)
+    for gift, why, seconds in ((swapped, SWAPPED, 1.0), (view(dt=0.02, available=100 * MB), IDLE, 0.3)):
+        mind = Mind()
+        while (verdict := law(tuning_for(2048 * MB), gift, mind)).act != GIVE:
+            pass
+        assert verdict.why == why
+        after = [law(tuning_for(2048 * MB), view(**needy), mind) for _ in range(60)]
+        taken = next(number for number, v in enumerate(after) if v.act == TAKE)
+        assert {(v.act, v.why) for v in after[:taken]} <= {(STAY, HELD), (STAY, CALM)}
+        assert after[taken - 1].why == HELD and (taken + 1) * 0.02 == pytest.approx(seconds, abs=0.05)
+
+
+def test_pages_needed_again_while_there_is_memory_bring_an_eighth_of_their_volume(law):
+    """They may be of files that are read once."""
+    for strain, volume in (({"refaults": 8000}, 8000 * 4096), ({"swapping": 64 * MB}, 64 * MB)):
+        verdict = repeated(law, view(hot=0.1, **strain), ticks=60)
+        assert (verdict.act, verdict.why) == (GIVE, IDLE)
+        assert verdict.buffers * BLOCK == pytest.approx(volume * 0.1 / 8, rel=0.05)
+    assert repeated(law, view(hot=0.1, refaults=2000), ticks=60).act == STAY, "so little is not worth moving"
+
+
 def test_a_hot_pool_gives_nothing_while_it_is_not_swapped(law):
     assert repeated(law, view(available=40 * MB, hot=1.0)).act == STAY
 

@@ -84,7 +84,7 @@ balloon_define_settings(void)
 							 "Keep it above pg_balloon.reserve_low, or nothing moves from idle to needy servers.",
 							 &balloon_reserve_high, 6, 0, 100, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_balloon.interval", "Time between two ticks, in each of which the balloon's worker asks what to do.",
-							"A quarter of it, at least 20 ms, while something moves; up to four times as long at peace.",
+							"A tenth of it, at least 10 ms, while something moves and for half a second after; up to four times as long at peace.",
 							&balloon_interval, 100, 20, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_balloon.horizon", "Time within which a page must be touched to belong to the working set.",
 							NULL,
