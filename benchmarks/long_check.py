@@ -88,8 +88,8 @@ def read(text: str) -> list[Ran]:
         words = "" if ended is None else " ".join(ended.get("message", "").split())[:200]
         number = next((item.get("value", "") for item in case.iter("property") if item.get("name") == "nth"), "")
         file, name = case.get("classname", "").replace(".", "/"), case.get("name", "")
-        if number:  # [3] of one choice alone, [disk-3] beside another
-            name = name.removesuffix(f"[{number}]").replace(f"-{number}]", "]").replace(f"[{number}-", "[")
+        if number:  # [3] of one choice alone, [disk-3] beside another, [system-3-worker] between two
+            name = name.removesuffix(f"[{number}]").replace(f"-{number}]", "]").replace(f"[{number}-", "[").replace(f"-{number}-", "-")
         one = Ran(file, name, int(number) if number else None, result, float(case.get("time", 0)), words)
         if found and (found[-1].file, found[-1].name, found[-1].nth) == (one.file, one.name, one.nth):
             if found[-1].result == "failed":

@@ -200,6 +200,16 @@ balloon_punch(int first, int end, bool again)
 	return true;
 }
 
+/* Is any of [first, end) in the balloon? A chunk's bits are whole bytes; without the lock it is what was a moment ago. */
+static bool
+any_in(int first, int end)
+{
+	for (int at = first >> 3; at <= (end - 1) >> 3; at++)
+		if (balloon->bits[at] != 0)
+			return true;
+	return false;
+}
+
 /*
  * Give up to that many buffers of the balloon back to the pool, from its end
  * downwards, so that what stays in the balloon stays together. Their memory
@@ -221,6 +231,8 @@ balloon_deflate(int64 buffers)
 
 		CHECK_FOR_INTERRUPTS();
 		balloon_chunk_bounds(chunk, &first, &end);
+		if (!any_in(first, end))
+			continue;
 		LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 		for (int id = end - 1; id >= first && done < buffers; id--)
 			if (balloon_has(id))

@@ -35,14 +35,27 @@ client_leaves(int code, Datum argument)
 }
 
 /*
+ * Give buffers back that the floor wants, a chunk's worth at most; returns how many. What is missing is looked at with the lock, so that
+ * a chunk that somebody is just taking by the old floor is seen.
+ */
+static int64
+give_back_some(void)
+{
+	int64		missing;
+
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	missing = Min(balloon->nballooned, balloon_floor() - (NBuffers - balloon->nballooned));
+	LWLockRelease(balloon->lock);
+	return missing > 0 ? balloon_deflate(Min(missing, BALLOON_CHUNK)) : 0;
+}
+
+/*
  * Each new session raises the floor, and gives buffers back itself if it has
  * to: it cannot wait for the worker.
  */
 static void
 client_comes(struct Port *port, int status)
 {
-	int64		missing;
-
 	if (previous_authentication)
 		previous_authentication(port, status);
 	if (status != STATUS_OK || balloon == NULL)
@@ -54,12 +67,9 @@ client_comes(struct Port *port, int status)
 	if (balloon->nballooned + BALLOON_CHUNK <= NBuffers - balloon_floor())
 		return;
 
-	/* With the lock, so that a chunk that somebody is just taking by the old floor is seen. */
-	LWLockAcquire(balloon->lock, LW_SHARED);
-	missing = Min(balloon->nballooned, balloon_floor() - (NBuffers - balloon->nballooned));
-	LWLockRelease(balloon->lock);
-	if (missing > 0)
-		balloon_deflate(missing);
+	/* A chunk at a time: where many come at once, each sees what is missing for all of them. */
+	while (give_back_some() > 0)
+		;
 }
 
 void

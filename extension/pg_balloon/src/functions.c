@@ -63,7 +63,7 @@ pg_balloon_inflate(PG_FUNCTION_ARGS)
 	int64		buffers = buffers_of(PG_GETARG_INT64(0));
 
 	need_usable();
-	PG_RETURN_INT64(balloon_inflate(buffers, PG_GETARG_BOOL(1), 0) * BLCKSZ);
+	PG_RETURN_INT64(balloon_inflate(buffers, PG_GETARG_BOOL(1), false, 0) * BLCKSZ);
 }
 
 /* pg_balloon_deflate(bytes): returns the bytes that were given back to the pool. */

@@ -20,7 +20,7 @@ typedef struct Table
 	int			n;				/* ghosts in use: the first so many, at most NBuffers */
 	int			next;			/* where the next one goes once all are in use */
 	bool		sorted;			/* they stand in the order in which they are recalled */
-	int64		left;			/* pages that may still be read back */
+	pg_atomic_uint64 left;		/* pages that may still be read back; a signed number, which needs no lock */
 	BalloonGhost ghosts[FLEXIBLE_ARRAY_MEMBER];
 } Table;
 
@@ -42,6 +42,7 @@ balloon_ghosts_attach(LWLock *lock)
 	if (found)
 		return;
 	memset(table, 0, offsetof(Table, ghosts));
+	pg_atomic_init_u64(&table->left, 0);
 	table->lock = lock;
 }
 
@@ -91,25 +92,22 @@ balloon_remember(const BalloonGhost *ghosts, int count)
 void
 balloon_allow_prefetch(int64 pages)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	table->left = Min(table->left + pages, NBuffers);
-	LWLockRelease(table->lock);
+	if (balloon_prefetch_left() < NBuffers)
+		pg_atomic_fetch_add_u64(&table->left, pages);
 }
 
 /* No page may be read back any more. */
 void
 balloon_stop_prefetch(void)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	table->left = 0;
-	LWLockRelease(table->lock);
+	pg_atomic_write_u64(&table->left, 0);
 }
 
-/* How many pages may still be read back; looked at without the lock, so a moment ago. */
+/* How many pages may still be read back; none where fewer than none are left, as somebody has stopped it who did not know of the last. */
 int64
 balloon_prefetch_left(void)
 {
-	return table->left;
+	return Max(0, (int64) pg_atomic_read_u64(&table->left));
 }
 
 /*
@@ -124,6 +122,8 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 	int			last;
 	int			kept = 0;
 
+	if (balloon_prefetch_left() == 0)
+		return 0;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	if (!table->sorted)
 	{
@@ -131,7 +131,7 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 		table->sorted = true;
 		table->next = 0;
 	}
-	count = (int) Min(count, table->left);
+	count = (int) Min(count, balloon_prefetch_left());
 
 	/* Those of other databases are passed over, and close up to the end. */
 	for (last = table->n - 1; last >= 0 && n < count; last--)
@@ -145,7 +145,7 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 	}
 	memmove(&table->ghosts[last + 1], &table->ghosts[table->n - kept], kept * sizeof(BalloonGhost));
 	table->n -= n;
-	table->left -= n;
+	pg_atomic_fetch_sub_u64(&table->left, n);
 	LWLockRelease(table->lock);
 	return n;
 }
@@ -157,7 +157,7 @@ balloon_ghost_database(void)
 	Oid			found = InvalidOid;
 
 	LWLockAcquire(table->lock, LW_SHARED);
-	for (int i = table->n - 1; i >= 0 && table->left > 0 && found == InvalidOid; i--)
+	for (int i = table->n - 1; i >= 0 && balloon_prefetch_left() > 0 && found == InvalidOid; i--)
 		found = balloon_database(&table->ghosts[i].tag);
 	LWLockRelease(table->lock);
 	return found;

@@ -17,20 +17,26 @@
 #include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "buffers.h"
 #include "compat.h"
 #include "floors.h"
 #include "ghosts.h"
 #include "inflate.h"
+#include "pool_memory.h"
 #include "state.h"
 
 /* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
 typedef struct ChunkRank
 {
 	int			chunk;
-	int			heat;			/* mean of its buffers outside the balloon, times 16 */
+	int			heat;			/* mean of its buffers that may be taken, times 16 */
+	bool		pages;			/* some hold a page */
 } ChunkRank;
+
+#define EMPTY_FOR 10000			/* milliseconds for which a chunk without pages that held no memory is taken to hold none */
 
 #define HEAT_PINNED 20			/* a pinned buffer counts as much as ten touched ones */
 #define HEAT_PAGE 1				/* any page … */
@@ -107,12 +113,37 @@ by_heat(const void *a, const void *b)
 }
 
 /*
- * All chunks with buffers outside the balloon, coldest first. Whole chunks
- * are preferred to scattered buffers, since neighbouring buffers are returned
+ * Does a chunk without a page hold memory all the same, as what was dropped leaves it? The kernel is asked, which takes some
+ * microseconds; what it said of a chunk that was empty is believed for a while.
+ */
+static bool
+holds_memory(int chunk, int first, int end)
+{
+	static TimestampTz *empty_at = NULL;
+	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (empty_at == NULL)
+		empty_at = MemoryContextAllocExtended(TopMemoryContext, sizeof(TimestampTz) * balloon_chunks(), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	if (empty_at[chunk] != 0 && !TimestampDifferenceExceeds(empty_at[chunk], now, EMPTY_FOR))
+		return false;
+	if (balloon_in_memory(TYPEALIGN(page, (uintptr_t) BufferBlocks + (uintptr_t) first * BLCKSZ),
+						  TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks + (uintptr_t) end * BLCKSZ)))
+	{
+		empty_at[chunk] = 0;
+		return true;
+	}
+	empty_at[chunk] = now;
+	return false;
+}
+
+/*
+ * All chunks with buffers outside the balloon, coldest first; where memory is wanted their buffers without a page make them no colder. Whole
+ * chunks are preferred to scattered buffers, since neighbouring buffers are returned
  * by one system call, and before 16 a lone buffer frees only half of its memory.
  */
 static int
-rank_chunks(ChunkRank *ranks)
+rank_chunks(ChunkRank *ranks, bool memory)
 {
 	int			n = 0;
 
@@ -122,7 +153,9 @@ rank_chunks(ChunkRank *ranks)
 		int			end;
 		int			outside = 0;
 		int			heat = 0;
+		int			pages = 0;
 
+		CHECK_FOR_INTERRUPTS();
 		balloon_chunk_bounds(chunk, &first, &end);
 		for (int id = first; id < end; id++)
 		{
@@ -135,12 +168,16 @@ rank_chunks(ChunkRank *ranks)
 			if (BUF_STATE_GET_REFCOUNT(state) != 0)
 				heat += HEAT_PINNED;
 			if (state & BM_TAG_VALID)
+			{
 				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) + ((state & BM_DIRTY) ? HEAT_DIRTY : 0);
+				pages++;
+			}
 		}
 		if (outside > 0)
 		{
 			ranks[n].chunk = chunk;
-			ranks[n].heat = heat * 16 / outside;
+			ranks[n].heat = heat * 16 / (memory && pages > 0 ? pages : outside);
+			ranks[n].pages = pages > 0;
 			n++;
 		}
 	}
@@ -162,11 +199,11 @@ over(instr_time since, double seconds)
 }
 
 /*
- * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write". Returns how many;
- * *moved is raised by those taken and those written.
+ * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write", only those with a page if "pages".
+ * Returns how many; *moved is raised by those taken and those written.
  */
 static int
-inflate_chunk(int chunk, int64 want, int usage, bool write, int64 *moved)
+inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *moved)
 {
 	static BalloonGhost ghosts[BALLOON_CHUNK];
 	int			nghosts = 0;
@@ -209,7 +246,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, int64 *moved)
 		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
 		bool		had_page;
 
-		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage)
+		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage || (pages && !(state & BM_TAG_VALID)))
 			continue;
 		if ((state & BALLOON_BUSY) || !balloon_take(id, &ghosts[nghosts], &had_page))
 		{
@@ -267,11 +304,14 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, int64 *moved)
  * have passed (0: however long it takes), and where the worker is asked to end
  * meanwhile. The caller has a resource owner if "write", and holds no lock.
  *
+ * With "memory" it is memory that is wanted, and buffers that were never used hold none: those without a page are left, but for whole
+ * chunks of them that hold memory all the same.
+ *
  * Each call begins with the clean ones. Not to spend it on looking for them nearly in vain, call after call, the time ends
  * that only once as many as a chunk has were found; for the dirty ones it counts anew, and ends nothing before one was written or taken.
  */
 int64
-balloon_inflate(int64 buffers, bool write, double seconds)
+balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 {
 	ChunkRank  *ranks;
 	int			n;
@@ -286,7 +326,7 @@ balloon_inflate(int64 buffers, bool write, double seconds)
 	balloon_name_wait();
 	INSTR_TIME_SET_CURRENT(began);
 	ranks = palloc_extended(sizeof(ChunkRank) * balloon_chunks(), MCXT_ALLOC_HUGE);
-	n = rank_chunks(ranks);
+	n = rank_chunks(ranks, memory);
 	INSTR_TIME_SET_CURRENT(counts_from);
 	for (int pass = 0; pass < (write ? 2 : 1) * (int) lengthof(usage_passes); pass++)
 	{
@@ -300,10 +340,16 @@ balloon_inflate(int64 buffers, bool write, double seconds)
 		}
 		for (int i = 0; i < n && done < buffers && !ShutdownRequestPending; i++)
 		{
+			int			chunk = ranks[i].chunk;
+			int			first;
+			int			end;
 			int			taken;
 
 			CHECK_FOR_INTERRUPTS();
-			taken = inflate_chunk(ranks[i].chunk, buffers - done, usage, writing, &moved);
+			balloon_chunk_bounds(chunk, &first, &end);
+			if (memory && !ranks[i].pages && !holds_memory(chunk, first, end))
+				continue;
+			taken = inflate_chunk(chunk, buffers - done, usage, writing, memory && ranks[i].pages, &moved);
 			done += taken;
 			if (taken == 0 && balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
 				goto enough;

@@ -5,7 +5,7 @@
 #ifndef PG_BALLOON_INFLATE_H
 #define PG_BALLOON_INFLATE_H
 
-extern int64 balloon_inflate(int64 buffers, bool write, double seconds);
+extern int64 balloon_inflate(int64 buffers, bool write, bool memory, double seconds);
 extern int64 balloon_write(int64 buffers, double seconds);
 
 #endif							/* PG_BALLOON_INFLATE_H */

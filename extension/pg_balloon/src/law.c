@@ -31,6 +31,7 @@
 #define DEFAULT_MISS_COST 2e-4	/* seconds, while nothing is known: a read from a solid-state disk */
 #define LEAST_MISS_COST 5e-6	/* a read from the operating system's cache */
 #define MOST_MISS_COST 2e-2		/* a seek */
+#define MISSES 20.0				/* per second, from which on sessions that wait are taken to wait for those */
 #define REFAULTS 300.0			/* pages needed again per second that show a shortage … */
 #define REFAULT_SMOOTHING 0.5	/* … over so many seconds: a burst in one tick is none */
 #define SWAPPING (4.0 * 1024 * 1024)	/* bytes per second that do */
@@ -47,9 +48,11 @@
 #define WRITE_AFTER 0.2			/* seconds of shortage before dirty pages are written to give them */
 #define RAMP 0.1				/* seconds in which rates double … */
 #define RAMP_START (1.0 / 16)	/* … from this share of the greatest */
+#define SWAP_SMOOTHING 0.1		/* seconds: pages come back from swap several at a time */
 #define SWAPPED_SHARE 0.5		/* of the own pages that came back from swap, so many are given instead at first, … */
 #define SWAPPED_SHARE_MOST 4.0	/* … one share more for each second of shortage, up to so many times … */
-#define SWAPPED_MOST (1.0 / 8)	/* … and never more of the pool at a time */
+#define SWAPPED_LEAST 640.0		/* … and so many buffers per second besides, … */
+#define SWAPPED_MOST (1.0 / 8)	/* … but never more of the pool at a time */
 #define EXHAUSTED 2.0			/* seconds with less than half of reserve_low, after which busy servers give too … */
 #define EXHAUSTED_SHARE (1.0 / 64)	/* … so much of their pools, once a second */
 #define EXHAUSTED_PATIENCE 0.25	/* time counts so much of that while somebody else's pages come back from swap */
@@ -61,8 +64,9 @@
 #define FREE (1.0 / 50)			/* with more unused buffers than this … */
 #define FREE_TIME 0.5			/* … and than will be used in so many seconds there is no need of more */
 #define SPARE 0.75				/* of what is above reserve_low, so much is taken at a time: another one may be taking just now */
-#define TRICKLE 16				/* buffers: less is not moved for a weak reason */
-#define LEAST_STEP 256			/* buffers: less is not worth a decision, except at the end */
+#define TRICKLE 16				/* buffers: less is not moved for a weak reason, … */
+#define STRAIN_MOST 1.0			/* … but what comes together in so many seconds is */
+#define LEAST_STEP 256			/* buffers: less is not worth a decision, except at the end or where the rate is lower */
 
 static int64_t
 smaller(int64_t a, int64_t b)
@@ -76,16 +80,15 @@ greater(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Buffers that may move in a tick at most: a rate that grows with the time for which there has been a reason. */
+/* Buffers that may move in a tick at most: a rate that grows with the time for which there has been a reason, at first a step. */
 static int64_t
 step(int64_t rate, double lasted, const BalloonView *view)
 {
 	double		share = RAMP_START * pow(2.0, lasted / RAMP);
 	double		dt = view->dt < 1.0 ? view->dt : 1.0;
+	double		most = (double) rate * dt / (double) view->block;
 
-	if (share > 1.0)
-		share = 1.0;
-	return greater(LEAST_STEP, (int64_t) ((double) rate * dt * share / (double) view->block));
+	return greater(1, (int64_t) fmax(fmin(LEAST_STEP, most), most * fmin(1.0, share)));
 }
 
 static void
@@ -96,9 +99,12 @@ say(BalloonVerdict *verdict, int act, int why, int64_t buffers)
 	verdict->buffers = buffers;
 }
 
-/* What a miss costs: measured, else the waiting that there was for each, else a guess. */
+/*
+ * What a miss costs: measured, else the waiting that there was for each, else a guess. It was measured when pages were last read back,
+ * from the operating system's cache perhaps; the sessions that wait now show what it is now.
+ */
 static double
-cost_of_a_miss(const BalloonView *view)
+cost_of_a_miss(const BalloonView *view, double waiting)
 {
 	double		cost = DEFAULT_MISS_COST;
 
@@ -106,6 +112,8 @@ cost_of_a_miss(const BalloonView *view)
 		cost = view->miss_cost;
 	else if (view->stall >= 0 && view->misses >= 1)
 		cost = view->stall / view->misses;
+	if (view->misses >= MISSES)
+		cost = fmax(cost, waiting / view->misses);
 	if (cost < LEAST_MISS_COST)
 		return LEAST_MISS_COST;
 	return cost > MOST_MISS_COST ? MOST_MISS_COST : cost;
@@ -158,9 +166,9 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	bool		wanting;
 	bool		worth;
 
-	mind->need += (1.0 - exp(-view->dt / SMOOTHING)) * (view->misses * cost_of_a_miss(view) - mind->need);
 	starved = (double) view->unused <= FREE * (double) live || (double) view->unused <= FREE_TIME * view->filled;
 	mind->waiting += (1.0 - exp(-view->dt / WAITING_SMOOTHING)) * (view->waiting - mind->waiting);
+	mind->need += (1.0 - exp(-view->dt / SMOOTHING)) * (view->misses * cost_of_a_miss(view, mind->waiting) - mind->need);
 	missing = mind->need > NEED || mind->waiting >= WAITING;
 	wanting = missing && (view->hot >= TOUCHED || mind->waiting >= WAITING);
 	mind->needed = wanting ? mind->needed + view->dt : 0;
@@ -170,6 +178,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	mind->patience *= exp(-view->dt / QUIET_DECAY);
 
 	mind->refaults += (1.0 - exp(-view->dt / REFAULT_SMOOTHING)) * (view->refaults - mind->refaults);
+	mind->own_refaults += (1.0 - exp(-view->dt / SWAP_SMOOTHING)) * (view->own_refaults - mind->own_refaults);
 	is_short = view->available < tuning->reserve_high || mind->refaults > REFAULTS || view->swapping > SWAPPING;
 	mind->pressed = is_short ? mind->pressed + view->dt : 0;
 
@@ -197,12 +206,18 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		 * Not more than is missing. With enough available pages can still be needed again or swapped, but they may be of files
 		 * that are read once: only a part of their volume is given, since what is given comes back from disk.
 		 */
-		double		strain = (mind->refaults * REFAULT_SIZE + view->swapping) * view->dt * STRAIN_SHARE;
-
 		if (view->available < tuning->reserve_high)
+		{
+			mind->strain = 0;
 			want = smaller(want, (tuning->reserve_high - view->available) / view->block + LEAST_STEP);
+		}
 		else
-			want = smaller(want, (int64_t) (strain / (double) view->block) + 1);
+		{
+			double		rate = (mind->refaults * REFAULT_SIZE + view->swapping) * STRAIN_SHARE / (double) view->block;
+
+			mind->strain = fmin(mind->strain + rate * view->dt, rate * STRAIN_MOST);
+			want = smaller(want, (int64_t) mind->strain);
+		}
 		want = smaller(smaller(want, idle), room);
 		if (view->available >= tuning->reserve_high && want < TRICKLE)
 			say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
@@ -212,6 +227,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 			mind->hold = HOLD_IDLE > mind->hold ? HOLD_IDLE : mind->hold;
 			mind->since_given = 0;
 			mind->gave = true;
+			mind->strain = fmax(0, mind->strain - (double) want);
 			say(verdict, BALLOON_GIVE, BALLOON_WHY_IDLE, want);
 		}
 		else
@@ -219,7 +235,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		return;
 	}
 	/* Who has nothing to give is not kept from growing: pages of his come back because he has just been woken. */
-	if (is_short && view->available < tuning->reserve_low && view->own_refaults > REFAULTS && room > 0)
+	if (is_short && view->available < tuning->reserve_low && mind->own_refaults > REFAULTS && room > 0)
 	{
 		double		share = SWAPPED_SHARE * (1.0 + mind->pressed);
 		int64_t		came_back;
@@ -227,7 +243,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 
 		if (share > SWAPPED_SHARE_MOST)
 			share = SWAPPED_SHARE_MOST;
-		came_back = (int64_t) (view->own_refaults * view->dt * share) + LEAST_STEP / 4;
+		came_back = (int64_t) ((mind->own_refaults * share + SWAPPED_LEAST) * view->dt);
 		want = smaller(smaller(came_back, (int64_t) (SWAPPED_MOST * (double) used)), room);
 
 		if (want > 0)
@@ -279,19 +295,20 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		/* Unused buffers have been taken already, and will need memory too. */
 		int64_t		spare = (int64_t) (SPARE * (double) (view->reachable - tuning->reserve_low)) / view->block - view->unused;
 
+		/* Whether or not there is any left to take: who gave it too soon must learn that all the same. */
+		if (mind->gave && mind->since_given < REGRET)
+		{
+			mind->patience = 2 * mind->patience + REGRETTED;
+			if (mind->patience > QUIET_MOST)
+				mind->patience = QUIET_MOST;
+		}
+		mind->gave = false;
 		if (mind->hold > 0)
 			say(verdict, BALLOON_STAY, BALLOON_WHY_HELD, 0);
 		else if (spare < smaller(LEAST_STEP, view->ballooned))
 			say(verdict, BALLOON_STAY, BALLOON_WHY_NO_MEMORY, 0);
 		else
 		{
-			if (mind->gave && mind->since_given < REGRET)
-			{
-				mind->patience = 2 * mind->patience + REGRETTED;
-				if (mind->patience > QUIET_MOST)
-					mind->patience = QUIET_MOST;
-			}
-			mind->gave = false;
 			verdict->prefetch = true;
 			say(verdict, BALLOON_TAKE, BALLOON_WHY_NEED,
 				smaller(smaller(step(tuning->growth_rate, mind->needed, view), spare), view->ballooned));

@@ -61,9 +61,11 @@ typedef struct BalloonMind
 	double		exhausted;		/* seconds for which nothing has been left */
 	double		quiet;			/* seconds without need */
 	double		refaults;		/* smoothed, per second */
+	double		own_refaults;	/* smoothed, per second */
+	double		strain;			/* buffers to be given for pages needed again or swapped, while the reserve is there */
 	double		since_given;	/* seconds since idle pages were given */
 	double		patience;		/* seconds without need wanted, beyond the least, before giving again */
-	bool		gave;			/* idle pages have been given and none taken since */
+	bool		gave;			/* idle pages have been given, and none been wanted since */
 } BalloonMind;
 
 typedef enum BalloonAct

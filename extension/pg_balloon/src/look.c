@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -36,7 +37,8 @@
 #define FEW_REFAULTS 100.0		/* … nor with more pages needed again per second, well below what the law heeds */
 #define FASTEST (8.0 * 1024 * 1024 * 1024) /* bytes per second that each CPU may use up: none writes memory faster */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
-#define MOSTLY 0.5				/* share of our own among the pages that came in, above which misses are not told from it */
+#define FADING 1.0				/* seconds: the time constant with which misses are forgotten while … */
+#define MOSTLY 0.5				/* … the share of our own among the pages that came in is so large that they are not told from it */
 #define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
 
 /* What is remembered from look to look. */
@@ -45,6 +47,7 @@ static bool reading_signals = false;
 static bool said_no_signals = false;
 static SignalReading last;
 static bool have_last = false;
+static char last_place[SIGNALS_PLACE];	/* the group whose limit was the tightest then */
 static double hot = 1.0;
 static BalloonPoolState pool_state;
 static bool peace = false;		/* by the last look, nothing is short */
@@ -175,7 +178,7 @@ see_misses(double dt, uint64 hand, int64 read_back, BalloonView *view)
 	}
 
 	/* What we read back ourselves is no need; and where it is most of all, the small difference of two large numbers says nothing. */
-	view->misses = own > MOSTLY * view->filled ? last_misses : Max(0, view->filled - own);
+	view->misses = own > MOSTLY * view->filled ? last_misses * exp(-dt / FADING) : Max(0, view->filled - own);
 	last_misses = view->misses;
 }
 
@@ -240,6 +243,11 @@ glance(double seconds, uint64 hand, SignalReading *now)
 static void
 compare(double seconds, double since_glance, int64 ballooned, const SignalReading *now)
 {
+	const char *place = balloon_look_place(now);
+
+	/* The same level of another group, to which the server has been moved, counts otherwise. */
+	have_last = have_last && strcmp(last_place, place ? place : "") == 0;
+	strlcpy(last_place, place ? place : "", sizeof(last_place));
 	signals_compare(have_last ? &last : NULL, now, seconds, since_glance, &rates);
 	peace = have_last && last.tight == now->tight && ballooned == 0 && now->available >= reserve(now) &&
 		rates.refaults <= FEW_REFAULTS && rates.swapping <= 0;

@@ -118,7 +118,7 @@ act(const BalloonVerdict *verdict)
 	else if (verdict->act == BALLOON_CLEAN)
 		done = balloon_write(verdict->buffers, LONGEST_ACT);
 	else
-		done = balloon_inflate(verdict->buffers, verdict->write, LONGEST_ACT);
+		done = balloon_inflate(verdict->buffers, verdict->write, verdict->why != BALLOON_WHY_TARGET, LONGEST_ACT);
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
 

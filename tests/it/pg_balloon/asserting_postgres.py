@@ -17,7 +17,7 @@ from pathlib import Path
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 
-PARTS = ("", "contrib/amcheck", "contrib/pg_buffercache")
+PARTS = ("", "contrib/amcheck", "contrib/pg_buffercache", "contrib/pg_prewarm")
 """What is built: PostgreSQL itself, and what looks for damage."""
 
 

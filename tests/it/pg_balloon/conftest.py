@@ -160,6 +160,7 @@ class Balloon:
 
     def __init__(self, server: Instance) -> None:
         self.server = server
+        self._crashes = 0
 
     def __call__(self, statement: str, *parameters: Any) -> Any:
         """The first column of the first row, on a connection of its own."""
@@ -194,7 +195,9 @@ class Balloon:
             time.sleep(0.05)
 
     def back_in_use(self) -> None:
-        """Wait until it serves again after a crash of one of its processes."""
+        """Wait until it serves again after a crash of one of its processes: at first it may not have noticed, and still answer."""
+        self.wait_until(lambda: Path(self.server.log).read_text(errors="replace").count("; reinitializing") > self._crashes)
+        self._crashes += 1
 
         def answers() -> bool:
             with contextlib.suppress(psycopg.Error):

@@ -48,7 +48,8 @@ def test_kill_9(balloon: Any, victim: str, chance: random.Random) -> None:
         balloon.server.stop("immediate", 10)
         balloon.server.start()
         balloon.server.wait_ready()
-    balloon.back_in_use()
+    else:
+        balloon.back_in_use()
     assert balloon.status("ballooned_bytes") == 0
     assert balloon("SELECT sum(id) FROM kept") == 200010000
     balloon.wait_until(lambda: balloon.status("worker_pid"))

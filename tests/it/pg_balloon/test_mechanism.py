@@ -232,14 +232,16 @@ def test_evicted_pages_are_read_back(calm: Any) -> None:
 
 def test_memory_given_by_itself_comes_back_by_itself_once_it_is_needed(calm: Any) -> None:
     """No target: an idle pool gives while memory is short, and takes back out of need once there is some."""
+    filled = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')"
     calm.run(
-        "CREATE TABLE t AS SELECT g AS id, repeat('x', 900) AS filler FROM generate_series(1, 40000) g",
+        "CREATE TABLE t (id int, filler text)",  # CREATE TABLE AS writes by a ring of its own
+        "INSERT INTO t SELECT g, repeat('x', 900) FROM generate_series(1, 40000) g",
         "CREATE INDEX ON t (id)",
         "CHECKPOINT",
     )
     table = calm("SELECT pg_relation_size('t')")
     calm.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="100")  # never so much is available
-    calm.wait_until(lambda: calm.status("pool_bytes") - calm.status("ballooned_bytes") < table // 2)
+    calm.wait_until(lambda: calm(filled) * 8192 < table // 2)
     ((gives, takes),) = calm.server.sql("SELECT gives, takes FROM pg_stat_balloon")
     assert gives > 0
 
@@ -247,16 +249,34 @@ def test_memory_given_by_itself_comes_back_by_itself_once_it_is_needed(calm: Any
     with psycopg.connect(calm.server.conninfo(), autocommit=True) as busy:
         busy.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
 
-        def fits() -> bool:
+        def all_back() -> bool:
             busy.execute("SELECT sum(length(filler)) FROM t WHERE id > 0")  # page by page through the pool; a table's scan has a ring
-            return bool(calm.status("pool_bytes") - calm.status("ballooned_bytes") >= table)
+            return bool(calm(filled) * 8192 >= table)
 
-        calm.wait_until(fits)
+        calm.wait_until(all_back)
     assert calm("SELECT takes FROM pg_stat_balloon") > takes
     log = Path(calm.server.log).read_text()
     assert "inflated" in log and "memory is short and part of this pool is idle" in log
     assert "deflated" in log and "misses cost time and there is memory" in log
     calm.sound()
+
+
+def test_a_pool_that_is_not_full_gives_what_holds_memory(balloon: Any) -> None:
+    """A quarter of it is filled, and three fifths may go: pages go, and what dropped tables have left, not buffers that were never used."""
+    filled = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')"
+    fill = "INSERT INTO {} SELECT repeat('x', 900) FROM generate_series(1, {})"
+    balloon.run("CREATE TABLE t (filler text)", fill.format("t", 14000), "CHECKPOINT")
+    assert balloon(filled) > 1500
+    balloon.set(enabled="on", interval="20ms", horizon="500ms", ceiling="60", reserve_low="0.1", reserve_high="100")
+    balloon.wait_until(lambda: balloon(filled) < 100)
+    balloon.set(enabled="off")
+    balloon.wait_until(lambda: balloon.status("ballooned_bytes") == 0)
+
+    balloon.run("CREATE TABLE gone (filler text)", fill.format("gone", 30000), fill.format("t", 14000), "CHECKPOINT", "DROP TABLE gone")
+    before = balloon.status("resident_bytes")
+    balloon.set(enabled="on", interval="20ms", horizon="500ms", ceiling="90", reserve_low="0.1", reserve_high="100")
+    balloon.wait_until(lambda: balloon.status("resident_bytes") < before - 24 * MB)
+    balloon.sound()
 
 
 def test_nobody_is_started_to_read_back_into_a_full_pool(balloon: Any) -> None:
