@@ -480,11 +480,13 @@ class Server:
         if verdict.act == TAKE:
             self.ballooned -= verdict.buffers
         elif verdict.act == GIVE:
-            left = min(float(verdict.buffers), self.used)  # not those that hold no memory
+            room = min(self.pool * 9 // 10, self.pool - self.floor) - self.ballooned
+            along = min(max(0.0, self.unused), room)  # they hold no memory, go first and do not count
+            left = min(float(verdict.buffers), self.used, room - along)
             cold = min(left, self.cold)
             self.cold -= cold
             self.hot = max(0.0, self.hot - (left - cold))
-            self.ballooned += verdict.buffers
+            self.ballooned += int(left + along)
         self.moving = verdict.act in (GIVE, TAKE)
         if self.moving:
             self.moved += verdict.buffers

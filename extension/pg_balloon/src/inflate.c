@@ -17,26 +17,20 @@
 #include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
-#include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "buffers.h"
 #include "compat.h"
 #include "floors.h"
 #include "ghosts.h"
 #include "inflate.h"
-#include "pool_memory.h"
 #include "state.h"
 
 /* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
 typedef struct ChunkRank
 {
 	int			chunk;
-	int			heat;			/* mean of its buffers that may be taken, times 16 */
-	bool		pages;			/* some hold a page */
+	int			heat;			/* mean of its buffers outside the balloon, times 16 */
 } ChunkRank;
-
-#define EMPTY_FOR 10000			/* milliseconds for which a chunk without pages that held no memory is taken to hold none */
 
 #define HEAT_PINNED 20			/* a pinned buffer counts as much as ten touched ones */
 #define HEAT_PAGE 1				/* any page … */
@@ -113,37 +107,12 @@ by_heat(const void *a, const void *b)
 }
 
 /*
- * Does a chunk without a page hold memory all the same, as what was dropped leaves it? The kernel is asked, which takes some
- * microseconds; what it said of a chunk that was empty is believed for a while.
- */
-static bool
-holds_memory(int chunk, int first, int end)
-{
-	static TimestampTz *empty_at = NULL;
-	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (empty_at == NULL)
-		empty_at = MemoryContextAllocExtended(TopMemoryContext, sizeof(TimestampTz) * balloon_chunks(), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	if (empty_at[chunk] != 0 && !TimestampDifferenceExceeds(empty_at[chunk], now, EMPTY_FOR))
-		return false;
-	if (balloon_in_memory(TYPEALIGN(page, (uintptr_t) BufferBlocks + (uintptr_t) first * BLCKSZ),
-						  TYPEALIGN_DOWN(page, (uintptr_t) BufferBlocks + (uintptr_t) end * BLCKSZ)))
-	{
-		empty_at[chunk] = 0;
-		return true;
-	}
-	empty_at[chunk] = now;
-	return false;
-}
-
-/*
- * All chunks with buffers outside the balloon, coldest first; where memory is wanted their buffers without a page make them no colder. Whole
- * chunks are preferred to scattered buffers, since neighbouring buffers are returned
+ * All chunks with buffers outside the balloon, coldest first. Whole chunks
+ * are preferred to scattered buffers, since neighbouring buffers are returned
  * by one system call, and before 16 a lone buffer frees only half of its memory.
  */
 static int
-rank_chunks(ChunkRank *ranks, bool memory)
+rank_chunks(ChunkRank *ranks)
 {
 	int			n = 0;
 
@@ -153,7 +122,6 @@ rank_chunks(ChunkRank *ranks, bool memory)
 		int			end;
 		int			outside = 0;
 		int			heat = 0;
-		int			pages = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		balloon_chunk_bounds(chunk, &first, &end);
@@ -168,16 +136,12 @@ rank_chunks(ChunkRank *ranks, bool memory)
 			if (BUF_STATE_GET_REFCOUNT(state) != 0)
 				heat += HEAT_PINNED;
 			if (state & BM_TAG_VALID)
-			{
 				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) + ((state & BM_DIRTY) ? HEAT_DIRTY : 0);
-				pages++;
-			}
 		}
 		if (outside > 0)
 		{
 			ranks[n].chunk = chunk;
-			ranks[n].heat = heat * 16 / (memory && pages > 0 ? pages : outside);
-			ranks[n].pages = pages > 0;
+			ranks[n].heat = heat * 16 / outside;
 			n++;
 		}
 	}
@@ -199,11 +163,11 @@ over(instr_time since, double seconds)
 }
 
 /*
- * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write", only those with a page if "pages".
- * Returns how many; *moved is raised by those taken and those written.
+ * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write"; with "memory" those that hold no page
+ * come along and do not count. Returns how many in all; *counted is raised by those that count, *moved by those taken and those written.
  */
 static int
-inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *moved)
+inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *counted, int64 *moved)
 {
 	static BalloonGhost ghosts[BALLOON_CHUNK];
 	int			nghosts = 0;
@@ -237,16 +201,13 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *m
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
 	if (room < want)
-	{
-		want = room;
 		balloon->counters.floor_hits++;
-	}
-	for (int id = first; id < end && taken < want; id++)
+	for (int id = first; id < end && taken < room && taken - (memory ? unused : 0) < want; id++)
 	{
 		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
 		bool		had_page;
 
-		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage || (pages && !(state & BM_TAG_VALID)))
+		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage)
 			continue;
 		if ((state & BALLOON_BUSY) || !balloon_take(id, &ghosts[nghosts], &had_page))
 		{
@@ -273,7 +234,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *m
 		balloon->counters.given_back -= taken;
 		if (balloon->following)
 			balloon->broken = true; /* for the worker; else it finds out by itself when it is switched on */
-		taken = 0;
+		taken = unused = 0;
 	}
 	else
 	{
@@ -294,6 +255,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *m
 				 errmsg("could not return memory of the buffer pool to the operating system: %m")));
 	}
 	*moved += taken;
+	*counted += memory ? taken - unused : taken;
 	return taken;
 }
 
@@ -304,8 +266,8 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool pages, int64 *m
  * have passed (0: however long it takes), and where the worker is asked to end
  * meanwhile. The caller has a resource owner if "write", and holds no lock.
  *
- * With "memory" it is memory that is wanted, and buffers that were never used hold none: those without a page are left, but for whole
- * chunks of them that hold memory all the same.
+ * With "memory" it is memory that is wanted, not a size of the balloon: buffers that were never used hold none and do not count. They are
+ * taken all the same, or what is evicted would come back into them.
  *
  * Each call begins with the clean ones. Not to spend it on looking for them nearly in vain, call after call, the time ends
  * that only once as many as a chunk has were found; for the dirty ones it counts anew, and ends nothing before one was written or taken.
@@ -316,6 +278,7 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 	ChunkRank  *ranks;
 	int			n;
 	int64		done = 0;
+	int64		counted = 0;	/* those of them that were asked for */
 	int64		moved = 0;		/* taken or written since the time counts */
 	instr_time	began;
 	instr_time	counts_from;
@@ -326,7 +289,7 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 	balloon_name_wait();
 	INSTR_TIME_SET_CURRENT(began);
 	ranks = palloc_extended(sizeof(ChunkRank) * balloon_chunks(), MCXT_ALLOC_HUGE);
-	n = rank_chunks(ranks, memory);
+	n = rank_chunks(ranks);
 	INSTR_TIME_SET_CURRENT(counts_from);
 	for (int pass = 0; pass < (write ? 2 : 1) * (int) lengthof(usage_passes); pass++)
 	{
@@ -338,18 +301,12 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 			INSTR_TIME_SET_CURRENT(counts_from);
 			moved = 0;
 		}
-		for (int i = 0; i < n && done < buffers && !ShutdownRequestPending; i++)
+		for (int i = 0; i < n && counted < buffers && !ShutdownRequestPending; i++)
 		{
-			int			chunk = ranks[i].chunk;
-			int			first;
-			int			end;
 			int			taken;
 
 			CHECK_FOR_INTERRUPTS();
-			balloon_chunk_bounds(chunk, &first, &end);
-			if (memory && !ranks[i].pages && !holds_memory(chunk, first, end))
-				continue;
-			taken = inflate_chunk(chunk, buffers - done, usage, writing, memory && ranks[i].pages, &moved);
+			taken = inflate_chunk(ranks[i].chunk, buffers - counted, usage, writing, memory, &counted, &moved);
 			done += taken;
 			if (taken == 0 && balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
 				goto enough;

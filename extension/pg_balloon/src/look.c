@@ -37,7 +37,7 @@
 #define FEW_REFAULTS 100.0		/* … nor with more pages needed again per second, well below what the law heeds */
 #define FASTEST (8.0 * 1024 * 1024 * 1024) /* bytes per second that each CPU may use up: none writes memory faster */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
-#define FADING 1.0				/* seconds: the time constant with which misses are forgotten while … */
+#define FADING 3.0				/* seconds: the time constant with which misses are forgotten while … */
 #define MOSTLY 0.5				/* … the share of our own among the pages that came in is so large that they are not told from it */
 #define SLOWEST_COUNT 1000		/* milliseconds: a count of pages that is published less often comes too late to be of use */
 
