@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+_SPEC = importlib.util.spec_from_file_location("law_interface", Path(__file__).with_name("law_interface.py"))
+assert _SPEC and _SPEC.loader
+interface = sys.modules["law_interface"] = importlib.util.module_from_spec(_SPEC)  # for the tests of the law, which are two files
+_SPEC.loader.exec_module(interface)
 
 SOURCES = Path(__file__).parents[2] / "extension/pg_balloon/src"
 RECORDER = """
@@ -40,3 +48,18 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     done = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="session")
+def law(pure: ctypes.CDLL) -> Any:
+    """The law as a function (law_interface.Law)."""
+    pure.balloon_law.restype = None
+    kinds = (interface.Tuning, interface.View, interface.Mind, interface.Verdict)
+    pure.balloon_law.argtypes = [ctypes.POINTER(kind) for kind in kinds]
+
+    def ask(tuning: Any, view: Any, mind: Any) -> Any:
+        verdict = interface.Verdict()
+        pure.balloon_law(tuning, view, mind, verdict)
+        return verdict
+
+    return ask

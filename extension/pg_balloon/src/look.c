@@ -246,8 +246,10 @@ compare(double seconds, double since_glance, int64 ballooned, const SignalReadin
 	const char *place = balloon_look_place(now);
 
 	/* The same level of another group, to which the server has been moved, counts otherwise. */
-	have_last = have_last && strcmp(last_place, place ? place : "") == 0;
-	strlcpy(last_place, place ? place : "", sizeof(last_place));
+	if (place == NULL)
+		place = "";
+	have_last = have_last && strcmp(last_place, place) == 0;
+	strlcpy(last_place, place, sizeof(last_place));
 	signals_compare(have_last ? &last : NULL, now, seconds, since_glance, &rates);
 	peace = have_last && last.tight == now->tight && ballooned == 0 && now->available >= reserve(now) &&
 		rates.refaults <= FEW_REFAULTS && rates.swapping <= 0;
