@@ -28,7 +28,7 @@ class Tuning(ctypes.Structure):
 
 class Mind(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_double) for name in ("pressed", "need", "waiting", "needed", "hold", "exhausted", "quiet")),
+        *((name, ctypes.c_double) for name in ("pressed", "need", "waiting", "needed", "hold", "exhausted", "nothing_left", "quiet")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "strain", "since_given", "patience")),
         ("gave", ctypes.c_bool),
     ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from law_interface import BLOCK, GIVE, MB, STAY, TAKE, Law, Mind, Verdict, View, tuning_for
 
@@ -236,6 +236,7 @@ def test_memory_that_comes_back_is_used_again(law):
 
 @RELAXED
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12), short=st.floats(0.2, 1.2))
+@example(seed=600429, count=4, short=0.21875)  # those that were swapped had come to their ceilings
 def test_many_servers_settle_within_the_budget(law, seed, count, short):
     """Any number of servers, sizes and rhythms: after ninety seconds they fit, none below its floor, and little moves any more.
 

@@ -55,7 +55,8 @@
 #define SWAPPED_MOST (1.0 / 8)	/* … but never more of the pool at a time */
 #define EXHAUSTED 2.0			/* seconds with less than half of reserve_low, after which busy servers give too … */
 #define EXHAUSTED_SHARE (1.0 / 64)	/* … so much of their pools, once a second */
-#define EXHAUSTED_PATIENCE 0.25	/* time counts so much of that while somebody else's pages come back from swap */
+#define EXHAUSTED_PATIENCE 0.25	/* time counts so much of that while somebody else's pages come back from swap, … */
+#define EXHAUSTED_LONG 10.0		/* … which is over once it has been so for so many seconds: he has no more to give */
 #define HOLD_SWAPPED 1.0		/* seconds without growth after either of them */
 #define HOLD_IDLE 0.3			/* … and after giving idle pages */
 #define PINNED 0.5				/* share of pinned buffers from which on more are taken back, … */
@@ -256,9 +257,12 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 
 	/* While anybody's pages come back from swap, giving is up to him at first; but he may have come to his floor. */
 	if (view->available >= tuning->reserve_low / 2)
-		mind->exhausted = 0;
+		mind->exhausted = mind->nothing_left = 0;
 	else
-		mind->exhausted += mind->refaults <= REFAULTS ? view->dt : view->dt * EXHAUSTED_PATIENCE;
+	{
+		mind->nothing_left += view->dt;
+		mind->exhausted += mind->refaults <= REFAULTS || mind->nothing_left > EXHAUSTED_LONG ? view->dt : view->dt * EXHAUSTED_PATIENCE;
+	}
 	if (mind->exhausted > EXHAUSTED)
 	{
 		int64_t		missing = (tuning->reserve_low - view->available) / view->block;

@@ -58,7 +58,8 @@ typedef struct BalloonMind
 	double		waiting;		/* smoothed */
 	double		needed;			/* seconds for which the server has been needy without a break */
 	double		hold;			/* seconds for which it must not grow yet */
-	double		exhausted;		/* seconds for which nothing has been left */
+	double		exhausted;		/* seconds for which nothing has been left, as they count */
+	double		nothing_left;	/* … and as they are */
 	double		quiet;			/* seconds without need */
 	double		refaults;		/* smoothed, per second */
 	double		own_refaults;	/* smoothed, per second */
