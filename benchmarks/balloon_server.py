@@ -56,14 +56,24 @@ class Home:
         if own is not None:
             settings |= {"shared_preload_libraries": "pg_balloon"} | {f"pg_balloon.{key}": value for key, value in own.items()}
         server.write_settings(settings)
-        group = self.groups[name] = memory_group(f"pgherd-balloon-{os.getpid()}-{name}")
+        self.groups[name] = memory_group(f"pgherd-balloon-{os.getpid()}-{name}")
         self.servers.append(server)
-        server.start(join=(f"{group}/cgroup.procs",) if group else ())
-        server.wait_ready()
+        self._start(server)
         server.sql("CREATE EXTENSION pg_prewarm")
         if own is not None:
             server.sql("CREATE EXTENSION pg_balloon")
         return server
+
+    def start_again(self, server: Instance) -> None:
+        """Stop it and start it, with new shared memory."""
+        server.disconnect()
+        server.stop("fast", 60)
+        self._start(server)
+
+    def _start(self, server: Instance) -> None:
+        group = self.groups[server.name]
+        server.start(join=(f"{group}/cgroup.procs",) if group else ())
+        server.wait_ready()
 
     def close(self) -> None:
         """Stop the servers, then remove groups and directories; what fails is raised once the rest has been done."""

@@ -18,7 +18,9 @@ def test_balloon(quick):
 
 def test_balloon_native(quick):
     document = quick("balloon_native")
-    assert [row["mix"] for row in document["raw"]] == ["in the pool"] * 2 + ["a third past it"] * 2
+    assert {row["mix"] for row in document["raw"]} == {"in the pool", "a third past it"}
+    assert {row["start"] for row in document["raw"]} == {1, 2}
+    assert [figure["n"] for figure in document["figures"]] == [2] * 4, "an interval is that of the starts, not of their rounds"
     assert all(row[f"{side} cpu"] > 0 for row in document["raw"] for side in ("ballooned", "native"))
     assert len(document["figures"]) == 4
 

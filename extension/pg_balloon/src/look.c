@@ -4,10 +4,10 @@
  *
  * Only files that are open already are read, shared memory, and the statistics that others keep; no transaction is needed.
  *
- * Nearly all of what a look costs are the sample and the long tables among the signals. At peace, when the balloon is empty, nothing
- * is to be done and far more than the reserve is available, both are left out for a second: that is a glance. The law is asked after
- * a glance as after a look: what tells it of a shortage is fresh in either, but for pages that are needed again, which are seen up to a
- * second later; and whatever a glance cannot be sure of makes it a look.
+ * Nearly all of what a look costs are the sample and the long tables among the signals. At peace, when the balloon is empty or kept at
+ * the size of a target, nothing is to be done and far more than the reserve is available, both are left out for a second: that is a
+ * glance. The law is asked after a glance as after a look: what tells it of a shortage is fresh in either, but for pages that are needed
+ * again, which are seen up to a second later; and whatever a glance cannot be sure of makes it a look.
  */
 #include "postgres.h"
 
@@ -192,6 +192,13 @@ clock_hand(void)
 	return hand + (uint64) passes * NBuffers;
 }
 
+/* Does nobody need more frequent looks for the balloon's sake? It is empty, or its size has been told. */
+static bool
+settled(int64 ballooned)
+{
+	return ballooned == 0 || balloon_target_mb >= 0;
+}
+
 /*
  * What the law must see of the pool, now that so many pages have been read back. When peace ends its sample is looked at whatever its age,
  * and by what it would say if it were no older than others: a pool that has just become busy is not to look idle.
@@ -208,6 +215,8 @@ look_at_pool(double dt, bool peace_ended, uint64 hand, int64 read_back, BalloonV
 		last_read_back = read_back;
 		since_sample = 0;
 	}
+	else if (view->ballooned > 0)
+		pool_state.pinned = balloon_sample_pinned();	/* whoever runs out of buffers cannot wait for the next look */
 
 	/* Buffers that were taken back come from the free list: once it is empty they are in use, and there may be need of more. */
 	if (!have_free_buffer())
@@ -251,7 +260,7 @@ compare(double seconds, double since_glance, int64 ballooned, const SignalReadin
 	have_last = have_last && strcmp(last_place, place) == 0;
 	strlcpy(last_place, place, sizeof(last_place));
 	signals_compare(have_last ? &last : NULL, now, seconds, since_glance, &rates);
-	peace = have_last && last.tight == now->tight && ballooned == 0 && now->available >= reserve(now) &&
+	peace = have_last && last.tight == now->tight && settled(ballooned) && now->available >= reserve(now) &&
 		rates.refaults <= FEW_REFAULTS && rates.swapping <= 0;
 	last = *now;
 	have_last = true;
@@ -279,7 +288,7 @@ balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 	since_sample += dt;
 	since_look += dt;
 	seen = have_signals(dt);
-	may_glance = calm && peace && view->ballooned == 0;
+	may_glance = calm && peace && settled(view->ballooned);
 	glanced = seen && may_glance && glance(since_look, hand, now);
 	if (seen && !glanced && !signals_read(&reader, may_glance, now))
 	{

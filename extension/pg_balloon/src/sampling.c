@@ -102,6 +102,24 @@ balloon_sample_start(bool few)
 	}
 }
 
+/* Buffers that are pinned now, scaled up from the sample to all outside the balloon. */
+int64
+balloon_sample_pinned(void)
+{
+	int			outside = 0;
+	int			pinned = 0;
+
+	for (int i = 0; i < nsamples; i++)
+	{
+		if (balloon_has(samples[i].id))
+			continue;
+		outside++;
+		if (BUF_STATE_GET_REFCOUNT(pg_atomic_read_u32(&GetBufferDescriptor(samples[i].id)->state)) != 0)
+			pinned++;
+	}
+	return outside > 0 ? (int64) (NBuffers - balloon->nballooned) * pinned / outside : 0;
+}
+
 /*
  * Look at the sample again, that many seconds after it was drawn; what has been touched may all have been touched within the last
  * "recent" seconds (0: it was touched evenly). Gives the
@@ -117,7 +135,6 @@ balloon_sample_read(double seconds, double recent, double horizon, double *hot, 
 	int			touched = 0;
 	int			unused = 0;
 	int			dirty = 0;
-	int			pinned = 0;
 	int64		live = NBuffers - balloon->nballooned;
 
 	for (int i = 0; i < nsamples; i++)
@@ -134,8 +151,6 @@ balloon_sample_read(double seconds, double recent, double horizon, double *hot, 
 			unused++;
 		if (now & BM_DIRTY)
 			dirty++;
-		if (BUF_STATE_GET_REFCOUNT(now) != 0)
-			pinned++;
 		if (!sample->page)
 		{
 			if (!sample->ours && (now & BM_TAG_VALID))
@@ -160,8 +175,8 @@ balloon_sample_read(double seconds, double recent, double horizon, double *hot, 
 	{
 		state->unused = live * unused / outside;
 		state->dirty = live * dirty / outside;
-		state->pinned = live * pinned / outside;
 	}
 	else
-		state->unused = state->dirty = state->pinned = 0;
+		state->unused = state->dirty = 0;
+	state->pinned = balloon_sample_pinned();
 }

@@ -17,6 +17,7 @@ typedef struct BalloonPoolState
 
 extern int	balloon_waiting(void);
 extern void balloon_sample_start(bool few);
+extern int64 balloon_sample_pinned(void);
 extern void balloon_sample_read(double seconds, double recent, double horizon, double *hot, BalloonPoolState *state);
 
 #endif							/* PG_BALLOON_SAMPLING_H */

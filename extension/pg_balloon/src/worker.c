@@ -162,7 +162,7 @@ tick(double dt)
 
 	memset(&reading, 0, sizeof(reading));
 	memset(&view, 0, sizeof(view));
-	seen = balloon_look(dt, calm && balloon_target_mb < 0, &view, &reading);
+	seen = balloon_look(dt, calm, &view, &reading);
 	if (balloon_target_mb >= 0)
 		follow_target(&view, &verdict);
 	else if (!seen)

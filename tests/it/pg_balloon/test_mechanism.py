@@ -373,8 +373,8 @@ def test_misses_are_counted(calm: Any) -> None:
 
 
 def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(calm: Any) -> None:
-    """By counters: most ticks at peace are glances, but not all; none is while something is in the balloon, a target is set, or memory
-    is short, and that is answered."""
+    """By counters: most ticks at peace are glances, but not all; also while a target is kept; none is while the
+    balloon holds something by itself, or memory is short, and that is answered."""
     try:
         Path("/proc/pressure/memory").read_text()
     except OSError as error:
@@ -411,9 +411,12 @@ def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(
     assert calm("SELECT pg_balloon_deflate(%s)", 8 * MB) == 8 * MB
     calm.wait_until(mostly_glances)
 
-    calm.set(**peace | {"target": "0"})
-    none_is_a_glance()
+    calm.set(**peace | {"target": "16MB"})
+    calm.wait_until(mostly_glances)
+    assert calm.status("ballooned_bytes") == 16 * MB
     calm.set(**peace, clean_rate="0")
+    none_is_a_glance()
+    assert calm("SELECT pg_balloon_deflate(%s)", 16 * MB) == 16 * MB
     calm.wait_until(mostly_glances)
 
     calm.set(**peace | {"reserve_high": "100"})  # never so much is available
