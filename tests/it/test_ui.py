@@ -255,6 +255,22 @@ def test_explore(made, page):
     assert page.evaluate("document.activeElement.id") == "phase"
 
 
+def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(made, page):
+    """The next choice is made in the same turn of the browser's loop that brought the part: nothing can be quicker."""
+    page.goto(f"{made.address}/runs/{FIRST}/explore")
+    page.locator("#plot[data-drawn] canvas").wait_for()
+    page.evaluate(
+        """() => document.addEventListener("htmx:afterSwap", () => queueMicrotask(() => {
+            const metric = document.querySelector("select[name=metric]");
+            metric.value = "host/cpu/cpu.user";
+            metric.dispatchEvent(new Event("change", { bubbles: true }));
+        }), { once: true })"""
+    )
+    page.get_by_label("Drawn").select_option("spread")
+    page.get_by_role("heading", name=re.compile("cpu.user of the host")).wait_for()
+    assert faults(page) == []
+
+
 def test_compare(made, page):
     page.goto(made.address)
     for box in page.locator("table.runs").get_by_role("checkbox").all():
