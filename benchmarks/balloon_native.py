@@ -35,7 +35,7 @@ from pgherd.postgres.instance import Instance
 
 GOAL = 1.03
 SIDES = ("ballooned", "native")
-ROUNDS = 10
+ROUNDS = 5
 """After each start, of each mix."""
 TURNS, TURN = 10, 0.1
 """Of a round: how often each server has its turn, and for how many seconds."""
@@ -51,13 +51,13 @@ READ = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 14, "starts of both servers, of each size")
+    parser = outcome.parser(__doc__, 30, "starts of both servers, of each size")
     sizes_help = "pools and their sessions  [default: 1024:8,8192:64; --quick: 256:4]"
     parser.add_argument("--sizes", default="1024:8,8192:64", metavar="MB:N,…", help=sizes_help)
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     sizes = sizes_of("256:4" if options.quick else options.sizes)
-    starts = options.pairs or (2 if options.quick else 14)
+    starts = options.pairs or (2 if options.quick else 30)
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     need_memory(sizes)
     raw: list[dict[str, Any]] = []
