@@ -10,6 +10,9 @@ Where the kernel happens to put a pool makes a difference of its own, which no n
 one used 1.7 % less CPU per transaction than another, and of three ballooned ones 5 %. So both servers are started anew again and again, and
 an interval is that of the starts.
 
+After the last start each works alone for some windows with a third of the reads past the pool: whoever looks for a victim passes over
+what is in the balloon, and a transaction that had to pass over much of it would be a long one.
+
     balloon_native.py                                 pools of 1 GB with 8 sessions, and of 8 GB with 64
     balloon_native.py --sizes 4096:32 --pairs 20
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,7 +31,7 @@ import outcome
 import paired
 import psutil
 import slices
-from balloon_server import MB, Home, home, keep_the_rules, load
+from balloon_server import MB, Home, finished, home, keep_the_rules, load, pgbench
 from outcome import Figure
 
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
@@ -43,6 +47,8 @@ LEFT = 4
 """The pool divided by what is left of it."""
 MIXES = {"in the pool": 0.5, "a third past it": 1.5}
 """The rows that are read, as a share of what is left of the pool."""
+WINDOWS, WINDOW, QUICK_WINDOW = 3, 30, 3
+"""How many times each works alone, and for how many seconds."""
 PER_MB, PER_PAGE = 1000, 8
 """Rows in a megabyte of table, nearly, and exactly in a page."""
 SCRIPT = "read.sql"
@@ -64,7 +70,7 @@ def main() -> None:
     for number, (pool, sessions) in enumerate(sizes, 1):
         with home(options.kind) as here:
             version = here.installation.version
-            measure(here, pool, sessions, starts, random.Random(seed), raw)
+            measure(here, pool, sessions, starts, QUICK_WINDOW if options.quick else WINDOW, random.Random(seed), raw)
         done = [list(size) for size in sizes[:number]]
         settings = {"postgres": version, "turn seconds": TURN, "rounds of a start": ROUNDS, "sizes": done}
         result = outcome.Outcome("balloon_native", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
@@ -96,8 +102,8 @@ def need_memory(sizes: Sequence[tuple[int, int]]) -> None:
             )
 
 
-def measure(here: Home, pool: int, sessions: int, starts: int, rng: random.Random, raw: list[dict[str, Any]]) -> None:
-    """All starts of one size."""
+def measure(here: Home, pool: int, sessions: int, starts: int, window: int, rng: random.Random, raw: list[dict[str, Any]]) -> None:
+    """All starts of one size, and then the windows of so many seconds."""
     left = pool // LEFT
     own = {"enabled": "on", "target": f"{pool - left}MB", "log_level": "debug1"}
     servers = {
@@ -117,14 +123,20 @@ def measure(here: Home, pool: int, sessions: int, starts: int, rng: random.Rando
         raw += [about | row for row in measure_start(here, servers, left, sessions, rng)]
         wait_for(servers["ballooned"], pool - left)
         keep_the_rules(servers["ballooned"])
+    for number in range(1, WINDOWS + 1):
+        row: dict[str, Any] = {"pool MB": pool, "sessions": sessions, "window": number}
+        for side in rng.sample(SIDES, len(SIDES)):
+            row |= {f"{side} {what}": value for what, value in alone(here, servers[side], left, sessions, window).items()}
+        raw.append(row)
+        longest = ", ".join(f"{side} {row[f'{side} longest ms']:.1f} ms" for side in SIDES)
+        outcome.say(f"{pool} MB, {sessions} sessions, a third past it, alone: longest transaction {longest}")
 
 
 def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessions: int, rng: random.Random) -> list[dict[str, Any]]:
     """All rounds of both mixes on servers that have just been started."""
     rows: list[dict[str, Any]] = []
     for mix, share in MIXES.items():
-        threads = min(sessions, os.cpu_count() or 1)
-        words = ["-f", str(here.place / SCRIPT), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
+        words = reading(here, left, sessions, share)
         last = int(left * share * PER_MB) // PER_PAGE - 1
         for server in servers.values():
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
@@ -134,6 +146,29 @@ def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessio
         rows += [{"mix": mix, "round": number, **row} for number, row in enumerate(found, 1)]
         outcome.say(f"{left * LEFT} MB, {sessions} sessions, {mix}: CPU per transaction, ballooned ÷ native, {of_start(found, 'cpu'):.4f}")
     return rows
+
+
+def reading(here: Home, left: int, sessions: int, share: float) -> list[str]:
+    """What to tell pgbench, for rows that are that share of what is left of the pool."""
+    threads = min(sessions, os.cpu_count() or 1)
+    return ["-f", str(here.place / SCRIPT), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
+
+
+def alone(here: Home, server: Instance, left: int, sessions: int, seconds: int) -> dict[str, float]:
+    """The longest transaction (ms), and how many there were, while nobody takes turns with this server."""
+    logs = here.place / f"{server.name} alone"
+    logs.mkdir()
+    logs.chmod(0o777)
+    words = reading(here, left, sessions, max(MIXES.values()))
+    logged = ["-n", "-M", "prepared", "-T", str(seconds), "-l", f"--log-prefix={logs}/log"]
+    finished(pgbench(server, [*logged, *words]), 10 * seconds + 60)
+    number, longest = 0, 0
+    for file in logs.iterdir():
+        with file.open() as lines:
+            for line in lines:
+                number, longest = number + 1, max(longest, int(line.split()[2]))
+    shutil.rmtree(logs)
+    return {"longest ms": longest / 1000, "transactions": number}
 
 
 def of_start(rows: Sequence[Mapping[str, Any]], what: str) -> float:
@@ -166,13 +201,27 @@ def fill(server: Instance, left: int) -> None:
 def figures(raw: list[dict[str, Any]]) -> list[Figure]:
     """Of each size and mix, over its starts: CPU per transaction, and transactions per second, ballooned ÷ native."""
     made = []
-    for cell in dict.fromkeys((row["pool MB"], row["sessions"], row["mix"]) for row in raw):
-        rows = [row for row in raw if (row["pool MB"], row["sessions"], row["mix"]) == cell]
+    turns = [row for row in raw if "round" in row]
+    for cell in dict.fromkeys((row["pool MB"], row["sessions"], row["mix"]) for row in turns):
+        rows = [row for row in turns if (row["pool MB"], row["sessions"], row["mix"]) == cell]
         about = f"{cell[0]} MB, {cell[1]} sessions, {cell[2]}"
         started = [[row for row in rows if row["start"] == start] for start in dict.fromkeys(row["start"] for row in rows)]
         cpu, tps = (paired.ratio([of_start(one, what) for one in started], [1.0] * len(started)) for what in ("cpu", "tps"))
         made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ native", "", cpu, f"≤ {GOAL}", outcome.met(cpu, most=GOAL)))
         made.append(Figure.of(f"{about}: throughput, ballooned ÷ native", "", tps))
+    return made + stalls([row for row in raw if "window" in row])
+
+
+def stalls(windows: list[dict[str, Any]]) -> list[Figure]:
+    """Of each size and side, the longest transaction of all windows."""
+    made = []
+    for size in dict.fromkeys((row["pool MB"], row["sessions"]) for row in windows):
+        rows = [row for row in windows if (row["pool MB"], row["sessions"]) == size]
+        for side in SIDES:
+            name = f"{size[0]} MB, {size[1]} sessions, a third past it: longest transaction, {side}"
+            note = f"of {sum(row[f'{side} transactions'] for row in rows):,} transactions"
+            longest = max(row[f"{side} longest ms"] for row in rows)
+            made.append(Figure(name, longest, "ms", n=len(rows), method="greatest of all windows", note=note))
     return made
 
 

@@ -95,6 +95,16 @@ count_written(int64 written)
 	LWLockRelease(balloon->lock);
 }
 
+/*
+ * An order in which the first so many of all chunks lie evenly among the rest, however many they are: multiples of the golden ratio, less
+ * their whole part (Knuth, The Art of Computer Programming, vol. 3, 6.4, theorem S).
+ */
+static uint32
+spread(int chunk)
+{
+	return (uint32) chunk * UINT32_C(2654435769);	/* odd, so no two are equal */
+}
+
 static int
 by_heat(const void *a, const void *b)
 {
@@ -103,13 +113,15 @@ by_heat(const void *a, const void *b)
 
 	if (x->heat != y->heat)
 		return x->heat < y->heat ? -1 : 1;
-	return x->chunk < y->chunk ? -1 : 1;
+	return spread(x->chunk) < spread(y->chunk) ? -1 : 1;
 }
 
 /*
  * All chunks with buffers outside the balloon, coldest first. Whole chunks
  * are preferred to scattered buffers, since neighbouring buffers are returned
  * by one system call, and before 16 a lone buffer frees only half of its memory.
+ * Of equally cold ones those go first that lie evenly over the pool: whoever
+ * looks for a victim has to pass over all that is in the balloon side by side.
  */
 static int
 rank_chunks(ChunkRank *ranks)

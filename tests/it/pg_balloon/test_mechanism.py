@@ -275,6 +275,18 @@ def test_a_pool_that_is_not_full_gives_pages_and_what_dropped_tables_have_left(b
     balloon.sound()
 
 
+def test_of_equally_cold_buffers_those_go_that_lie_evenly_over_the_pool(balloon: Any) -> None:
+    """Who looks for a victim passes over the balloon's buffers that lie side by side: of an empty pool 6 MB at most, where half goes."""
+    pool = balloon.status("pool_bytes")
+    balloon.run(f"SELECT pg_balloon_inflate({pool // 2})", "CREATE EXTENSION pg_prewarm", "CREATE TABLE t (filler text)")
+    balloon.run(f"INSERT INTO t SELECT repeat('x', 900) FROM generate_series(1, {pool // 1000})", "SELECT pg_prewarm('t')")
+    longest = """SELECT max(count) FROM (SELECT count(*) FROM
+        (SELECT relfilenode, count(relfilenode) OVER (ORDER BY bufferid) AS run FROM pg_buffercache) AS buffers
+        WHERE relfilenode IS NULL GROUP BY run) AS runs"""
+    assert 0 < balloon(longest) * 8192 <= 3 * 2 * MB
+    balloon.sound()
+
+
 def test_nobody_is_started_to_read_back_into_a_full_pool(balloon: Any) -> None:
     """Sessions were faster than the prefetch worker, and the pool is full: what might be read back has no place, and nobody tries."""
     one, wide = balloon, "SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, {}) g"
