@@ -29,13 +29,20 @@
 typedef struct ChunkRank
 {
 	int			chunk;
-	int			heat;			/* mean of its buffers outside the balloon, times 16 */
+	int			heat;			/* mean of its buffers outside the balloon */
 } ChunkRank;
 
 #define HEAT_PINNED 20			/* a pinned buffer counts as much as ten touched ones */
 #define HEAT_PAGE 1				/* any page … */
 #define HEAT_USE 2				/* … and each of its usage count … */
 #define HEAT_DIRTY 1			/* … and being dirty */
+
+/*
+ * Chunks that are equally cold go by neighbourhoods of 64 MB, in small pools of a 32nd: large enough that what is left takes hardly more of
+ * the page tables than if it lay together (a page for each 2 MB and edge, in each process), small enough to pass over it in a millisecond.
+ */
+#define NEIGHBOURS 32
+#define NEIGHBOURHOODS 32
 
 /* Usage counts up to which buffers are taken, pass by pass. The last one takes all. */
 static const int usage_passes[] = {1, BM_MAX_USAGE_COUNT};
@@ -96,13 +103,16 @@ count_written(int64 written)
 }
 
 /*
- * An order in which the first so many of all chunks lie evenly among the rest, however many they are: multiples of the golden ratio, less
- * their whole part (Knuth, The Art of Computer Programming, vol. 3, 6.4, theorem S).
+ * An order of chunks in which the first so many, however many they are, lie evenly among the rest: whole neighbourhoods in the order of
+ * multiples of the golden ratio, less their whole part (Knuth, The Art of Computer Programming, vol. 3, 6.4, theorem S).
  */
-static uint32
+static uint64
 spread(int chunk)
 {
-	return (uint32) chunk * UINT32_C(2654435769);	/* odd, so no two are equal */
+	int			neighbours = Max(1, Min(balloon_chunks() / NEIGHBOURHOODS, NEIGHBOURS));
+	uint32		neighbourhood = (uint32) (chunk / neighbours) * UINT32_C(2654435769); /* odd, so no two are equal */
+
+	return (uint64) neighbourhood << 32 | (uint32) chunk;
 }
 
 static int
@@ -120,8 +130,9 @@ by_heat(const void *a, const void *b)
  * All chunks with buffers outside the balloon, coldest first. Whole chunks
  * are preferred to scattered buffers, since neighbouring buffers are returned
  * by one system call, and before 16 a lone buffer frees only half of its memory.
- * Of equally cold ones those go first that lie evenly over the pool: whoever
- * looks for a victim has to pass over all that is in the balloon side by side.
+ * Of equally cold ones, to half a usage count, those go first that lie evenly
+ * over the pool: whoever looks for a victim has to pass over all that is in the
+ * balloon side by side.
  */
 static int
 rank_chunks(ChunkRank *ranks)
@@ -153,7 +164,7 @@ rank_chunks(ChunkRank *ranks)
 		if (outside > 0)
 		{
 			ranks[n].chunk = chunk;
-			ranks[n].heat = heat * 16 / outside;
+			ranks[n].heat = (heat + outside / 2) / outside;
 			n++;
 		}
 	}
