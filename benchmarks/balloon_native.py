@@ -4,7 +4,8 @@ Two servers with the same data: one whose pool is kept at a quarter by ``pg_ball
 a quarter of the shared_buffers and without the library. pgbench reads single rows by their keys, on each in turn: from rows that
 fit into what is left, and from one and a half times as much, where a third of the reads goes past the pool to the page
 cache, and finds its victim among buffers three quarters of which are in the balloon. Each server's pgbench goes on by turns while the
-other's is stopped (``slices.py``); CPU is that of the postmaster and all its children.
+other's is stopped (``slices.py``); CPU is that of the postmaster and all its children. Sessions have mapped the pool before they are
+measured.
 
 Where the kernel happens to put a pool makes a difference of its own, which no number of rounds takes away: of three equal native servers
 one used 1.7 % less CPU per transaction than another, and of three ballooned ones 5 %. So both servers are started anew again and again, and
@@ -25,6 +26,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import outcome
@@ -41,6 +43,8 @@ GOAL = 1.03
 SIDES = ("ballooned", "native")
 ROUNDS = 5
 """After each start, of each mix."""
+MAPPING = 600
+"""Seconds in which all sessions must have looked at the whole pool."""
 TURNS, TURN = 10, 0.1
 """Of a round: how often each server has its turn, and for how many seconds."""
 LEFT = 4
@@ -51,19 +55,24 @@ WINDOWS, WINDOW, QUICK_WINDOW = 3, 30, 3
 """How many times each works alone, and for how many seconds."""
 PER_MB, PER_PAGE = 1000, 8
 """Rows in a megabyte of table, nearly, and exactly in a page."""
-SCRIPT = "read.sql"
+FAULTED = 64 * 1024
+"""The kernel maps so many bytes of a file at a fault, as far as they are in memory (fault_around_bytes, which is this by default)."""
 READ = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
+MAPPED = f"SELECT count(filler) FROM generate_series(1, :rows, {PER_PAGE * FAULTED // 8192}) AS at JOIN data ON id = at"
+SCRIPTS = {"read.sql": READ, "map.sql": f"\\if :mapped = 0\n{MAPPED};\n\\set mapped 1\n\\endif\n{READ}"}
+"""The second one begins, in each session, with a look at all places of the pool: a session's first thousands of transactions are mostly
+faults, which cost more the more page tables it takes to map the pool, and which are over in a session that lives."""
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = outcome.parser(__doc__, 30, "starts of both servers, of each size")
+    parser = outcome.parser(__doc__, 20, "starts of both servers, of each size")
     sizes_help = "pools and their sessions  [default: 1024:8,8192:64; --quick: 256:4]"
     parser.add_argument("--sizes", default="1024:8,8192:64", metavar="MB:N,…", help=sizes_help)
     parser.add_argument("--kind", choices=("system", "embedded"), default="system", help="which PostgreSQL  [default: system]")
     options = parser.parse_args()
     sizes = sizes_of("256:4" if options.quick else options.sizes)
-    starts = options.pairs or (2 if options.quick else 30)
+    starts = options.pairs or (2 if options.quick else 20)
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     need_memory(sizes)
     raw: list[dict[str, Any]] = []
@@ -110,9 +119,9 @@ def measure(here: Home, pool: int, sessions: int, starts: int, window: int, rng:
         "ballooned": here.start("ballooned", pool, sessions, own),
         "native": here.start("native", left, sessions),
     }
-    script = here.place / SCRIPT
-    script.write_text(READ)
-    script.chmod(0o644)
+    for name, text in SCRIPTS.items():
+        (here.place / name).write_text(text)
+        (here.place / name).chmod(0o644)
     for server in servers.values():
         fill(server, left)
     for start in range(1, starts + 1):
@@ -136,22 +145,35 @@ def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessio
     """All rounds of both mixes on servers that have just been started."""
     rows: list[dict[str, Any]] = []
     for mix, share in MIXES.items():
-        words = reading(here, left, sessions, share)
+        words = [*reading(here, "map.sql", left, sessions, share), "-D", "mapped=0"]
         last = int(left * share * PER_MB) // PER_PAGE - 1
         for server in servers.values():
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
         longest = slices.longest(ROUNDS, TURNS, TURN)
-        starts = {side: partial(load, server, words, longest, here.place / f"{side} log") for side, server in servers.items()}
+        starts = {side: partial(mapped, server, sessions, words, longest, here.place / f"{side} log") for side, server in servers.items()}
         found = slices.measured(starts, ROUNDS, turns=TURNS, seconds=TURN, rng=rng)
         rows += [{"mix": mix, "round": number, **row} for number, row in enumerate(found, 1)]
         outcome.say(f"{left * LEFT} MB, {sessions} sessions, {mix}: CPU per transaction, ballooned ÷ native, {of_start(found, 'cpu'):.4f}")
     return rows
 
 
-def reading(here: Home, left: int, sessions: int, share: float) -> list[str]:
+def mapped(server: Instance, sessions: int, words: list[str], longest: float, logs: Path) -> slices.Load:
+    """pgbench that goes on, each of its sessions having mapped the pool; raises TrialError if that takes more than ten minutes."""
+    made = load(server, words, longest + MAPPING, logs)
+    over = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND query LIKE 'SELECT filler %'"
+    deadline = time.monotonic() + MAPPING
+    while server.sql(over) != [(sessions,)]:
+        made.insist()
+        if time.monotonic() > deadline:
+            raise TrialError(f"{sessions} sessions have not looked at the whole pool after {MAPPING} s; leave that one out of --sizes")
+        time.sleep(0.1)
+    return made
+
+
+def reading(here: Home, script: str, left: int, sessions: int, share: float) -> list[str]:
     """What to tell pgbench, for rows that are that share of what is left of the pool."""
     threads = min(sessions, os.cpu_count() or 1)
-    return ["-f", str(here.place / SCRIPT), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
+    return ["-f", str(here.place / script), "-D", f"rows={int(left * share * PER_MB)}", "-c", str(sessions), "-j", str(threads)]
 
 
 def alone(here: Home, server: Instance, left: int, sessions: int, seconds: int) -> dict[str, float]:
@@ -159,7 +181,7 @@ def alone(here: Home, server: Instance, left: int, sessions: int, seconds: int) 
     logs = here.place / f"{server.name} alone"
     logs.mkdir()
     logs.chmod(0o777)
-    words = reading(here, left, sessions, max(MIXES.values()))
+    words = reading(here, "read.sql", left, sessions, max(MIXES.values()))
     logged = ["-n", "-M", "prepared", "-T", str(seconds), "-l", f"--log-prefix={logs}/log"]
     finished(pgbench(server, [*logged, *words]), 10 * seconds + 60)
     number, longest = 0, 0
