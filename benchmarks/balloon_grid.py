@@ -3,19 +3,20 @@
 Two servers in control groups of half a gigabyte each, below a limit for both that is some way short of that. One of them is
 busy and the other nearly idle, in turn. Each block of a cell runs every pool once in a random order (each order is followed by its
 reverse). The best static pool is chosen on one half of the blocks and compared on the other half, and the other way
-round, so that no luck is counted as its own proof; 75 % without the balloon is always among them.
+round, so that no luck is counted as its own proof; 75 % without the balloon is always among them. Another static pool that has made
+less than four fifths of the best one in each of a cell's blocks, two at least, is not run again there. Each block is written as it ends.
 
     balloon_grid.py                                                the cells that the balloon is held to
     balloon_grid.py --rates 0,15,30,45,55 --mix reads,updates --content compressible,random --pairs 10
-    balloon_grid.py --more --pairs 4                               four more blocks of the cells of the last result
+    balloon_grid.py --more --pairs 4                               four more blocks, also after an interruption
 
-Needs root, control groups, and zram for storage 'fast'. A run takes 2.5 phases and twenty seconds; a block of one cell five of them.
+Needs root, control groups, and zram for storage 'fast'. A run takes 2.5 phases and twenty seconds; a block of one cell two to five of them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,11 @@ from pgherd.model.errors import TrialError, UsageError
 POOLS = (10, 25, 50, 75)
 BALLOON = "75 % + balloon"
 SIDES = (*(f"{pool} %" for pool in POOLS), BALLOON)
+ALWAYS = ("75 %", BALLOON)
+"""What runs in each block: both have the pool that the balloon starts from."""
 GOAL, LEAST, P99, MORE, SOON = 0.95, 0.90, 1.25, 1.5, 2.0
+HOPELESS = 0.8
+"""Of the best static pool's throughput: whoever makes less in each block cannot be the best."""
 DATA = 0.6
 """Bytes of data in each database, as a share of its container."""
 
@@ -66,6 +71,10 @@ def main() -> None:
     raw: list[dict[str, Any]] = outcome.blocks_before("balloon_grid", options, settings) if options.more else []
     seed, before = outcome.seed_of(options), outcome.cpu_seconds()
     rng = random.Random(seed)
+
+    def outcome_so_far() -> outcome.Outcome:
+        return outcome.Outcome("balloon_grid", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
+
     own = dict(one.split("=", 1) for one in options.own)
     for content, storage in product(dict.fromkeys(cell.content for cell in cells), dict.fromkeys(cell.storage for cell in cells)):
         here = [cell for cell in cells if (cell.content, cell.storage) == (content, storage)]
@@ -73,11 +82,12 @@ def main() -> None:
             pair = Pair(place, options.kind, container, int(container * DATA), content, options.clients)
             try:
                 with swap(storage, 4 * container, place):
-                    measure(pair, here, blocks, settings["phases"], own, rng, raw)
+                    for row in measured(pair, here, blocks, settings["phases"], own, rng, raw):
+                        raw.append(row)
+                        outcome.store(outcome_so_far(), options)  # what ends the next block does not lose this one
             finally:
                 pair.close()
-    result = outcome.Outcome("balloon_grid", options.quick, seed, settings, figures(raw), raw, outcome.noise_since(before))
-    outcome.conclude(result, options)
+    outcome.conclude(outcome_so_far(), options)
 
 
 def cells_of(options: Any) -> Iterable[Cell]:
@@ -100,16 +110,19 @@ def cells_of(options: Any) -> Iterable[Cell]:
     return [Cell(*one) for one in product(rates, given["storage"], given["mix"], given["content"], lengths)]
 
 
-def measure(
-    pair: Pair, cells: Sequence[Cell], blocks: int, phases: int, own: dict[str, str], rng: random.Random, raw: list[dict[str, Any]]
-) -> None:
-    """Run all blocks of these cells, block by block, so that what drifts hits all cells alike."""
+def measured(
+    pair: Pair, cells: Sequence[Cell], blocks: int, phases: int, own: dict[str, str], rng: random.Random, raw: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Run all blocks of these cells, block by block, so that what drifts hits all cells alike; ``raw`` are all blocks so far."""
     orders = {cell: list(paired.orders(blocks, SIDES, rng)) for cell in cells}
     for block in range(blocks):
         for cell in rng.sample(list(cells), len(cells)):
-            number = 1 + sum(row["cell"] == str(cell) for row in raw)
+            so_far = [row for row in raw if row["cell"] == str(cell)]
+            number, out = 1 + len(so_far), hopeless(so_far)
             runs: dict[str, Run] = {}
             for side in orders[cell][block]:
+                if side in out:
+                    continue
                 pool = int(side.split(" ")[0])
                 runs[side] = pair.run(cell, pair.container * pool // 100, side == BALLOON, phases, own)
                 outcome.say(f"{cell}, block {number}, {side}: {runs[side].throughput:,.0f} tps, p99 {runs[side].p99:.1f} ms")
@@ -120,16 +133,33 @@ def measure(
             for side, run in runs.items():
                 row |= {f"{side} tps": run.throughput, f"{side} p99 ms": run.p99, f"{side} phases": run.tps}
                 row |= {f"{side} half after s": run.half_after, f"{side} killed": run.killed}
-            raw.append(row)
+            yield row
+
+
+def hopeless(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Static pools that are not run again in a cell with these blocks: each was far from the best one in all of them, in two at least."""
+
+    def lost(side: str, row: dict[str, Any]) -> bool:
+        best = max(row[f"{other} tps"] for other in ran(row) if other != BALLOON)
+        return side not in ran(row) or bool(row[f"{side} tps"] < HOPELESS * best)
+
+    return tuple(side for side in SIDES if side not in ALWAYS and len(rows) > 1 and all(lost(side, row) for row in rows))
+
+
+def ran(row: dict[str, Any]) -> tuple[str, ...]:
+    """The sides that were run in a block."""
+    return tuple(side for side in SIDES if f"{side} tps" in row)
 
 
 def compared(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
-    """Each block of a cell with the static pool that did best on the other half of its blocks (odd and even ones)."""
+    """Each block of a cell with the static pool that did best on the other half of its blocks (odd and even ones), of those that
+    were run in all blocks."""
+    candidates = [side for side in SIDES[:-1] if all(side in ran(row) for row in rows)]
     halves = [[row for row in rows if row["block"] % 2 == parity] for parity in (0, 1)]
     found = []
     for here, other in (halves, halves[::-1]):
         if other:
-            best = max(SIDES[:-1], key=lambda side: sum(row[f"{side} tps"] for row in other))
+            best = max(candidates, key=lambda side: sum(row[f"{side} tps"] for row in other))
             found += [(row, best) for row in here]
     return found
 
@@ -142,7 +172,8 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
         pairs = compared(rows)
         if not pairs:
             continue
-        chosen = " and ".join(dict.fromkeys(best for _, best in pairs))
+        out = ", ".join(side for side in SIDES if any(side not in ran(row) for row in rows))
+        chosen = " and ".join(dict.fromkeys(best for _, best in pairs)) + (f"; not run in all blocks: {out}" if out else "")
         tps = paired.ratio([row[f"{BALLOON} tps"] for row, _ in pairs], [row[f"{best} tps"] for row, best in pairs])
         goal = f"≥ {GOAL}, lower bound ≥ {LEAST}"
         made.append(Figure.of(f"{cell}: throughput ÷ best static pool", "", tps, goal, at_least(tps, GOAL, LEAST), f"best: {chosen}"))
@@ -160,9 +191,11 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
 
 def killed(rows: Sequence[dict[str, Any]]) -> str:
     """In how many phases the kernel killed something of a server, by pool; empty if in none."""
-    counts = {side: sum(row[f"{side} killed"] for row in rows) for side in SIDES}
-    phases = sum(len(row[f"{BALLOON} phases"]) for row in rows)
-    return ", ".join(f"{side}: killed for want of memory in {count} of {phases} phases" for side, count in counts.items() if count)
+    phases = {side: [row[f"{side} phases"] for row in rows if side in ran(row)] for side in SIDES}
+    counts = {side: sum(row[f"{side} killed"] for row in rows if side in ran(row)) for side in SIDES}
+    return ", ".join(
+        f"{side}: killed for want of memory in {count} of {sum(map(len, phases[side]))} phases" for side, count in counts.items() if count
+    )
 
 
 def at_least(found: Any, goal: float, bound: float) -> bool | None:

@@ -9,7 +9,8 @@ measured.
 
 Where the kernel happens to put a pool makes a difference of its own, which no number of rounds takes away: of three equal native servers
 one used 1.7 % less CPU per transaction than another, and of three ballooned ones 5 %. So both servers are started anew again and again, and
-an interval is that of the starts.
+an interval is that of the starts. Whichever is filled and loaded first seems to use more CPU than after the other, so each is the first one
+in every second start.
 
 After the last start each works alone for some windows with a third of the reads past the pool: whoever looks for a victim passes over
 what is in the balloon, and a transaction that had to pass over much of it would be a long one.
@@ -124,12 +125,12 @@ def measure(here: Home, pool: int, sessions: int, starts: int, window: int, rng:
         (here.place / name).chmod(0o644)
     for server in servers.values():
         fill(server, left)
-    for start in range(1, starts + 1):
-        for side in rng.sample(SIDES, len(SIDES)):
+    for start, order in enumerate(paired.orders(starts, SIDES, rng), 1):
+        for side in order:
             here.start_again(servers[side])
         wait_for(servers["ballooned"], pool - left)
-        about = {"pool MB": pool, "sessions": sessions, "start": start}
-        raw += [about | row for row in measure_start(here, servers, left, sessions, rng)]
+        about = {"pool MB": pool, "sessions": sessions, "start": start, "first": order[0]}
+        raw += [about | row for row in measure_start(here, {side: servers[side] for side in order}, left, sessions, rng)]
         wait_for(servers["ballooned"], pool - left)
         keep_the_rules(servers["ballooned"])
     for number in range(1, WINDOWS + 1):
@@ -142,7 +143,7 @@ def measure(here: Home, pool: int, sessions: int, starts: int, window: int, rng:
 
 
 def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessions: int, rng: random.Random) -> list[dict[str, Any]]:
-    """All rounds of both mixes on servers that have just been started."""
+    """All rounds of both mixes on servers that have just been started; they are filled and loaded in the order in which they are given."""
     rows: list[dict[str, Any]] = []
     for mix, share in MIXES.items():
         words = [*reading(here, "map.sql", left, sessions, share), "-D", "mapped=0"]
