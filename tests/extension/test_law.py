@@ -330,10 +330,27 @@ def test_dirty_pages_are_given_only_when_the_shortage_lasts(law):
 
 
 def test_dirty_pages_of_an_idle_pool_are_written_ahead(law):
-    verdict = repeated(law, view(dirty=0.3, hot=0.2), ticks=40)
+    verdict = repeated(law, view(dirty=0.8, hot=0.2), ticks=40)
     assert (verdict.act, verdict.why) == (CLEAN, TIDY)
     assert verdict.buffers * BLOCK <= 16 * MB * 0.1
-    assert repeated(law, view(dirty=0.3, hot=0.8), ticks=40).act == STAY, "a busy one would make them dirty again"
+    assert repeated(law, view(dirty=0.8, hot=0.8), ticks=40).act == STAY, "a busy one would make them dirty again"
+
+
+def test_no_more_is_kept_clean_ahead_than_may_be_asked_for_at_once(law):
+    """Giving fills the reserve of 8 % up; what else is asked for is written then."""
+    used, idle = view().pool, view().pool * (1 - 1.1 * 0.2)
+    reserve = tuning_for(2048 * MB).reserve_high // BLOCK
+    assert reserve < idle, "the example is one"
+
+    def ahead(clean: float) -> Verdict:
+        return repeated(law, view(dirty=(idle - clean) / used, hot=0.2), ticks=40)
+
+    assert ahead(reserve - 100).act == CLEAN and 98 <= ahead(reserve - 100).buffers <= 101, "as many as are missing"
+    assert ahead(reserve + 100).act == STAY
+    assert ahead(-100).act == CLEAN, "more are dirty than look idle"
+    mind = Mind()
+    verdicts = [law(tuning_for(2048 * 100 * MB), view(dirty=0.3, hot=0.2, available=2048 * 99 * MB), mind) for _ in range(40)]
+    assert verdicts[-1].act == CLEAN, "all that are idle, where the reserve is larger than the pool"
 
 
 pages = st.integers(0, 10**7)

@@ -13,7 +13,7 @@
  *	   there is some: until only reserve_low is left. One whose pages are mostly
  *	   idle, and of whose sessions hardly any wait, takes page by page as they
  *	   are missed, and stops at reserve_high.
- *	4. Idleness. Dirty pages are written ahead of time.
+ *	4. Idleness. Dirty pages are written ahead of time, until so many idle ones are clean as may be asked for at once.
  *
  * The bands of 2 and 3 overlap: taking stops at reserve_low, giving begins
  * below reserve_high, which is more. So the growth of one server makes the mild
@@ -320,12 +320,21 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		return;
 	}
 
-	/* 4. Idleness. What a busy server writes ahead it makes dirty again; and while pages wait to be written memory is short of them. */
-	if (mind->quiet >= TIDY_AFTER && view->hot < TOUCHED && view->dirty > 0.01 && tuning->clean_rate > 0)
+	/*
+	 * 4. Idleness. What a busy server writes ahead it makes dirty again; and while pages wait to be written memory is short of them. Giving
+	 * fills the reserve up, so no more than that is asked for at once, and while clean pages are given the dirty ones are written.
+	 */
+	if (mind->quiet >= TIDY_AFTER && view->hot < TOUCHED && tuning->clean_rate > 0)
 	{
-		say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY,
-			greater(1, (int64_t) ((double) tuning->clean_rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block)));
-		return;
+		int64_t		clean = idle - (int64_t) (view->dirty * (double) used); /* if all that are dirty are idle */
+		int64_t		wanted = smaller(idle, tuning->reserve_high / view->block);
+		double		most = (double) tuning->clean_rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block;
+
+		if (wanted - clean >= TRICKLE)
+		{
+			say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY, smaller(greater(1, (int64_t) most), wanted - clean));
+			return;
+		}
 	}
 	say(verdict, BALLOON_STAY, BALLOON_WHY_CALM, 0);
 }
