@@ -191,11 +191,12 @@ def figures(raw: Sequence[dict[str, Any]]) -> list[Figure]:
 
 def killed(rows: Sequence[dict[str, Any]]) -> str:
     """In how many phases the kernel killed something of a server, by pool; empty if in none."""
-    phases = {side: [row[f"{side} phases"] for row in rows if side in ran(row)] for side in SIDES}
-    counts = {side: sum(row[f"{side} killed"] for row in rows if side in ran(row)) for side in SIDES}
-    return ", ".join(
-        f"{side}: killed for want of memory in {count} of {sum(map(len, phases[side]))} phases" for side, count in counts.items() if count
-    )
+    said = []
+    for side in SIDES:
+        there = [row for row in rows if side in ran(row)]
+        if count := sum(row[f"{side} killed"] for row in there):
+            said.append(f"{side}: killed for want of memory in {count} of {sum(len(row[f'{side} phases']) for row in there)} phases")
+    return ", ".join(said)
 
 
 def at_least(found: Any, goal: float, bound: float) -> bool | None:

@@ -81,13 +81,19 @@ greater(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Buffers that a rate, in bytes per second, comes to in a tick; after a pause not more than in a second. */
+static double
+in_a_tick(int64_t rate, const BalloonView *view)
+{
+	return (double) rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block;
+}
+
 /* Buffers that may move in a tick at most: a rate that grows with the time for which there has been a reason, at first a step. */
 static int64_t
 step(int64_t rate, double lasted, const BalloonView *view)
 {
 	double		share = RAMP_START * pow(2.0, lasted / RAMP);
-	double		dt = view->dt < 1.0 ? view->dt : 1.0;
-	double		most = (double) rate * dt / (double) view->block;
+	double		most = in_a_tick(rate, view);
 
 	return greater(1, (int64_t) fmax(fmin(LEAST_STEP, most), most * fmin(1.0, share)));
 }
@@ -328,11 +334,10 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	{
 		int64_t		clean = idle - (int64_t) (view->dirty * (double) used); /* if all that are dirty are idle */
 		int64_t		wanted = smaller(idle, tuning->reserve_high / view->block);
-		double		most = (double) tuning->clean_rate * (view->dt < 1.0 ? view->dt : 1.0) / (double) view->block;
 
 		if (wanted - clean >= TRICKLE)
 		{
-			say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY, smaller(greater(1, (int64_t) most), wanted - clean));
+			say(verdict, BALLOON_CLEAN, BALLOON_WHY_TIDY, smaller(greater(1, (int64_t) in_a_tick(tuning->clean_rate, view)), wanted - clean));
 			return;
 		}
 	}
