@@ -60,7 +60,7 @@ def test_a_pool_that_is_far_behind_in_each_block_is_not_run_again():
     def block(**tps):
         return {f"{side.replace('_', '')} % tps": value for side, value in tps.items()} | {"75 % + balloon tps": 1000.0}
 
-    one, other = block(_10=70.0, _25=79.0, _50=81.0, _75=100.0), block(_10=90.0, _25=79.0, _50=60.0, _75=20.0)
+    one, other = block(_10=70.0, _25=89.0, _50=91.0, _75=100.0), block(_10=90.0, _25=79.0, _50=60.0, _75=20.0)
     assert balloon_grid.hopeless([one]) == (), "of one block it may have been luck"
     assert balloon_grid.hopeless([one, one]) == ("10 %", "25 %")
     assert balloon_grid.hopeless([one, other]) == (), "the best one is another in each; what the balloon made does not matter"
@@ -68,8 +68,10 @@ def test_a_pool_that_is_far_behind_in_each_block_is_not_run_again():
     assert balloon_grid.hopeless(two) == ("10 %", "25 %"), "who is out stays out, and the pool of 75 % is always run"
     rows = [{"block": number, **row} for number, row in enumerate([*two, two[-1]], 1)]
     assert [best for _, best in balloon_grid.compared(rows)] == ["50 %"] * 4, (
-        "181 in either half against 150; of the others there is no more"
+        "191 in either half against 150; of the others there is no more"
     )
+    former = [row | {"former": True, "cell": "one"} for row in two]
+    assert balloon_grid.hopeless(former) == ("10 %", "25 %") and balloon_grid.figures(former) == [], "it counts for this alone"
 
 
 def found(value: float, low: float | None, high: float | None):

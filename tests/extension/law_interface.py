@@ -17,7 +17,7 @@ class View(ctypes.Structure):
         ("dt", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block")),
         *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
-        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable")),
+        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable", "unclaimed")),
         *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
     ]
 

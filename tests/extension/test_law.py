@@ -190,6 +190,15 @@ def test_pages_needed_again_while_there_is_memory_bring_an_eighth_of_their_volum
     assert repeated(law, view(hot=0.1, refaults=290), ticks=60).act == STAY, "so few are no sign of anything"
 
 
+def test_pages_needed_again_beside_unused_memory_are_others_own_affair(law):
+    """They come back into a group whose own limit is short, or after somebody had the kernel drop them: to give would help nobody."""
+    reserve = tuning_for(2048 * MB).reserve_high
+    for strain in ({"refaults": 8000}, {"swapping": 64 * MB}):
+        assert repeated(law, view(hot=0.1, unclaimed=reserve - 1, **strain)).act == GIVE
+        assert repeated(law, view(hot=0.1, unclaimed=reserve, **strain)).why == CALM
+    assert repeated(law, view(hot=0.1, unclaimed=reserve, available=100 * MB)).act == GIVE, "what is available counts in any case"
+
+
 def test_a_hot_pool_gives_nothing_while_it_is_not_swapped(law):
     assert repeated(law, view(available=40 * MB, hot=1.0)).act == STAY
 
@@ -373,8 +382,9 @@ def test_no_view_makes_it_break_its_bounds(law, data):
             pinned=data.draw(shares), misses=data.draw(rates), filled=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)),
             waiting=data.draw(st.integers(0, 1000)), dirty=data.draw(shares),
             limit=data.draw(st.integers(0, 2**50)), available=data.draw(st.integers(-(2**40), 2**50)),
-            reachable=data.draw(st.integers(-(2**40), 2**50)), refaults=data.draw(rates), own_refaults=data.draw(rates),
-            swapping=data.draw(rates), stall=data.draw(st.floats(-1, 1)),
+            reachable=data.draw(st.integers(-(2**40), 2**50)), unclaimed=data.draw(st.integers(-(2**40), 2**50)),
+            refaults=data.draw(rates), own_refaults=data.draw(rates), swapping=data.draw(rates),
+            stall=data.draw(st.floats(-1, 1)),
         )  # fmt: skip
         verdict = law(tuning, seen, mind)
         assert verdict.buffers >= 0 and (verdict.act != STAY or verdict.buffers == 0)

@@ -143,7 +143,7 @@ class Machine:
                 dt=since, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
                 ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost,
-                limit=self.limit, available=int(available), reachable=int(available), refaults=refaults,
+                limit=self.limit, available=int(available), reachable=int(available), unclaimed=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
             verdict = self.law(tuning_for(self.limit, *RESERVES), seen, server.mind)

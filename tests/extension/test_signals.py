@@ -22,7 +22,10 @@ HYBRID_MOUNT = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup
 
 
 class Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("limit", "usage", "inactive", "active", "refaults", "anonymous_refaults", "swapped")]
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("limit", "usage", "inactive", "active", "refaults", "anonymous_refaults", "swapped", "unclaimed")
+    ]
 
 
 class Level(ctypes.Structure):
@@ -50,7 +53,7 @@ class Reader(ctypes.Structure):
 class Reading(ctypes.Structure):
     _fields_ = [
         ("tight", ctypes.c_int),
-        *((n, ctypes.c_int64) for n in ("limit", "available", "reachable", "refaults", "own_refaults", "swapped", "stalled")),
+        *((n, ctypes.c_int64) for n in ("limit", "available", "reachable", "unclaimed", "refaults", "own_refaults", "swapped", "stalled")),
     ]
 
 
@@ -127,6 +130,7 @@ def test_a_plain_machine(c, tree):
     reader, reading = read(c, tree)
     assert reader.source == MACHINE and reader.places() == ["machine"]
     assert reading.limit == 24684096 * 1024 and reading.available == 23931980 * 1024 == reading.reachable
+    assert reading.unclaimed == 22364844 * 1024
     assert reading.refaults == 936685 and reading.own_refaults == 0 and reading.swapped == 0
     assert reading.stalled >= 0
 
@@ -273,6 +277,17 @@ def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
     ] * 2
 
 
+def test_what_nobody_uses_is_that_of_the_fullest_level(c, tree, opened):
+    """Not even as page cache: whatever comes back into memory then comes into a group that is full by itself. A glance sees it too."""
+    whole, glance = Reading(), Reading()
+    assert c.signals_read(opened, True, whole) and whole.unclaimed == (512 - 300) * MB
+    tree.write("/sys/fs/cgroup/host/memory.current", str(1900 * MB))
+    assert c.signals_glance(opened, glance) and glance.unclaimed == (2048 - 1900) * MB
+    assert (glance.tight, glance.available) == (1, 148 * MB)
+    tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemFree: 90000 kB\nMemAvailable: 23931980 kB\n")
+    assert c.signals_read(opened, True, whole) and (whole.tight, whole.unclaimed) == (1, 90000 * 1024)
+
+
 def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, tree, opened):
     """It had 20 MB of it that was inactive, and 30 MB that was active: a file of 40 MB may have been dropped, and then memory taken."""
     reading = Reading()
@@ -331,8 +346,8 @@ def test_everybodys_pressure_is_not_read_where_no_glance_may_follow(c, opened):
 
 def test_what_has_changed_since_the_last_look(c):
     """Per second since then; but what has been swapped out since the last glance only."""
-    before, rates = Reading(0, 512 * MB, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
-    now = Reading(0, 512 * MB, 9, 9, 180, 14, 6 * MB, 1_400_000)
+    before, rates = Reading(0, 512 * MB, 9, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
+    now = Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000)
     for since_glance, swapping in ((0.8, MB / 0.8), (0.1, MB / 0.1)):
         c.signals_compare(before, now, 0.8, since_glance, rates)
         assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == pytest.approx((100, 5, swapping, 0.5))
@@ -343,16 +358,16 @@ def test_what_has_changed_since_the_last_look(c):
     assert rates.stall == 1
 
 
-@pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
+@pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
 def test_without_a_reading_of_the_same_level_nothing_has_changed(c, before):
     rates = Rates(1, 1, 1, 1)
-    c.signals_compare(before, Reading(0, 512 * MB, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
+    c.signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
     assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, -1)
 
 
 def test_a_stall_that_is_not_known(c):
     rates = Rates()
-    c.signals_compare(Reading(0, 512 * MB, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
+    c.signals_compare(Reading(0, 512 * MB, 9, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
     assert (rates.refaults, rates.stall) == (10, -1)
 
 

@@ -178,12 +178,13 @@ def _plan(page: Any, served: Served, **values: str) -> None:
 
 def test_from_nothing_to_an_answer(live, page):
     page.goto(live.address)
-    assert page.get_by_text("There is no run in").is_visible()
+    page.get_by_text("There is no run in").wait_for()
     _plan(page, live, Numbers_of_databases="one")  # refused by the page itself; what the command line refuses: tests/ui/test_jobs.py
-    assert page.get_by_role("alert").is_visible() and page.get_by_label("Numbers of databases").input_value() == "one"
+    page.get_by_role("alert").wait_for()
+    assert page.get_by_label("Numbers of databases").input_value() == "one"
     short = {"Numbers_of_databases": "1,2", "Scale": "1", "Measured_period": "1s", "Ramp-up": "0s", "Repeats": "1"}
     _plan(page, live, **short, Time_for_all_trials="5s")
-    assert page.get_by_role("heading", name="What it does to this host").is_visible()
+    page.get_by_role("heading", name="What it does to this host").wait_for()
     assert not list(live.runs.glob("*"))  # a plan changes nothing
     assert faults(page) == []
     page.get_by_role("button", name="Start it on this host").click()
@@ -191,7 +192,8 @@ def test_from_nothing_to_an_answer(live, page):
     page.get_by_text("At present").wait_for()
     page.get_by_text("Verdicts as they fall").wait_for()
     page.get_by_role("link", name="Full report").wait_for(timeout=2 * PATIENCE)  # the page loads itself anew when the run has ended
-    assert page.get_by_text("Grade").first.is_visible() and page.locator(".figures img").count() >= 2
+    page.get_by_text("Grade").first.wait_for()
+    assert page.locator(".figures img").count() >= 2
     page.get_by_role("link", name="Explore the samples").click()
     page.locator("#plot[data-drawn] canvas").wait_for()
 
@@ -234,13 +236,13 @@ def test_browse_and_read(made, page):
     assert any(page.evaluate(loaded) or page.wait_for_timeout(200) for _ in range(100))  # the page's policy forbids waiting in it
     assert faults(page) == []
     page.get_by_role("link", name="Full report").click()
-    assert page.get_by_role("heading", name="Findings").is_visible()
+    page.get_by_role("heading", name="Findings").wait_for()
 
 
 def test_explore(made, page):
     page.goto(f"{made.address}/runs/{FIRST}/explore")
     page.locator("#plot[data-drawn] canvas").wait_for()
-    assert page.get_by_role("heading", name=re.compile("cpu.usage of containers")).is_visible()
+    page.get_by_role("heading", name=re.compile("cpu.usage of containers")).wait_for()
     assert faults(page) == []
     page.get_by_label("Drawn").select_option("spread")
     page.wait_for_url("**view=spread**")
@@ -276,12 +278,13 @@ def test_compare(made, page):
     for box in page.locator("table.runs").get_by_role("checkbox").all():
         box.check()
     page.get_by_role("button", name="Compare the chosen ones").click()
-    assert page.get_by_role("heading", name=f"{SECOND} against {FIRST}").is_visible()
-    assert page.get_by_text("Changes with intervals").is_visible() and page.get_by_text("<b>other</b>").first.is_visible()
+    page.get_by_role("heading", name=f"{SECOND} against {FIRST}").wait_for()
+    page.get_by_text("Changes with intervals").wait_for()
+    page.get_by_text("<b>other</b>").first.wait_for()
     assert faults(page) == []
     page.get_by_label("Baseline").select_option(SECOND)
     page.get_by_role("button", name="Show").click()
-    assert page.get_by_role("heading", name=f"{FIRST} against {SECOND}").is_visible()
+    page.get_by_role("heading", name=f"{FIRST} against {SECOND}").wait_for()
 
 
 def test_signing_in(made, page):
@@ -291,12 +294,15 @@ def test_signing_in(made, page):
         page.goto(f"{served.address}/runs/{FIRST}")
         page.get_by_label("Token").fill("not the token")
         page.get_by_role("button", name="Sign in").click()
-        assert page.get_by_role("alert").is_visible() and faults(page) == [] and FIRST not in page.content()
+        page.get_by_role("alert").wait_for()
+        assert faults(page) == [] and FIRST not in page.content()
         page.get_by_label("Token").fill(served.token)
         page.get_by_role("button", name="Sign in").click()
+        page.locator("table.runs td.answer").nth(1).wait_for()
         assert page.locator("table.runs td.answer").count() == 2
         page.goto(f"{served.address}/runs/no-such-run")
-        assert page.get_by_role("link", name="To the runs").is_visible() and faults(page) == []
+        page.get_by_role("link", name="To the runs").wait_for()
+        assert faults(page) == []
     finally:
         served.end()
 

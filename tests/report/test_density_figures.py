@@ -31,7 +31,7 @@ def test_throughput_shows_both_perfects_models_and_what_limits_each_point(drawn8
         "has tainted trials",
         "all cores are given out",
         "knee of the hinge: 5.6",
-        "falls below 85 % at 8.1",
+        "falls below 85 % at 8.0",
     ):
         assert said in text
     assert "thousand transactions/s" in text

@@ -32,7 +32,7 @@
 #define LEAST_MISS_COST 5e-6	/* a read from the operating system's cache */
 #define MOST_MISS_COST 2e-2		/* a seek */
 #define MISSES 20.0				/* per second, from which on sessions that wait are taken to wait for those */
-#define REFAULTS 300.0			/* pages needed again per second that show a shortage … */
+#define REFAULTS 300.0			/* pages needed again per second that show a shortage, where memory is in use to the last, … */
 #define REFAULT_SMOOTHING 0.5	/* … over so many seconds: a burst in one tick is none */
 #define SWAPPING (4.0 * 1024 * 1024)	/* bytes per second that do */
 #define STRAIN_SHARE (1.0 / 8)	/* so much of the volume of either is given while the reserve is there … */
@@ -167,6 +167,8 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	int64_t		room = balloon_room(view);
 	double		untouched = 1.0 - IDLE_MARGIN * view->hot;
 	int64_t		idle = untouched > 0 ? (int64_t) ((double) used * untouched) : 0;
+	bool		full = view->unclaimed < tuning->reserve_high;
+	double		swapping = full ? view->swapping : 0;
 	bool		starved;
 	bool		is_short;
 	bool		missing;
@@ -184,9 +186,10 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 	mind->since_given += view->dt;
 	mind->patience *= exp(-view->dt / QUIET_DECAY);
 
-	mind->refaults += (1.0 - exp(-view->dt / REFAULT_SMOOTHING)) * (view->refaults - mind->refaults);
+	/* While the reserve lies there unused nothing is evicted for want of it: others come back into groups whose own limits are short. */
+	mind->refaults += (1.0 - exp(-view->dt / REFAULT_SMOOTHING)) * ((full ? view->refaults : 0) - mind->refaults);
 	mind->own_refaults += (1.0 - exp(-view->dt / SWAP_SMOOTHING)) * (view->own_refaults - mind->own_refaults);
-	is_short = view->available < tuning->reserve_high || mind->refaults > REFAULTS || view->swapping > SWAPPING;
+	is_short = view->available < tuning->reserve_high || mind->refaults > REFAULTS || swapping > SWAPPING;
 	mind->pressed = is_short ? mind->pressed + view->dt : 0;
 
 	/* 1. Safety. */
@@ -220,7 +223,7 @@ balloon_law(const BalloonTuning *tuning, const BalloonView *view, BalloonMind *m
 		}
 		else
 		{
-			double		rate = (mind->refaults * REFAULT_SIZE + view->swapping) * STRAIN_SHARE / (double) view->block;
+			double		rate = (mind->refaults * REFAULT_SIZE + swapping) * STRAIN_SHARE / (double) view->block;
 
 			mind->strain = fmin(mind->strain + rate * view->dt, rate * STRAIN_MOST);
 			want = smaller(want, (int64_t) mind->strain);

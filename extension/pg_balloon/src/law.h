@@ -35,6 +35,7 @@ typedef struct BalloonView
 	int64_t		limit;			/* memory that there is in all */
 	int64_t		available;		/* memory that everybody together could still get without swapping */
 	int64_t		reachable;		/* memory that this server could get, by its own groups' limits too */
+	int64_t		unclaimed;		/* of that, what nobody uses, not even as page cache */
 	double		refaults;		/* pages evicted and needed again, of everybody under the limit */
 	double		own_refaults;	/* those of them in this server's own group that were anonymous or shared memory */
 	double		swapping;		/* bytes swapped out per second, of everybody */
@@ -61,7 +62,7 @@ typedef struct BalloonMind
 	double		exhausted;		/* seconds for which nothing has been left, as they count */
 	double		nothing_left;	/* … and as they are */
 	double		quiet;			/* seconds without need */
-	double		refaults;		/* smoothed, per second */
+	double		refaults;		/* smoothed, per second, as far as they show a shortage */
 	double		own_refaults;	/* smoothed, per second */
 	double		strain;			/* buffers to be given for pages needed again or swapped, while the reserve is there */
 	double		since_given;	/* seconds since idle pages were given */

@@ -34,7 +34,7 @@
 #define GLANCES_SHARE 0.2		/* … but this share of the horizon at most: a longer sample cannot tell how often a page is touched, … */
 #define SWEPT (1.0 / 8)			/* … and until the clock hand has passed this share of the pool, lowering what the sample goes by */
 #define PLENTY 2.0				/* times reserve_high: with less available there is no peace … */
-#define FEW_REFAULTS 100.0		/* … nor with more pages needed again per second, well below what the law heeds */
+#define FEW_REFAULTS 100.0		/* … nor, unless so much is used by nobody, with more pages needed again per second, well below what the law heeds */
 #define FASTEST (8.0 * 1024 * 1024 * 1024) /* bytes per second that each CPU may use up: none writes memory faster */
 #define REOPEN_EVERY 30.0		/* seconds: the server may have been moved to another group */
 #define FADING 3.0				/* seconds: the time constant with which misses are forgotten while … */
@@ -261,7 +261,7 @@ compare(double seconds, double since_glance, int64 ballooned, const SignalReadin
 	strlcpy(last_place, place, sizeof(last_place));
 	signals_compare(have_last ? &last : NULL, now, seconds, since_glance, &rates);
 	peace = have_last && last.tight == now->tight && settled(ballooned) && now->available >= reserve(now) &&
-		rates.refaults <= FEW_REFAULTS && rates.swapping <= 0;
+		(now->unclaimed >= reserve(now) || (rates.refaults <= FEW_REFAULTS && rates.swapping <= 0));
 	last = *now;
 	have_last = true;
 }
@@ -312,6 +312,7 @@ balloon_look(double dt, bool calm, BalloonView *view, SignalReading *now)
 	view->limit = now->limit;
 	view->available = now->available;
 	view->reachable = now->reachable;
+	view->unclaimed = now->unclaimed;
 	view->refaults = rates.refaults;
 	view->own_refaults = rates.own_refaults;
 	view->swapping = rates.swapping;

@@ -291,6 +291,7 @@ read_numbers(const SignalLevel *level, SignalMemory *out)
 	if (!read_fd(level->fd_usage, text, sizeof(text)))
 		return false;
 	out->usage = strtoll(text, NULL, 10);
+	out->unclaimed = out->limit == NO_LIMIT ? NO_LIMIT : out->limit - out->usage;
 	if (read_fd(level->fd_swap, text, sizeof(text)))
 		out->swapped = strtoll(text, NULL, 10);
 	return true;
@@ -334,6 +335,7 @@ read_machine(const SignalLevel *level, SignalMemory *out)
 	if (out->active > available * 1024)
 		out->active = available * 1024;
 	out->usage = out->limit - available * 1024 + out->active;
+	out->unclaimed = or_zero(signals_field(text, "MemFree")) * 1024;
 	out->swapped = (or_zero(signals_field(text, "SwapTotal")) - or_zero(signals_field(text, "SwapFree"))) * 1024;
 	return true;
 }
@@ -391,7 +393,7 @@ sum_up(const SignalReader *reader, SignalReading *reading)
 
 	memset(reading, 0, sizeof(*reading));
 	reading->tight = tightest(reader);
-	reading->reachable = NO_LIMIT;
+	reading->reachable = reading->unclaimed = NO_LIMIT;
 	reading->own_refaults = own->anonymous_refaults;
 	reading->stalled = reader->stalled;
 	for (int i = 0; i < reader->nlevels; i++)
@@ -404,6 +406,8 @@ sum_up(const SignalReader *reader, SignalReading *reading)
 		reachable = memory->limit - memory->usage + memory->inactive + (own->active < memory->active ? own->active : memory->active);
 		if (reachable < reading->reachable)
 			reading->reachable = reachable;
+		if (memory->unclaimed < reading->unclaimed)
+			reading->unclaimed = memory->unclaimed;
 		if (i == reading->tight)
 		{
 			reading->limit = memory->limit;

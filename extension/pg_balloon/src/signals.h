@@ -44,6 +44,7 @@ typedef struct SignalMemory
 	int64_t		refaults;		/* of the machine: known only while it is the tightest */
 	int64_t		anonymous_refaults;
 	int64_t		swapped;
+	int64_t		unclaimed;		/* used by nobody, not even as page cache; INT64_MAX without a limit */
 } SignalMemory;
 
 typedef struct SignalLevel
@@ -79,6 +80,7 @@ typedef struct SignalReading
 	int64_t		limit;
 	int64_t		available;		/* what everybody together could get without swapping */
 	int64_t		reachable;		/* what this server could get, by all levels, others' active page cache left alone */
+	int64_t		unclaimed;		/* what this server could get, by all levels, before anything is evicted for it */
 	int64_t		refaults;		/* count: pages evicted and needed again */
 	int64_t		own_refaults;	/* count, own group: of anonymous and shared memory */
 	int64_t		swapped;		/* bytes in swap */

@@ -13,6 +13,7 @@ from pgherd.report.figures import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, reg
 from pgherd.report.limited_points import STORAGE, by_clients, by_host, limited_points
 from pgherd.report.tables import Row
 from pgherd.report.wording import clean, compact, finite, label, number, percent, percent_value, share
+from pgherd.studies.density.curve import tenths
 
 E1_SOURCE = "E1, n0derunner.com"
 BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
@@ -119,7 +120,7 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     held = finite(findings.get("databases_held"))
     if held is not None:
-        marks.append((held, f"efficiency falls below {_wanted(inputs)} at {held:.1f}", VERMILLION))
+        marks.append((held, f"efficiency falls below {_wanted(inputs)} at {tenths(held)}", VERMILLION))
     return [mark for mark in marks if mark[0] <= databases(rows[-1])]
 
 

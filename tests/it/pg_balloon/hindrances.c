@@ -7,11 +7,13 @@
  *	stuck-returning	… or takes it only once the file is gone
  *	no-smaps		the process may not look at its own mappings
  *	fast-clock		whenever it is looked at, the clock has gone on by a second
+ *	pressure, meminfo, vmstat	the process reads this file where it asks for that of the machine
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -87,6 +89,29 @@ int madvise(void *from, size_t length, int advice)
     }
 OPENS(fopen)
 OPENS(fopen64)
+
+static const char *instead(const char *path)
+{
+    static const char *const files[][2] = {
+        {"/proc/pressure/memory", DIRECTORY "/pressure"}, {"/proc/meminfo", DIRECTORY "/meminfo"}, {"/proc/vmstat", DIRECTORY "/vmstat"}};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (strcmp(path, files[i][0]) == 0 && access(files[i][1], R_OK) == 0) return files[i][1];
+    return path;
+}
+
+#define OPENS_FILE(name) \
+    int name(const char *path, int flags, ...) \
+    { \
+        int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, #name); \
+        va_list rest; \
+        mode_t mode; \
+        va_start(rest, flags); \
+        mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
+        va_end(rest); \
+        return real(instead(path), flags, mode); \
+    }
+OPENS_FILE(open)
+OPENS_FILE(open64)
 
 int clock_gettime(clockid_t which, struct timespec *now)
 {

@@ -384,59 +384,6 @@ def test_misses_are_counted(calm: Any) -> None:
     calm.wait_until(seen)
 
 
-def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(calm: Any) -> None:
-    """By counters: most ticks at peace are glances, but not all; also while a target is kept; none is while the
-    balloon holds something by itself, or memory is short, and that is answered."""
-    try:
-        Path("/proc/pressure/memory").read_text()
-    except OSError as error:
-        pytest.skip(f"nobody tells here whether somebody has waited for memory, so each tick is a look: {error}")
-    peace = {"enabled": "on", "interval": "20ms", "reserve_low": "0.1", "reserve_high": "0.2"}
-
-    def counted() -> tuple[int, int]:
-        with psycopg.connect(calm.server.conninfo(), autocommit=True) as connection:
-            return connection.execute("SELECT ticks, glances FROM pg_stat_balloon").fetchone() or (0, 0)
-
-    def passed(least: int) -> tuple[int, int]:
-        """So many ticks or more from now on, and how many of them were glances."""
-        first = counted()
-        calm.wait_until(lambda: counted()[0] >= first[0] + least)
-        last = counted()
-        return last[0] - first[0], last[1] - first[1]
-
-    def mostly_glances() -> bool:
-        ticks, glances = passed(25)
-        return glances >= 0.6 * ticks  # else somebody on this machine has waited for memory
-
-    def none_is_a_glance() -> None:
-        calm.wait_until(lambda: passed(1)[1] == 0)  # the worker has seen the change
-        assert passed(30)[1] == 0
-
-    calm.run("CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 40000) g")
-    calm.set(**peace, clean_rate="0")
-    calm.wait_until(mostly_glances)
-    ticks, glances = counted()
-    calm.wait_until(lambda: counted()[0] - counted()[1] >= ticks - glances + 2)  # once a second all the same
-
-    assert calm("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB
-    none_is_a_glance()
-    assert calm("SELECT pg_balloon_deflate(%s)", 8 * MB) == 8 * MB
-    calm.wait_until(mostly_glances)
-
-    calm.set(**peace | {"target": "16MB"})
-    calm.wait_until(mostly_glances)
-    assert calm.status("ballooned_bytes") == 16 * MB
-    calm.set(**peace, clean_rate="0")
-    none_is_a_glance()
-    assert calm("SELECT pg_balloon_deflate(%s)", 16 * MB) == 16 * MB
-    calm.wait_until(mostly_glances)
-
-    calm.set(**peace | {"reserve_high": "100"})  # never so much is available
-    calm.wait_until(lambda: calm("SELECT gives FROM pg_stat_balloon") > 0)
-    none_is_a_glance()
-    assert calm.status("decision_reason") == "memory is short and part of this pool is idle"
-
-
 @pytest.mark.parametrize("per_backend", ["64kB", "-1"])
 def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any, per_backend: str) -> None:
     """Fifty sessions with open scans on a pool that is as small as the balloon may make it, with a floor by hand and by itself."""
