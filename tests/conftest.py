@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ settings.load_profile("pgherd")
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
+
+    # A shell starts what it puts into the background deaf to both, and so would be all that tests start and interrupt.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 HOST_WIDE = re.compile(
