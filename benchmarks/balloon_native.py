@@ -1,16 +1,17 @@
 """What three quarters of a pool in the balloon cost: CPU per transaction, against a native pool of what is left.
 
-Two servers with the same data: one whose pool is kept at a quarter by ``pg_balloon.target``, with the library at work, and one with
-a quarter of the shared_buffers and without the library. pgbench reads single rows by their keys, on each in turn: from rows that
-fit into what is left, and from one and a half times as much, where a third of the reads goes past the pool to the page
-cache, and finds its victim among buffers three quarters of which are in the balloon. Each server's pgbench goes on by turns while the
-other's is stopped (``slices.py``); CPU is that of the postmaster and all its children. Sessions have mapped the pool before they are
-measured.
+Servers with the same data: one whose pool is kept at a quarter by ``pg_balloon.target``, with the library at work, and one with
+a quarter of the shared_buffers and without the library; and, to tell what a balloon costs from what a large pool costs, one
+without the library whose whole pool is as large as the first one's, for rows that fit into a quarter of it. pgbench
+reads single rows by their keys, on each in turn: from rows that fit into what is left, and, but for the third server, from one and a
+half times as much, where a third of the reads goes past the pool to the page cache, and finds its victim among buffers three quarters of
+which are in the balloon. Each server's pgbench goes on by turns while the others' are stopped (``slices.py``); CPU is that of the
+postmaster and all its children. Sessions have mapped the pool before they are measured.
 
 Where the kernel happens to put a pool makes a difference of its own, which no number of rounds takes away: of three equal native servers
-one used 1.7 % less CPU per transaction than another, and of three ballooned ones 5 %. So both servers are started anew again and again, and
-an interval is that of the starts. Whichever is filled and loaded first seems to use more CPU than after the other, so each is the first one
-in every second start.
+one used 1.7 % less CPU per transaction than another, and of three ballooned ones 5 %. So all are started anew again and again, and
+an interval is that of the starts. Whichever is filled and loaded first seems to use more CPU than those after it, so an order of them is
+followed by its reverse.
 
 After the last start each works alone for some windows with a third of the reads past the pool: whoever looks for a victim passes over
 what is in the balloon, and a transaction that had to pass over much of it would be a long one.
@@ -42,6 +43,8 @@ from pgherd.postgres.instance import Instance
 
 GOAL = 1.03
 SIDES = ("ballooned", "native")
+LARGE = "native of the same size"
+ALL = (*SIDES, LARGE)
 ROUNDS = 5
 """After each start, of each mix."""
 MAPPING = 600
@@ -51,7 +54,7 @@ TURNS, TURN = 10, 0.1
 LEFT = 4
 """The pool divided by what is left of it."""
 MIXES = {"in the pool": 0.5, "a third past it": 1.5}
-"""The rows that are read, as a share of what is left of the pool."""
+"""The rows that are read, as a share of what is left of the pool. Those of the second would all be in the larger pool."""
 WINDOWS, WINDOW, QUICK_WINDOW = 3, 30, 3
 """How many times each works alone, and for how many seconds."""
 PER_MB, PER_PAGE = 1000, 8
@@ -104,10 +107,11 @@ def need_memory(sizes: Sequence[tuple[int, int]]) -> None:
     available = psutil.virtual_memory().available // MB
     for pool, _ in sizes:
         left = pool // LEFT
-        needed = 2 * left + 2 * round(left * max(MIXES.values()))
+        # The data of each in the page cache, and all of it once more in the larger pool, which takes it in as it is filled.
+        needed = 2 * left + (1 + len(ALL)) * round(left * max(MIXES.values()))
         if needed > available:
             raise CapabilityError(
-                f"a pool of {pool} MB needs {needed} MB of memory for two servers and their data, but {available} MB are available; "
+                f"a pool of {pool} MB needs {needed} MB of memory for three servers and their data, but {available} MB are available; "
                 "leave it out of --sizes"
             )
 
@@ -119,17 +123,18 @@ def measure(here: Home, pool: int, sessions: int, starts: int, window: int, rng:
     servers = {
         "ballooned": here.start("ballooned", pool, sessions, own),
         "native": here.start("native", left, sessions),
+        LARGE: here.start("large", pool, sessions),
     }
     for name, text in SCRIPTS.items():
         (here.place / name).write_text(text)
         (here.place / name).chmod(0o644)
     for server in servers.values():
         fill(server, left)
-    for start, order in enumerate(paired.orders(starts, SIDES, rng), 1):
+    for start, order in enumerate(paired.orders(starts, ALL, rng), 1):
         for side in order:
             here.start_again(servers[side])
         wait_for(servers["ballooned"], pool - left)
-        about = {"pool MB": pool, "sessions": sessions, "start": start, "first": order[0]}
+        about = {"pool MB": pool, "sessions": sessions, "start": start, "order": list(order)}
         raw += [about | row for row in measure_start(here, {side: servers[side] for side in order}, left, sessions, rng)]
         wait_for(servers["ballooned"], pool - left)
         keep_the_rules(servers["ballooned"])
@@ -148,13 +153,16 @@ def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessio
     for mix, share in MIXES.items():
         words = [*reading(here, "map.sql", left, sessions, share), "-D", "mapped=0"]
         last = int(left * share * PER_MB) // PER_PAGE - 1
-        for server in servers.values():
+        sides = [side for side in servers if side in SIDES or share < 1]
+        for server in map(servers.__getitem__, sides):
             server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
         longest = slices.longest(ROUNDS, TURNS, TURN)
-        starts = {side: partial(mapped, server, sessions, words, longest, here.place / f"{side} log") for side, server in servers.items()}
+        logs = {side: here.place / f"{servers[side].name} log" for side in sides}
+        starts = {side: partial(mapped, servers[side], sessions, words, longest, logs[side]) for side in sides}
         found = slices.measured(starts, ROUNDS, turns=TURNS, seconds=TURN, rng=rng)
         rows += [{"mix": mix, "round": number, **row} for number, row in enumerate(found, 1)]
-        outcome.say(f"{left * LEFT} MB, {sessions} sessions, {mix}: CPU per transaction, ballooned ÷ native, {of_start(found, 'cpu'):.4f}")
+        said = ", ".join(f"ballooned ÷ {other} {of_start(found, 'cpu', other):.4f}" for other in sides if other != "ballooned")
+        outcome.say(f"{left * LEFT} MB, {sessions} sessions, {mix}: CPU per transaction, {said}")
     return rows
 
 
@@ -194,9 +202,9 @@ def alone(here: Home, server: Instance, left: int, sessions: int, seconds: int) 
     return {"longest ms": longest / 1000, "transactions": number}
 
 
-def of_start(rows: Sequence[Mapping[str, Any]], what: str) -> float:
-    """Ballooned ÷ native, over the rounds of one start."""
-    return paired.ratio(*([row[f"{side} {what}"] for row in rows] for side in SIDES)).value
+def of_start(rows: Sequence[Mapping[str, Any]], what: str, other: str) -> float:
+    """Ballooned ÷ the other, over the rounds of one start."""
+    return paired.ratio(*([row[f"{side} {what}"] for row in rows] for side in ("ballooned", other))).value
 
 
 def wait_for(server: Instance, size: int) -> None:
@@ -229,9 +237,15 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
         rows = [row for row in turns if (row["pool MB"], row["sessions"], row["mix"]) == cell]
         about = f"{cell[0]} MB, {cell[1]} sessions, {cell[2]}"
         started = [[row for row in rows if row["start"] == start] for start in dict.fromkeys(row["start"] for row in rows)]
-        cpu, tps = (paired.ratio([of_start(one, what) for one in started], [1.0] * len(started)) for what in ("cpu", "tps"))
+
+        def over_starts(what: str, other: str, started: Sequence[Sequence[Mapping[str, Any]]] = started) -> Any:
+            return paired.ratio([of_start(one, what, other) for one in started], [1.0] * len(started))
+
+        cpu, tps = (over_starts(what, "native") for what in ("cpu", "tps"))
         made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ native", "", cpu, f"≤ {GOAL}", outcome.met(cpu, most=GOAL)))
         made.append(Figure.of(f"{about}: throughput, ballooned ÷ native", "", tps))
+        if f"{LARGE} cpu" in rows[0]:
+            made.append(Figure.of(f"{about}: CPU per transaction, ballooned ÷ {LARGE}", "", over_starts("cpu", LARGE)))
     return made + stalls([row for row in raw if "window" in row])
 
 

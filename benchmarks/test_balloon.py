@@ -22,8 +22,9 @@ def test_balloon_native(quick):
     windows = [row for row in document["raw"] if "window" in row]
     assert {row["mix"] for row in turns} == {"in the pool", "a third past it"} and {row["start"] for row in turns} == {1, 2}
     assert all(row[f"{side} cpu"] > 0 for row in turns for side in ("ballooned", "native"))
-    ratios, longest = document["figures"][:4], document["figures"][4:]
-    assert [figure["n"] for figure in ratios] == [2] * 4, "an interval is that of the starts, not of their rounds"
+    assert all(("native of the same size cpu" in row) == (row["mix"] == "in the pool") for row in turns), "it would hold all of the others"
+    ratios, longest = document["figures"][:5], document["figures"][5:]
+    assert [figure["n"] for figure in ratios] == [2] * 5, "an interval is that of the starts, not of their rounds"
     for side, figure in zip(("ballooned", "native"), longest, strict=True):
         assert figure["value"] == max(row[f"{side} longest ms"] for row in windows) > 0 and figure["n"] == len(windows)
 

@@ -409,7 +409,7 @@ def test_memory_is_asked_for_all_sizes_before_anything_starts(modules, monkeypat
     native = importlib.import_module("balloon_native")
     monkeypatch.setattr(native.psutil, "virtual_memory", lambda: SimpleNamespace(available=4096 * 2**20))
     native.need_memory([(1024, 8)])
-    with pytest.raises(CapabilityError, match="8192 MB needs 10240 MB .* 4096 MB"):
+    with pytest.raises(CapabilityError, match="8192 MB needs 16384 MB .* 4096 MB"):
         native.need_memory([(1024, 8), (8192, 64)])
 
 
