@@ -154,8 +154,8 @@ def measure_start(here: Home, servers: Mapping[str, Instance], left: int, sessio
         words = [*reading(here, "map.sql", left, sessions, share), "-D", "mapped=0"]
         last = int(left * share * PER_MB) // PER_PAGE - 1
         sides = [side for side in servers if side in SIDES or share < 1]
-        for server in map(servers.__getitem__, sides):
-            server.sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
+        for side in sides:
+            servers[side].sql("SELECT pg_prewarm('data_pkey'), pg_prewarm('data', 'buffer', 'main', 0, %s)", [last])
         longest = slices.longest(ROUNDS, TURNS, TURN)
         logs = {side: here.place / f"{servers[side].name} log" for side in sides}
         starts = {side: partial(mapped, servers[side], sessions, words, longest, logs[side]) for side in sides}

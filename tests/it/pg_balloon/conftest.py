@@ -240,6 +240,12 @@ def built(request: pytest.FixtureRequest, workshop: Workshop) -> Any:
     return workshop(request.param)
 
 
+@pytest.fixture(scope="session")
+def injected(workshop: Workshop) -> Any:
+    """The extension with its points of injection, in a private copy whose server is also hindered while files say so (hindrances.c)."""
+    return workshop("system", INJECTED)
+
+
 @pytest.fixture
 def started(workshop: Workshop) -> Callable[[Any], AbstractContextManager[Balloon]]:
     """Start a server of what was built."""

@@ -57,12 +57,6 @@ def test_kill_9(balloon: Any, victim: str, chance: random.Random) -> None:
     balloon.sound()
 
 
-@pytest.fixture(scope="module")
-def injected(workshop: Any) -> Any:
-    """The extension with its points of injection, in a private copy whose server is also hindered while files say so (hindrances.c)."""
-    return workshop("system", "-DPG_BALLOON_INJECTION")
-
-
 def test_kill_9_in_the_critical_section(injected: Any, started: Any, chance: random.Random) -> None:
     """Killed between a buffer's mark and its removal from the mapping table, or from the balloon to the free list."""
     with started(injected) as one:

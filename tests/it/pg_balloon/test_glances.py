@@ -38,16 +38,16 @@ class Machine:
 
 
 @pytest.fixture
-def machine(workshop: Any) -> Iterator[Machine]:
-    made = Machine(workshop("system", "-DPG_BALLOON_INJECTION").root)
+def machine(injected: Any) -> Iterator[Machine]:
+    made = Machine(injected.root)
     made.says()
     yield made
     made.remove()
 
 
 @pytest.fixture
-def calm(machine: Machine, workshop: Any, started: Any) -> Iterator[Any]:
-    with started(workshop("system", "-DPG_BALLOON_INJECTION")) as one:
+def calm(machine: Machine, injected: Any, started: Any) -> Iterator[Any]:
+    with started(injected) as one:
         yield one
 
 
