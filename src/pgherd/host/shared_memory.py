@@ -4,6 +4,9 @@ A server makes one small System V segment, named with key and id in line 7 of ``
 (src/backend/utils/init/miscinit.c, AddToDataDirLockFile), and POSIX segments ``/dev/shm/PostgreSQL.N``. The System V
 segment's header names the POSIX control segment, which lists all others; the next start of the same data directory
 would read them in the same way (src/backend/storage/ipc/dsm.c, dsm_cleanup_using_control_segment). Here there is no next start.
+
+A process that is ended within dsm_create, after it made a segment and before it entered it into the list (some milliseconds, while the
+system allots the memory), leaves one that nothing names and that holds only zeros. Neither PostgreSQL nor this module can tell whose it is.
 """
 
 from __future__ import annotations
