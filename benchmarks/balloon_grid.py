@@ -100,14 +100,14 @@ def main() -> None:
 def cells_of(options: Any) -> Iterable[Cell]:
     """The cells that were asked for; raises UsageError for words that are none."""
     known = {"storage": ("fast", "limited"), "mix": ("reads", "updates"), "content": ("compressible", "random")}
-    if options.quick:
-        return [Cell(30, "fast", "updates", "compressible", 4.0)]
     given: dict[str, list[str]] = {}
     for name, words in known.items():
         given[name] = getattr(options, name).split(",")
         for word in given[name]:
             if word not in words:
                 raise UsageError(f"--{name} {word}: choose from {', '.join(words)}")
+    if options.quick:
+        return [Cell(30, "fast", "updates", content, 4.0) for content in given["content"]]
     try:
         rates, lengths = [int(word) for word in options.rates.split(",")], [float(word) for word in options.phase.split(",")]
     except ValueError:

@@ -36,7 +36,7 @@ SELECT = "\\set id random(1, :rows)\nSELECT filler FROM data WHERE id = :id;\n"
 UPDATE = "\\set id random(1, :rows)\nUPDATE data SET n = n + 1 WHERE id = :id;\n"
 MAKE = {
     "compressible": "SELECT g, 0, convert_to(repeat(md5(g::text), 26), 'UTF8') FROM generate_series(1, {rows}) g",
-    "random": "SELECT g, 0, (SELECT decode(string_agg(md5(random()::text || g), ''), 'hex') FROM generate_series(1, 52)) "
+    "random": "SELECT g, 0, (SELECT decode(string_agg(md5(random()::text || g || n), ''), 'hex') FROM generate_series(1, 52) n) "
     "FROM generate_series(1, {rows}) g",
 }
 """The content of a row by kind: 832 bytes that repeat every 32, or that no algorithm makes smaller. Eight such rows go into a page filled

@@ -38,8 +38,10 @@ def grid():
     return script("balloon_grid")
 
 
-def test_balloon_grid(quick):
-    document = quick("balloon_grid")
+@pytest.mark.parametrize("content", ["compressible", "random"])
+def test_balloon_grid(quick, content):
+    document = quick("balloon_grid", "--content", content)
+    assert all(content in row["cell"] for row in document["raw"])
     assert [row["block"] for row in document["raw"]] == [1, 2] and len(document["figures"]) == 4
 
 
