@@ -111,7 +111,11 @@ class Pair:
         for name, script in (("select.sql", SELECT), ("update.sql", UPDATE)):
             (place / name).write_text(script)
             (place / name).chmod(0o644)
-        self._load(content)
+        try:
+            self._load(content)
+        except BaseException:
+            self.close()
+            raise
 
     def _load(self, content: str) -> None:
         for side in SIDES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -43,6 +44,19 @@ def test_balloon_grid(quick, content):
     document = quick("balloon_grid", "--content", content)
     assert all(content in row["cell"] for row in document["raw"])
     assert [row["block"] for row in document["raw"]] == [1, 2] and len(document["figures"]) == 4
+
+
+def test_data_that_cannot_be_made_leave_no_group_behind():
+    pair = script("balloon_pair")
+    from pgherd.model.errors import CapabilityError
+
+    with pair.place_for(None) as place:
+        try:
+            with pytest.raises(KeyError):
+                pair.Pair(place, "system", 256 * pair.MB, 64 * pair.MB, "of no kind", 1)
+        except (CapabilityError, PermissionError) as error:
+            pytest.skip(str(error))
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/pgherd-grid-{os.getpid()}"))
 
 
 def test_a_pool_is_never_compared_on_the_blocks_that_chose_it():
