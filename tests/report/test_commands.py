@@ -63,7 +63,9 @@ def steps(text, tmp_path, bin_=None) -> list[list[str]]:
     trial = text.partition("# ==== The trial\n")[2]
     assert trial
     head = f"set -eu\nEND=\036\nVERSION=\nwork=/w\nBIN={shlex.quote(bin_ or '/pg/bin')}\n"
-    done = subprocess.run(["sh"], input=f"{head}{STUBS}\n{trial}", cwd=tmp_path, text=True, capture_output=True, timeout=20)
+    # Not by standard input, of which the steps would take what sh has not read yet.
+    (tmp_path / "trial.sh").write_text(f"{head}{STUBS}\n{trial}")
+    done = subprocess.run(["sh", "trial.sh"], stdin=subprocess.DEVNULL, cwd=tmp_path, text=True, capture_output=True, timeout=20)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "pwned").exists()
     calls = (tmp_path / "calls").read_text().split("\036\0")

@@ -19,12 +19,15 @@
 #include "compat.h"
 #include "state.h"
 
+#define LOOK_AGAIN 20			/* milliseconds between two looks at what is odd … */
+#define PATIENCE 10				/* … and seconds after which it counts */
+
 /*
  * How many buffers break the rules of state.h. Zero, unless there is a
  * defect: in the balloon without exactly its pin, or with a tag; the count
- * not that of the bits; or pinned for good without a tag and without being in the balloon
- * (somebody who is just bringing in a page has such a buffer for a moment, so
- * those are looked at again).
+ * not that of the bits; or pinned for PATIENCE without a tag and without being in the balloon.
+ * (Somebody who is just bringing in a page has such a buffer for a moment, and since 16 who waits for the lock to
+ * extend a table has up to 64 for as long as that takes, so those are looked at again.)
  */
 int64
 balloon_violations(void)
@@ -52,12 +55,12 @@ balloon_violations(void)
 		found++;
 	LWLockRelease(balloon->lock);
 
-	for (int again = 0; again < 50 && nodd > 0; again++)
+	for (int again = 0; again < PATIENCE * 1000 / LOOK_AGAIN && nodd > 0; again++)
 	{
 		int			left = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(20000L);
+		pg_usleep(LOOK_AGAIN * 1000L);
 		LWLockAcquire(balloon->lock, LW_SHARED);
 		for (int i = 0; i < nodd; i++)
 		{

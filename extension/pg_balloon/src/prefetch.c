@@ -351,6 +351,7 @@ read_piece(const BalloonGhost *ghosts, int n)
 	int			done = 0;
 
 	INSTR_TIME_SET_CURRENT(piece.began);
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
 	while (done < n && (done == 0 || within(&piece)))

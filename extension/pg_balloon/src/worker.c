@@ -108,6 +108,7 @@ act(const BalloonVerdict *verdict)
 
 	if (verdict->act == BALLOON_STAY)
 		return 0;
+	SetCurrentStatementStartTimestamp();	/* which is what pg_stat_activity tells of a transaction */
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	if (verdict->act == BALLOON_TAKE)

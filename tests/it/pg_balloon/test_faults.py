@@ -264,7 +264,9 @@ def test_slow_writes_do_not_keep_the_worker_from_looking(injected: Any, started:
     with started(injected) as one:
         one.run("CREATE TABLE dirty (id int, p text)", "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 100000) g")
         seen = "SELECT ticks, written FROM pg_stat_balloon"
+        transaction = "SELECT xact_start > %s FROM pg_stat_activity WHERE backend_type = 'pg_balloon' AND xact_start IS NOT NULL"
         with psycopg.connect(one.server.conninfo(), autocommit=True) as watcher:
+            [now] = watcher.execute("SELECT now()").fetchone() or [None]
             watcher.execute(seen)
             slow.write_text("/base/")
             try:
@@ -275,6 +277,7 @@ def test_slow_writes_do_not_keep_the_worker_from_looking(injected: Any, started:
                 one.wait_until(lambda: watcher.execute(seen).fetchone()[0] >= before + 2)
                 _, written = watcher.execute(seen).fetchone() or (0, 0)
                 assert written < 3000, "it is not through yet: that takes half a minute"
+                one.wait_until(lambda: watcher.execute(transaction, [now]).fetchone() == (True,))  # and not as old as the worker
             finally:
                 slow.unlink()
         one.sound()

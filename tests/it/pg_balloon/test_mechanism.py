@@ -270,7 +270,7 @@ def test_a_pool_that_is_not_full_gives_pages_and_what_dropped_tables_have_left(b
     before, resident = balloon(filled), balloon.status("resident_bytes")
     assert before > 1500
     balloon.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="100")
-    balloon.wait_until(lambda: balloon(filled) < before - 900)
+    balloon.wait_until(lambda: balloon(filled) < before - 700)  # at the ceiling an eighth of the pool is left, and all of it may be of t
     balloon.wait_until(lambda: balloon.status("resident_bytes") < resident - 20 * MB)
     balloon.sound()
 
