@@ -265,12 +265,12 @@ def test_a_pool_that_is_not_full_gives_pages_and_what_dropped_tables_have_left(b
     """Half of it has been in use; buffers that were never used hold no memory, and do not keep it from giving those that do."""
     filled = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')"
     fill = "INSERT INTO {} SELECT repeat('x', 900) FROM generate_series(1, {})"
-    balloon.run("CREATE TABLE t (filler text)", "CREATE TABLE gone (filler text)", fill.format("t", 14000), fill.format("gone", 14000))
+    balloon.run("CREATE TABLE t (filler text)", "CREATE TABLE gone (filler text)", fill.format("t", 16000), fill.format("gone", 14000))
     balloon.run("CHECKPOINT", "DROP TABLE gone")
     before, resident = balloon(filled), balloon.status("resident_bytes")
-    assert before > 1500
+    assert before > 1950
     balloon.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="100")
-    balloon.wait_until(lambda: balloon(filled) < before - 700)  # at the ceiling an eighth of the pool is left, and all of it may be of t
+    balloon.wait_until(lambda: balloon(filled) < before - 900)  # of 2,000; at the ceiling 1,024 buffers are left, and all may be of t
     balloon.wait_until(lambda: balloon.status("resident_bytes") < resident - 20 * MB)
     balloon.sound()
 
