@@ -92,7 +92,7 @@ class Pretended:
     def __init__(self) -> None:
         import threading
 
-        from pgherd.runner.hosts import agent as host_agent
+        from pgherd.distributed import agent as host_agent
 
         self.agent = host_agent.HostAgent()
         # Kept at a module of the host's: this class comes anew with each object. The hosts of a process find out one after the other.

@@ -26,8 +26,8 @@ from outcome import Figure
 from pgherd.analysis.intervals import median_interval
 from pgherd.cluster import certificates, engine
 from pgherd.cluster.remote import Remote
+from pgherd.distributed.metrics import qualified
 from pgherd.model.errors import TrialError
-from pgherd.runner.hosts.metrics import qualified
 from pgherd.store.merged_samples import HostSamples, merge_samples
 
 SIZES = (4, 10, 25, 50, 100)
@@ -139,10 +139,10 @@ def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
     """Seconds, and CPU seconds of this process, to plan a density study over all hosts, placement included. What the first of them does
     by itself for it is not in it."""
     from pgherd.cli import plan_hosts
-    from pgherd.runner.hosts import preparation as prepare_cluster
-    from pgherd.runner.hosts.crew import Crew
-    from pgherd.studies.density.request import DensityRequest
-    from pgherd.studies.registry import study_of
+    from pgherd.distributed import preparation as prepare_cluster
+    from pgherd.distributed.crew import Crew
+    from pgherd.studies.density.options import DensityRequest
+    from pgherd.study.registry import study_of
 
     prepare_cluster.Crew = partial(Crew, make=cluster_actor.pretend)
     request = DensityRequest(cluster=address, vcpus=0.25)

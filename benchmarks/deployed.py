@@ -19,13 +19,12 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Sampling, Source
+from pgherd.prepare.prepared_study import runnable
+from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.prepare.catalogue import prepare
-from pgherd.runner.prepare.prepared import runnable
 from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
-from pgherd.studies.density.options import DensityOptions, deployment
-from pgherd.studies.density.request import DensityRequest
+from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pgherd.analysis import sequential
 from pgherd.analysis.multiple import simultaneous
 from pgherd.analysis.paired import paired_ratio, walsh_rank
 from pgherd.analysis.two_sample import joint
-from pgherd.studies.compare import by_host
+from pgherd.study.comparison import by_host
 
 STUDIES = 10_000
 MOST = (12, 20, 60)

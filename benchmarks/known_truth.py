@@ -45,8 +45,8 @@ from pgherd.drivers.pgbench import PgbenchDriver
 from pgherd.model.load import Load, Script
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
-from pgherd.runner.prepare import side_by_side
-from pgherd.studies.compare import turns
+from pgherd.studies.compare import prepare_interleaved
+from pgherd.study.comparison import time_slices
 
 TRIES, FOUND, ALARMS = 20, 17, 2
 COST = 0.05
@@ -83,9 +83,10 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{side_by_side.SECONDS:g} s of each side, by turns of {turns.SECONDS:g} s, after {side_by_side.RAMP:g} s",
+        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SECONDS:g} s, "
+        f"after {prepare_interleaved.RAMP:g} s",
         "cost aimed at": COST,
-        "quota": f"{QUOTA:g} vCPUs, given out every {turns.PERIOD:g} s",
+        "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.PERIOD:g} s",
         "metrics": METRIC,
     }
     raw = outcome.blocks_before("known_truth", options, settings) if options.more else []

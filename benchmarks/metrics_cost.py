@@ -22,12 +22,12 @@ from outcome import Figure
 
 import pgherd
 from pgherd.analysis.intervals import mean_interval
+from pgherd.distributed.lookout import Lookout
+from pgherd.export.server import Endpoint, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
-from pgherd.runner.hosts.lookout import Lookout
 from pgherd.runner.play import phases
 from pgherd.runner.recording import Recording
-from pgherd.runner.telemetry.server import Endpoint, MetricsServer
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 

@@ -33,7 +33,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.process import environment
 from pgherd.postgres import configuration, golden
 from pgherd.postgres.golden import Golden
-from pgherd.runner.prepare.prepared import runnable
+from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.watcher import Watcher
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.workloads.registry import fillings

@@ -34,7 +34,8 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.judge.verdicts import judge
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.density import DensityOptions, choose_points, planned
+from pgherd.studies.density.options import DensityOptions, choose_points
+from pgherd.studies.density.propose import planned
 
 CPU, BYTES = 3.0, 3_000_000
 CORES, VCPUS, ALONE, START = 160.0, 4.0, 64_000.0, 1_790_000_000.0

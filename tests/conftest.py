@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 HOST_WIDE = re.compile(
     r"tests/it/(pg_balloon/|test_(balloon|cgroup|consolidation|guest|hugepages|memory|vm|working_set)|test_bad_luck.*too_little_memory)"
-    r"|tests/runner/prepare/test_hugepages|benchmarks/"
+    r"|tests/studies/hugepages/test_prepare|benchmarks/"
 )
 """What changes or counts on what all share (huge pages, swap, the top of cgroup v2), emulates processors, or fetches a kernel or a
 PostgreSQL into the environment's cache: two of these at once would be in each other's way."""
@@ -130,3 +132,49 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     return root
+
+
+# Runs that are made up, for tests of reports and of studies' figures.
+REPORT_FIXTURES = Path(__file__).parent / "fixtures" / "report"
+
+
+def _report_fixture(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(f"report_{name}", REPORT_FIXTURES / f"{name}.py")
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def synthetic() -> ModuleType:
+    return _report_fixture("synthetic")
+
+
+@pytest.fixture(scope="session")
+def comparison() -> ModuleType:
+    return _report_fixture("comparison")
+
+
+@pytest.fixture(scope="session")
+def run8(synthetic):
+    return synthetic.density_run(8, vcpus=0.25, alone=17_000.0)
+
+
+@pytest.fixture(scope="session")
+def run40(synthetic):
+    return synthetic.density_run(40)
+
+
+@pytest.fixture(scope="session")
+def hostile8(synthetic):
+    return synthetic.hostile(*synthetic.density_run(8, repeats=2))
+
+
+@pytest.fixture(scope="session")
+def drawn8(run8):
+    """(figures by name, reasons of those left out) of the run with 8 databases."""
+    from pgherd.report import drawing
+
+    drawn, left_out = drawing.draw(drawing.Inputs(run8[0], run8[0].analysis, run8[1]))
+    return {one.name: one for one in drawn}, left_out

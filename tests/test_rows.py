@@ -13,7 +13,7 @@ PLACES = {
     "tests/it/test_bad_luck.py::test_a_container_with_too_little_memory": ("host-wide", "host-wide"),
     "tests/it/test_bad_luck.py::test_two_runs_that_fit_together": ("servers", "host-wide"),
     "tests/it/test_cluster_engine.py::test_x": ("cluster", "host-wide"),
-    "tests/runner/prepare/test_hugepages.py::test_x": ("host-wide", "host-wide"),
+    "tests/studies/hugepages/test_prepare.py::test_x": ("host-wide", "host-wide"),
     "benchmarks/test_quick.py::test_x": ("host-wide", "host-wide"),
     "tests/host/test_cgroups.py::test_x": ("tests/host/test_cgroups.py::test_x",) * 2,
 }
@@ -31,4 +31,4 @@ def test_rows(nodeid):
 def test_what_is_named_alone_is_there():
     place = Path(__file__).parent
     assert "def test_a_container_with_too_little_memory" in (place / "it/test_bad_luck.py").read_text()
-    assert (place / "runner/prepare/test_hugepages.py").exists()
+    assert (place / "studies/hugepages/test_prepare.py").exists()

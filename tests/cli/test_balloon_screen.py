@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from pgherd.cli import balloon_screen
-from pgherd.runner.balloon_demo import MB, Demo, Moment, SideNow
+from pgherd.cli.balloon_demo import MB, Demo, Moment, SideNow
 
 
 def side(ballooned: int) -> SideNow:

@@ -24,8 +24,8 @@ def test_what_is_not_given_is_not_passed_on():
 @pytest.mark.parametrize(
     ("verb", "offered"),
     [
-        *((verb, True) for verb in ("density", "scaling", "compare", "storage", "hugepages", "working-set", "consolidation", "exec")),
-        *((verb, False) for verb in ("sizes", "compression")),
+        *((verb, True) for verb in ("density", "scaling", "compare", "io-profile", "hugepages", "working-set", "consolidation", "exec")),
+        *((verb, False) for verb in ("database-size", "compression")),
     ],
 )
 def test_studies_that_run_on_other_hosts_offer_it(verb, offered, capsys):

@@ -5,7 +5,7 @@ import pytest
 from pgherd.cli.compare import command
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.compare.request import CompareRequest
+from pgherd.studies.compare.options import CompareRequest
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token", "scenarios"}
 _SCENARIO_ONLY = {"arms", "repeats"}
@@ -31,13 +31,13 @@ def test_a_command_line_becomes_a_scenario(tmp_path):
 
 def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
     for name in ("one", "two words"):
-        assert run(["sizes", "--scales", str(len(name)), "--write-scenario", str(tmp_path / f"{name}.yaml")]) == 0
+        assert run(["database-size", "--scales", str(len(name)), "--write-scenario", str(tmp_path / f"{name}.yaml")]) == 0
     both = tmp_path / "both.yaml"
     assert run(["compare", str(tmp_path / "one.yaml"), str(tmp_path / "two words.yaml"), "--write-scenario", str(both)]) == 0
     assert read_scenario(both).options == {
         "arms": [
-            {"name": "one", "study": "sizes", "options": {"scales": [3]}},
-            {"name": "two-words", "study": "sizes", "options": {"scales": [9]}},
+            {"name": "one", "study": "database-size", "options": {"scales": [3]}},
+            {"name": "two-words", "study": "database-size", "options": {"scales": [9]}},
         ]
     }
 

@@ -5,8 +5,8 @@ import pytest
 from pgherd.cli.consolidation import command
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
-from pgherd.runner.prepare.consolidation import PAPERS
-from pgherd.studies.consolidation.request import ConsolidationRequest
+from pgherd.studies.consolidation.options import ConsolidationRequest
+from pgherd.studies.consolidation.prepare import PAPERS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}

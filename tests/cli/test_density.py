@@ -5,7 +5,7 @@ import pytest
 from pgherd.cli.density import command
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.density.request import DensityRequest
+from pgherd.studies.density.options import DensityRequest
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _FILLED_IN = {"over"}

@@ -12,7 +12,7 @@ from pgherd.cli.main import run
 from pgherd.model.facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
-from pgherd.studies.registry import STUDIES
+from pgherd.study.registry import studies
 
 FACTS = HostFacts(
     hostname="metal",
@@ -63,7 +63,7 @@ def test_what_can_not_be_seen_is_said() -> None:
 def test_a_host_that_can_do_everything() -> None:
     as_root = FACTS.model_copy(update={"root": True})
     found = {x.study: (x.able, x.more) for x in doctor.abilities(as_root, POSTGRES, "")}
-    assert {"density", "compare", "sizes"} <= set(found) and set(found.values()) == {("yes", "")}
+    assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("yes", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
@@ -136,7 +136,7 @@ def test_json_is_one_document_and_nothing_is_left(capsys: pytest.CaptureFixture[
     assert document["schema"] == "pgherd/doctor/1"
     HostFacts.model_validate(document["host"])
     assert set(document) == {"schema", "host", "postgres", "tools", "limits", "account", "disk_free", "studies", "warnings"}
-    assert set(STUDIES) <= {one["study"] for one in document["studies"]}
+    assert set(studies()) <= {one["study"] for one in document["studies"]}
     assert [path for path in cgroups() if path.endswith(f"-{os.getpid()}")] == []
 
 

@@ -65,6 +65,6 @@ def test_a_failure_leaves_no_half_of_a_file(runs, name, monkeypatch):
     def fail(*_):
         raise PgherdError("no")
 
-    monkeypatch.setattr("pgherd.report.openmetrics_file.write", fail)
+    monkeypatch.setattr("pgherd.export.openmetrics_file.write", fail)
     assert run(["export", name, "--runs", str(runs)]) == 1
     assert not list((runs / name).glob("openmetrics*"))

@@ -3,7 +3,7 @@ import pytest
 from pgherd.cli.hugepages import command
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.hugepages.request import HugepagesRequest
+from pgherd.studies.hugepages.options import HugepagesRequest
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _NOT_ITS_OWN = {"repeats", "huge_pages"}

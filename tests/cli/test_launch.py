@@ -50,7 +50,7 @@ def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name,
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pgherd.report.build.build", interrupted)
+    monkeypatch.setattr("pgherd.report.write_report.build", interrupted)
     with pytest.raises(KeyboardInterrupt):
         resume(directory, report=True, as_json=False)
     trials = len(directory.results())

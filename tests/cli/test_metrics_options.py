@@ -5,10 +5,10 @@ from click.testing import CliRunner
 from pgherd.cli import metrics_options
 from pgherd.cli.main import VERBS, cli, run
 from pgherd.cli.metrics_options import asked, serving, show
+from pgherd.export.server import Endpoint, MetricsServer
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord
-from pgherd.runner.telemetry.server import Endpoint, MetricsServer
 
 RECORD = RunRecord(
     run="r1",
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(tmp_path, capsys):
 
 
 def test_a_run_is_served_and_the_port_is_free_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr("pgherd.runner.telemetry.node_exporter.find", lambda: ("127.0.0.1:9100", "1.5.0"))
+    monkeypatch.setattr("pgherd.export.node_exporter.find", lambda: ("127.0.0.1:9100", "1.5.0"))
     told = []
 
     def body():

@@ -9,7 +9,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
 from pgherd.model.run import Surroundings
 from pgherd.model.trial import Trial
-from pgherd.studies.compare import CompareOptions
+from pgherd.study.comparison.options import CompareOptions
 
 CLUSTER = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a", "cores": 2}, {"name": "b", "cores": 1}]})
 

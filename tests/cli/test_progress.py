@@ -52,7 +52,7 @@ def test_a_terminal_is_left_as_it_was():
 
 def test_a_probe_has_readings_instead_of_throughput():
     out = io.StringIO()
-    probed = Trial.model_validate({"point": {"scale": 10}, "deployment": {"hosts": []}, "phases": [], "probe": "sizes"})
+    probed = Trial.model_validate({"point": {"scale": 10}, "deployment": {"hosts": []}, "phases": [], "probe": "database-size"})
     with TerminalProgress(Console(file=out, width=120)) as watcher:
         watcher.planned(1, 0)
         watcher.trial(probed, 1)

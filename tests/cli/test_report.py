@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.cli.main import run
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.density import DensityOptions
+from pgherd.studies.density.options import DensityOptions
 
 
 def test_a_report_is_made_again_from_the_directory_alone(runs, name, capsys):

@@ -7,7 +7,7 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.cli.scaling import command
 from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.scaling.request import ScalingRequest
+from pgherd.studies.scaling.options import ScalingRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 

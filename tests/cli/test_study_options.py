@@ -4,11 +4,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pgherd.cli import compression, disk, network, sizes
+from pgherd.cli import compression, database_size, disk, network
 from pgherd.cli import exec as exec_
 from pgherd.cli import launch as launching
 from pgherd.cli.study_options import COMPARED, INSTALLED, MEASURED, RUN, given_options, listed, options, run_study
-from pgherd.runner.prepare.catalogue import request_of
+from pgherd.study.registry import study_of
 
 WORDS = {"program": "fio", "repeats": "How often.", "seconds": "6s", "ramp": "2s", "shown": "what would happen"}
 
@@ -63,6 +63,6 @@ def test_a_verb_launches_its_study_with_what_was_said(monkeypatch):
 
 
 def test_every_field_of_a_request_has_its_option():
-    for verb in (disk, network, sizes, compression, exec_):
-        fields = set(request_of(verb.command.name).model_fields) - {"over", "placement"}  # of containers on several hosts
+    for verb in (disk, network, database_size, compression, exec_):
+        fields = set(study_of(verb.command.name).request_model.model_fields) - {"over", "placement"}  # of containers on several hosts
         assert fields <= {one.name for one in verb.command.params}, verb.command.name

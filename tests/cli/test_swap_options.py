@@ -2,7 +2,7 @@ import click
 from click.testing import CliRunner
 
 from pgherd.cli.swap_options import swap_options
-from pgherd.studies.swap import SwapRequest
+from pgherd.study.swap_options import SwapRequest
 
 
 def _verb():

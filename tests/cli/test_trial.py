@@ -6,7 +6,8 @@ from rich.console import Console
 from pgherd.cli.trial import MOST_PHASES, point_words, readings, show_trial
 from pgherd.model.result import Turn
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.sizes import STUDY, SizesOptions
+from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.study import STUDY
 
 
 def shown(result, path="/runs/r/trials/0001"):
@@ -56,7 +57,7 @@ def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):
 def test_a_probe_is_shown_by_its_readings(result):
     (trial,) = STUDY.propose(SizesOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
     text = shown(result.model_copy(update={"trial": trial, "phases": [], "verdicts": [], "probe": {"database_bytes": 157 * 2**20}}))
-    assert "Probe 'sizes': database 157 MB." in text
+    assert "Probe 'database-size': database 157 MB." in text
 
 
 def test_readings_are_written_in_their_unit():

@@ -5,8 +5,8 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.cli.working_set import command
-from pgherd.runner.prepare.working_set import PAPER
-from pgherd.studies.working_set.request import WorkingSetRequest
+from pgherd.studies.working_set.options import WorkingSetRequest
+from pgherd.studies.working_set.prepare import PAPER
 
 _VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _NOT_ITS_OWN = {"memory", "server", "allow_write", "rate", "huge_pages"}

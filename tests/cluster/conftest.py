@@ -32,7 +32,6 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 async def _serve(scratch: Path, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
     from distributed import Security
-
     from pgherd.cluster import servers, tuning
 
     tuning.configure()

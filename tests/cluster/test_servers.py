@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("distributed")
 from distributed import Security
-
 from pgherd.cluster import servers, tuning
 
 

@@ -20,8 +20,8 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
+from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.prepare.prepared import runnable
 from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
 

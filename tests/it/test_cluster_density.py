@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.report.live import LiveRun
+from pgherd.report.live_status import LiveRun
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_samples
 

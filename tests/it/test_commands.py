@@ -17,7 +17,7 @@ from pgherd.host.cgroup_layout import read_layout
 from pgherd.model.load import Phase
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.report.commands import script
+from pgherd.report.repro_script import script
 from pgherd.store.run_directory import RunDirectory
 
 PATIENCE = 120.0
@@ -183,7 +183,7 @@ def command_lines() -> list[bytes]:
 
 
 def test_the_size_of_a_database(pgherd):
-    ended = pgherd("sizes", "--scales", "1,2", "--no-report")
+    ended = pgherd("database-size", "--scales", "1,2", "--no-report")
     assert ended.code == 0, ended
     process = repeat(pgherd, written(pgherd, 2))
     out, err = process.communicate(timeout=PATIENCE)

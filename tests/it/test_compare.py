@@ -149,7 +149,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
     for name, clients in (("few", 1), ("many", 2)):
         files.append(str(tmp_path / f"{name}.yaml"))
         options = {"scale": 1, "clients": clients, "seconds": "4s", "ramp": "0s"}
-        (tmp_path / f"{name}.yaml").write_text(json.dumps({"study": "storage", "options": options}))
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"study": "io-profile", "options": options}))
     ended = pgherd("compare", *files, *CALM, "--blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
@@ -194,7 +194,7 @@ def test_scenarios_of_a_study_are_compared_by_its_own_readings(pgherd):
     files = []
     for scale in (1, 2):
         files.append(pgherd.runs / f"scale{scale}.yaml")
-        files[-1].write_text(f"study: sizes\noptions:\n  scales: [{scale}]\n")
+        files[-1].write_text(f"study: database-size\noptions:\n  scales: [{scale}]\n")
     ended = pgherd("compare", *map(str, files), "--blocks", "1", "--no-report", "--json")
     assert ended.code in FINE, ended
     document = json.loads(ended.out)

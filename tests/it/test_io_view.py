@@ -23,7 +23,7 @@ from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.result import PhaseResult
 from pgherd.node.local import LocalNode
 from pgherd.runner.play.io_view import Layout, Watching
-from pgherd.studies.io_view import series_numbers
+from pgherd.study.device_io import series_numbers
 
 SIZE = 256 * 2**20
 KB = 1024

@@ -17,7 +17,7 @@ import pytest
 
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.studies.density import DensityOptions
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 
 FINE = (0, 1)

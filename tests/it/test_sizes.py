@@ -15,7 +15,7 @@ def test_sizes_are_measured_and_predicted(elsewhere, kind):
     found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
     if not found:
         pytest.skip(f"there is no {kind} PostgreSQL here")
-    ended = elsewhere("sizes", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", found[0].bin, "--json")
+    ended = elsewhere("database-size", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", found[0].bin, "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/sizes/1" and document["grade"] == "A"
@@ -35,7 +35,7 @@ def test_sizes_are_measured_and_predicted(elsewhere, kind):
 
 
 def test_a_run_that_was_killed_goes_on_with_the_scales_that_are_missing(elsewhere):
-    process = elsewhere.start("sizes", "--scales", "1,2,40", "--no-report")
+    process = elsewhere.start("database-size", "--scales", "1,2,40", "--no-report")
     elsewhere.wait_until(lambda: len(elsewhere.trials()) == 2)
     process.kill()
     elsewhere.end(process)
@@ -49,6 +49,6 @@ def test_a_run_that_was_killed_goes_on_with_the_scales_that_are_missing(elsewher
 
 
 def test_as_an_ordinary_user(ordinary):
-    ended = ordinary("sizes", "--scales", "1,2", "--no-report", "--json")
+    ended = ordinary("database-size", "--scales", "1,2", "--no-report", "--json")
     assert ended.code == 0, ended
     assert json.loads(ended.out)["grade"] == "B", "two scales give no interval"

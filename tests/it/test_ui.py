@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pgherd.report.build import build
+from pgherd.report.write_report import build
 from pgherd.store.samples import write_samples
 
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")

@@ -3,7 +3,7 @@ import pytest
 from pgherd.metrics.guest_machine import EMULATED, SAMPLER
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
-from pgherd.studies.emulated import MARK
+from pgherd.study.emulation import MARK
 
 
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])

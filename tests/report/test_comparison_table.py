@@ -1,5 +1,5 @@
 from pgherd.model.finding import Finding
-from pgherd.report import html, page
+from pgherd.report import html_model, html_render
 from pgherd.report.comparison_table import change, readable
 
 
@@ -25,8 +25,8 @@ def test_what_is_missing_stays_missing():
 def test_the_page_shows_changes_first_and_what_differs_before_the_figures(comparison):
     record = comparison.comparison_run()
     tables = {**record.analysis.tables, "differences": [{"option": "settings.shared_buffers", "base": "128MB", "big_buffers": "1GB"}]}
-    text = html.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
+    text = html_render.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
     assert text.index("change, %") < text.index("What differs between the variants") < text.index('id="figures"')
     assert text.count("1GB") == 1
-    table = page.main_table("comparison", record.analysis.tables["comparison"])
+    table = html_model.main_table("comparison", record.analysis.tables["comparison"])
     assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "verdict", "A/A, %")

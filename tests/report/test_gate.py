@@ -15,7 +15,8 @@ from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
 from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
 from pgherd.report.gate_metrics import Run, Wanted
-from pgherd.studies.sizes import STUDY, SizesOptions
+from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.study import STUDY
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +176,7 @@ def sizes(pg_version: str, larger: float = 1.0) -> Run:
     ]
     record = RunRecord(
         run=f"r{pg_version}",
-        study="sizes",
+        study="database-size",
         state="finished",
         options=options.model_dump(),
         postgres={"/b": pg_version},

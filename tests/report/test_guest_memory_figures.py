@@ -9,8 +9,8 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.finding import Analysis
 from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.run import RunRecord
-from pgherd.report import figures
-from pgherd.report.figures import Inputs, NotDrawn
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.report.guest_memory_figures import BANDS, bands
 
 
@@ -31,8 +31,8 @@ def inputs(directory, results):
 
 
 def draw(given):
-    figure = figures.builders("density")["guest_memory"](given)
-    return figure, json.dumps(figures.specification(figure, validate=True)).replace("\\", "")
+    figure = drawing.builders("density")["guest_memory"](given)
+    return figure, json.dumps(drawing.specification(figure, validate=True)).replace("\\", "")
 
 
 def test_it_says_who_gives_up_what(tmp_path) -> None:
@@ -43,8 +43,8 @@ def test_it_says_who_gives_up_what(tmp_path) -> None:
     )
     assert "scheme 3: a" in text and "scheme 3: b" in text and "first" in text
     assert all(band in text for band in BANDS)
-    assert "within 0" in figure.caption and figure.sources == (figures.SAMPLES,)
-    assert figures.svg(figure, prefix="guest").startswith("<svg")
+    assert "within 0" in figure.caption and figure.sources == (drawing.SAMPLES,)
+    assert drawing.svg(figure, prefix="guest").startswith("<svg")
 
 
 def test_no_balloon_is_said(tmp_path) -> None:

@@ -8,14 +8,14 @@ from pgherd.analysis.histogram import histogram
 from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.report import charts, figures
-from pgherd.report.figures import Inputs, NotDrawn
+from pgherd.report import chart_style, drawing
+from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes, io_waiting
 
 
 @pytest.fixture(scope="module")
 def simulator():
-    spec = importlib.util.spec_from_file_location("storage_conftest", Path(__file__).parents[1] / "studies/storage/conftest.py")
+    spec = importlib.util.spec_from_file_location("storage_conftest", Path(__file__).parents[1] / "studies/io_profile/conftest.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["storage_conftest"] = module
     spec.loader.exec_module(module)
@@ -35,7 +35,7 @@ def trial(clients):
 
 def test_the_first_and_the_last_point_by_second(simulator):
     figure = io(inputs([simulator.result_of(trial(n), n) for n in (1, 2, 16)]))
-    text = str(figures.specification(figure, validate=True))
+    text = str(drawing.specification(figure, validate=True))
     assert "clients 1, trial" in text and "clients 16, trial" in text and "clients 2, trial" not in text
     assert "sda (data) takes" in figure.title and "sdb (WAL) takes" in figure.title
 
@@ -47,7 +47,7 @@ def test_queues_and_response_times_by_second_of_the_last_point(simulator):
     devices = [phase.io.devices[0].model_copy(update={"series": deep}), *phase.io.devices[1:]]
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
     figure = io_waiting(inputs([results[0], results[1].model_copy(update={"phases": [seen]})]))
-    text = str(figures.specification(figure, validate=True))
+    text = str(drawing.specification(figure, validate=True))
     assert figure.title == (
         "clients 16: sda: data: a queue of 4, 63 at most, 1 ms a write; sdb: WAL: a queue of 1, 1 at most, 1 ms a write"
     )
@@ -84,9 +84,9 @@ def test_there_is_room_for_every_label_that_is_drawn(simulator):
         (io(told), "a-device-of-a-long-name: data, WAL, read"),
         (io_waiting(told), "a-device-of-a-long-name: data, WAL, a write"),
     ):
-        drawn = figures.specification(figure, validate=True)
+        drawn = drawing.specification(figure, validate=True)
         assert longest in str(drawn)
-        assert {panel["width"] for panel in drawn["vconcat"]} == {charts.plot_width([longest])}
+        assert {panel["width"] for panel in drawn["vconcat"]} == {chart_style.plot_width([longest])}
 
 
 def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
@@ -99,7 +99,7 @@ def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
 
 def test_latencies_of_traced_requests(simulator):
     figure = io_latency(inputs([simulator.result_of(trial(1), traced=True)]))
-    figures.specification(figure, validate=True)
+    drawing.specification(figure, validate=True)
     assert figure.title == "Requests done in under 1 ms: sda: data, reads: 90.0 %"
 
 
@@ -114,7 +114,7 @@ def test_sizes_of_traced_requests(simulator):
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
     figure = io_sizes(inputs([result.model_copy(update={"phases": [seen]})]))
     assert figure.title == "sda: data, writes: 60 % of the requests are of 8 kB"
-    assert "reads" not in str(figures.specification(figure, validate=True))
+    assert "reads" not in str(drawing.specification(figure, validate=True))
 
 
 def test_gaps_between_traced_requests(simulator):
@@ -126,7 +126,7 @@ def test_gaps_between_traced_requests(simulator):
     device = phase.io.devices[0].model_copy(update={"trace": traced})
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
     figure = io_gaps(inputs([result.model_copy(update={"phases": [seen]})]))
-    figures.specification(figure, validate=True)
+    drawing.specification(figure, validate=True)
     assert figure.title.startswith("Half of the requests follow the one before within: sda: data: 0.2")
     assert float(figure.title.rpartition(": ")[2].removesuffix(" ms")) == pytest.approx(0.2, rel=1 / 32)
 
@@ -148,5 +148,5 @@ def test_of_a_guest_both_views_of_a_drive_are_drawn(simulator):
     )
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [inside, below]})})
     figure = io(inputs([result.model_copy(update={"phases": [seen]})]))
-    text = str(figures.specification(figure, validate=True))
+    text = str(drawing.specification(figure, validate=True))
     assert "db01/vdb: data" in text and "db01/data (QEMU): below db01/vdb" in text and "()" not in figure.title

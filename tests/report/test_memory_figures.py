@@ -8,8 +8,8 @@ from pgherd.model.finding import Analysis
 from pgherd.model.result import MemoryAccount
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.model.swap import Swap
-from pgherd.report import figures
-from pgherd.report.figures import Inputs, NotDrawn
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn
 
 MB = 2**20
 NAMES = ("memory", "swapping", "memory_pressure")
@@ -33,8 +33,8 @@ def inputs(directory, results, *, swap=True, memory=800, study="consolidation"):
 
 
 def draw(name, given):
-    figure = figures.builders("consolidation")[name](given)
-    return figure, json.dumps(figures.specification(figure, validate=True))
+    figure = drawing.builders("consolidation")[name](given)
+    return figure, json.dumps(drawing.specification(figure, validate=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,7 +42,7 @@ def test_each_is_valid_and_drawn(name, tmp_path) -> None:
     given = inputs(tmp_path, [MADE.result(tmp_path, MADE.samples())])
     figure, text = draw(name, given)
     assert "scheme 3, rate 0.4" in text
-    assert figures.svg(figure, prefix=name).startswith("<svg")
+    assert drawing.svg(figure, prefix=name).startswith("<svg")
 
 
 def test_the_stack_names_every_kind_and_phase(tmp_path) -> None:
@@ -50,7 +50,7 @@ def test_the_stack_names_every_kind_and_phase(tmp_path) -> None:
     assert figure.title == "Containers share 400 MB; one has up to 100 MB swapped out"
     for words in ("a: shared memory", "b: page cache", "first", "second", "a/pg: in its balloon"):
         assert words in text
-    assert figure.sources == (figures.SAMPLES,)
+    assert figure.sources == (drawing.SAMPLES,)
 
 
 def test_what_was_accounted_for_is_said(tmp_path) -> None:

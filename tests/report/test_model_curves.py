@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pgherd.report import charts, model_curves
-from pgherd.report.figures import Inputs
+from pgherd.report import chart_style, model_curves
+from pgherd.report.drawing import Inputs
 
 
 def with_models(run, models) -> Inputs:
@@ -24,7 +24,7 @@ def test_the_chosen_model_stands_out(run8):
     inputs = with_models(run8, MODELS)
     assert model_curves.best(inputs) == "usl"
     lines, labels = model_curves.drawn(inputs, model_curves.curves(inputs, 8.0), 8.0, 100.0)
-    assert labels[0] == (7.0, "best fit: USL", charts.GREEN)
+    assert labels[0] == (7.0, "best fit: USL", chart_style.GREEN)
     assert labels[1][1] == "hinge"
     assert [(dash, points[0], points[-1]) for points, _, _, dash in lines[:2]] == [
         ([1, 0], (0, 0.0), (8.0, 6.4)),

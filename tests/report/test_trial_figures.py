@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.load import Turns
-from pgherd.report import figures, trial_figures
-from pgherd.report.figures import Inputs, NotDrawn
+from pgherd.report import drawing, trial_figures
+from pgherd.report.drawing import Inputs, NotDrawn
 
 
 def inputs(run, results=None) -> Inputs:
@@ -101,8 +101,8 @@ def test_strips_are_of_the_point_that_fills_the_cores_and_the_last(run8):
 def test_hours_by_the_second_are_averaged_into_a_page(synthetic):
     record, results = synthetic.soak_run(windows=240)
     figure = trial_figures.seconds(Inputs(record, record.analysis, results))
-    drawn = figures.svg(figure, prefix="seconds")
-    assert "the mean of" in str(figures.specification(figure)) and len(drawn) < 1_000_000
+    drawn = drawing.svg(figure, prefix="seconds")
+    assert "the mean of" in str(drawing.specification(figure)) and len(drawn) < 1_000_000
 
 
 def test_phases_follow_each_other_and_an_idle_target_is_at_zero(run8):

@@ -11,7 +11,8 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.density import DensityOptions, propose
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import propose
 
 BEGUN = 1_000_000.0
 """When a simulated run begins, seconds since the epoch."""

@@ -74,7 +74,7 @@ def test_what_says_nothing_is_a_message(made, monkeypatch, script):
 def test_plans_are_forgotten(made, monkeypatch):
     stubbed(monkeypatch, "print('{}')")
     monkeypatch.setattr(made, "_document", lambda *words: {})
-    plans = [made.plan("sizes", {}) for _ in range(40)]
+    plans = [made.plan("database-size", {}) for _ in range(40)]
     with pytest.raises(UsageError, match="not known any more"):
         made.planned(plans[0].id)
     assert made.planned(plans[-1].id)
@@ -85,9 +85,9 @@ def test_plans_are_forgotten(made, monkeypatch):
 
 def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(made, monkeypatch):
     stubbed(monkeypatch, "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '', sys.argv[1:])")
-    job = made.start(Plan("x", "sizes", ("--scales=1",), {}, 0.0), agreed=False)
+    job = made.start(Plan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
     job.process.wait(20)
-    assert made.job(job.id).code == 0 and job.said().startswith("True True ['sizes', '--scales=1', '--runs'")
+    assert made.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs'")
     assert made.jobs() == [job] and made.job("other") is None
     assert job.log.stat().st_mode & 0o077 == 0
 

@@ -59,7 +59,7 @@ def plan_id(text: str) -> str:
 
 def test_the_studies_and_their_options(client):
     text = client.get("/start").text
-    assert all(f"/start/{study}" in text for study in ("density", "scaling", "sizes"))
+    assert all(f"/start/{study}" in text for study in ("density", "scaling", "database-size"))
     form = client.get("/start/density").text
     assert 'name="points"' in form and 'for="points"' in form and "Further options" in form and 'name="set"' not in form
 
@@ -159,5 +159,5 @@ def test_lines_without_control_characters():
 
 
 def test_a_plan_of_nothing():
-    empty = start_page._shown(Plan("x", "sizes", (), {}, 0.0))
+    empty = start_page._shown(Plan("x", "database-size", (), {}, 0.0))
     assert empty["count"] == 0 and empty["seconds"] == 0.0

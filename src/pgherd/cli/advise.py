@@ -30,7 +30,7 @@ def advise(dsn: str | None, runs: Path, *, as_json: bool) -> int:
     from pgherd.host import practice as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
-    from pgherd.runner.practice_worth import worths
+    from pgherd.report.measured_benefit import worths
 
     node = LocalNode()
     host = host_practice.look(node, gather(node))

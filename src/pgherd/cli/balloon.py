@@ -9,9 +9,9 @@ import click
 from pgherd.cli.output import answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
 
 if TYPE_CHECKING:
+    from pgherd.cli.balloon_demo import Demo, Told
     from pgherd.model.swap import Swap
     from pgherd.postgres.installations import Installation
-    from pgherd.runner.balloon_demo import Demo, Told
 
 _POSTGRES = (
     click.option("--pg-bin", metavar="DIR", help="Directory of postgres, initdb and pgbench."),
@@ -142,9 +142,9 @@ def demo(
 
     It shows the mechanism; it is no measurement.
     """
+    from pgherd.cli.balloon_demo import MB, Demo, demo_swap
     from pgherd.model.units import parse_bytes, parse_seconds
-    from pgherd.runner.balloon_demo import MB, Demo, demo_swap
-    from pgherd.runner.prepare.swap import described
+    from pgherd.prepare.swap import described
 
     asked = Demo(
         memory=512 * MB if memory is None else parse_bytes(memory),
@@ -174,12 +174,12 @@ def _play(asked: Demo, chosen: Installation, swap: Swap | None, cores: float | N
     import secrets
     import time
 
+    from pgherd.cli.balloon_demo import Told, play
     from pgherd.cli.balloon_screen import Screen
     from pgherd.host.facts import gather
     from pgherd.model.run import Surroundings
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
-    from pgherd.runner.balloon_demo import Told, play
     from pgherd.runner.session import session
 
     node = LocalNode()

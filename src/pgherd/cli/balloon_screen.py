@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pgherd.cli.balloon_demo import SIDES, Demo, Moment, SideNow
 from pgherd.model.units import format_bytes
-from pgherd.runner.balloon_demo import SIDES, Demo, Moment, SideNow
 from pgherd.runner.watcher import Watcher
 
 WIDTH = 40

@@ -139,9 +139,9 @@ def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: 
     scaling = Ability("scaling", "yes", "one server under more and more clients, and variants of it")
     needed = "how much memory a load needs, by containers of less and less of it"
     working_set = Ability("working-set", "no" if facts.cgroup_writable is None else "yes", needed, facts.cgroup_missing)
-    storage = Ability("storage", "yes", "what the devices below a server see, and what checkpoints do to it")
+    storage = Ability("io-profile", "yes", "what the devices below a server see, and what checkpoints do to it")
     found = [density, scaling, compare, consolidation, working_set, storage]
-    found += [_hugepages(facts), Ability("sizes", "yes", "scale against size")]
+    found += [_hugepages(facts), Ability("database-size", "yes", "scale against size")]
     return [Ability(x.study, "no", x.what, need) for x in found] if need else found
 
 

@@ -130,7 +130,7 @@ def _show(selection: Selection, answer: str, warnings: list[str], findings: dict
     from rich.table import Table
 
     from pgherd.model.finding import Finding
-    from pgherd.studies.fitting import model_rows
+    from pgherd.study.scaling_models import model_rows
 
     console = answer_console()
     console.print(escape(answer))
@@ -169,7 +169,7 @@ def command(file: Path, weights: Literal["relative", "equal"], load: str | None,
     loads, throughputs = read_table(file, load, throughput)
 
     from pgherd.analysis.selection import fit_models
-    from pgherd.studies.fitting import model_findings, model_rows, model_warnings
+    from pgherd.study.scaling_models import model_findings, model_rows, model_warnings
 
     selection = fit_models(loads, throughputs, weights)
     findings = model_findings(selection, "load", "throughput")

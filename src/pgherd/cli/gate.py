@@ -163,8 +163,8 @@ def _show(found: Gate, written: list[Path]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from pgherd.report.formatting import MISSING, half_width, number
     from pgherd.report.gate import NOTE, change_text, verdict_text
-    from pgherd.report.wording import MISSING, half_width, number
 
     console = answer_console()
     style = "bold red" if found.failed else "bold yellow" if found.outcome == "cannot tell" else "bold green"

@@ -17,6 +17,7 @@ from pgherd.cli import metrics_options, plan
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
 from pgherd.cli.scenarios import request, write_scenario
+from pgherd.distributed.backend import complete, standing
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import clean
@@ -28,13 +29,12 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.dsn import redact
+from pgherd.prepare.prepared_study import input_digests, with_inputs
 from pgherd.runner.deploy.pages import try_out
-from pgherd.runner.grounds import complete, standing
 from pgherd.runner.loop import execute
-from pgherd.runner.prepare.catalogue import study_of
-from pgherd.runner.prepare.prepared import input_digests, with_inputs
 from pgherd.runner.recording import recorded
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.registry import study_of
 
 
 def launch(
@@ -190,12 +190,12 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
 
 def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
     """The record of a run on one host that goes on after ``done`` trials: it says where the host is not what it was."""
-    from pgherd.report import differences
+    from pgherd.report import run_differences
 
     later = record.model_copy(update={"hosts": dict.fromkeys(record.hosts, now)})
     if not done:
         return later  # nothing was measured on the host as it was
-    differing = differences.differences([("begun", record), ("resumed", later)])["host facts"].rows
+    differing = run_differences.differences([("begun", record), ("resumed", later)])["host facts"].rows
     if not differing:
         return record
     changes = "; ".join(f"{what.text} was {before.text}, now {after.text}" for what, before, after in differing)
@@ -219,13 +219,13 @@ def _execute(
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
     """Make the report and print the answer; exit code 1 for grade C, or no answer at all."""
-    from pgherd.report import build, document, terminal
+    from pgherd.report import json_document, terminal, write_report
 
     results = directory.results()
     if report:
-        build.build(directory.path, record, results)
+        write_report.build(directory.path, record, results)
     if as_json:
-        print_document(document.document(record, results))
+        print_document(json_document.document(record, results))
     else:
         terminal.show(answer_console(), record, results, directory.path)
     return 1 if record.analysis is None or record.analysis.grade == "C" else 0

@@ -13,8 +13,8 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import format_seconds
 
 if TYPE_CHECKING:
+    from pgherd.export.server import Endpoint
     from pgherd.model.run import RunRecord
-    from pgherd.runner.telemetry.server import Endpoint
 
 _ADDRESS, _TOKEN, _SERVER = "pgherd.cli.metrics.address", "pgherd.cli.metrics.token", "pgherd.cli.metrics.server"
 
@@ -60,7 +60,7 @@ def asked() -> Endpoint | None:
         if token is not None:
             raise UsageError("--metrics-token is for --metrics, which was not given")
         return None
-    from pgherd.runner.telemetry.server import endpoint
+    from pgherd.export.server import endpoint
 
     return endpoint(address, token)
 
@@ -80,7 +80,7 @@ def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
     if where is None:
         yield
         return
-    from pgherd.runner.telemetry.server import MetricsServer
+    from pgherd.export.server import MetricsServer
 
     context = click.get_current_context()
     server = context.meta[_SERVER] = MetricsServer(where)

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pgherd.cli import plan_hosts, plan_schemes
+from pgherd.cli import plan_hosts
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.runner.prepare.prepared import Prepared
-from pgherd.studies.consolidation import ConsolidationOptions
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.study.registry import study_of
 
 
 def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
@@ -70,8 +70,9 @@ def _time(trials: Sequence[Trial]) -> str:
 
 
 def _what(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
-    if isinstance(prepared.options, ConsolidationOptions):
-        return plan_schemes.lines(prepared.options, trials, prepared.surroundings.guest_memory)
+    if (own_lines := study_of(prepared.study).hook("prepare_plan", "lines")) is not None:
+        lines: list[str] = own_lines(prepared.options, trials, prepared.surroundings.guest_memory)
+        return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgherd.distributed.placing import placed
+from pgherd.distributed.preparation import counted
 from pgherd.model.deployment import Deployment
 from pgherd.model.errors import UsageError
 from pgherd.model.trial import Trial
-from pgherd.runner.hosts.placing import placed
-from pgherd.runner.hosts.preparation import counted
-from pgherd.runner.prepare.prepared import Prepared
-from pgherd.studies.compare import CompareOptions
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.study.study_options import StudyOptions
 
 
 def deployment(prepared: Prepared, trials: Sequence[Trial]) -> Deployment | None:
@@ -69,7 +69,7 @@ def lines(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
         if not any(doing.values()):
             return [f"On the hosts of {cluster.address}: {', '.join(host.name for host in deployed.hosts)}."]
         return [f"What the hosts of {cluster.address} do:", *(f"  {host}: {'; '.join(said) or 'nothing'}" for host, said in doing.items())]
-    in_turn = prepared.options.hosts if isinstance(prepared.options, CompareOptions) else ()
+    in_turn = prepared.options.hosts_in_turn if isinstance(prepared.options, StudyOptions) else ()
     if len(in_turn) > 1:
         found = [f"Placement on the hosts of {cluster.address}: each block on one of them, in turn on {', '.join(in_turn)}. The first:"]
     else:

@@ -17,7 +17,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
 from pgherd.runner.remaining import Remaining
 from pgherd.runner.watcher import Watcher
-from pgherd.studies.emulated import emulated
+from pgherd.study.emulation import emulated
 
 # Redrawing is work on the host that is being measured.
 _REDRAWS_PER_SECOND = 1

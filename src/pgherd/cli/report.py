@@ -14,7 +14,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, run_n
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.runner.prepare.catalogue import study_of
+from pgherd.study.registry import study_of
 
 if TYPE_CHECKING:
     from pgherd.store.run_directory import RunDirectory
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Path, as_json: bool) -> int:
     """Make the report of one run from its directory alone, or overlay several runs in one page. It needs no PostgreSQL
     and no access to the host that was measured. RUN is a name, a part of one, a path, or 'last'."""
-    from pgherd.report import build
+    from pgherd.report import write_report
     from pgherd.report.overlay import overlay
     from pgherd.store.run_directory import RunDirectory
 
@@ -48,7 +48,7 @@ def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Pat
         if not directory.alive():
             record = _analysed(directory, record, results)
             directory.save(record)
-        made = build.build(directory.path, record, results, png=png)
+        made = write_report.build(directory.path, record, results, png=png)
     if as_json:
         print_document({"schema": "pgherd/report/1", "runs": [directory.name for directory in found], "files": made})
     else:
@@ -83,7 +83,7 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
                 f"run {record.run} was made by pgherd {record.pgherd}, whose options this one does not know; use that version"
             ) from None
         return record
-    from pgherd.studies.conclude import conclude
+    from pgherd.study.analyse_run import conclude
 
     # What is left of a run that is not finished holds the reruns of its tainted trials; a soak has none.
     goes_on = record.state != "finished" and not getattr(options, "soak_seconds", None)

@@ -12,7 +12,7 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.scenario import Scenario
 from pgherd.postgres.dsn import redact
-from pgherd.runner.prepare.catalogue import STUDIES, request_of
+from pgherd.study.registry import studies, study_of
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -46,10 +46,11 @@ def request(study: str, options: dict[str, Any], where: str = "the command line"
     Raises:
         UsageError: there is no such study, or an option is unknown or wrong.
     """
-    if study not in STUDIES:
-        raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(STUDIES))}")
+    if study not in studies():
+        raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(studies()))}")
+    model = study_of(study).request_model
     try:
-        return request_of(study).model_validate(options)
+        return model.model_validate(options)
     except ValidationError as error:
         raise UsageError(f"{where}: {first_fault(error)}") from None
 
@@ -87,8 +88,8 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema(by_alias=True)
     definitions = schema.setdefault("$defs", {})
     cases = []
-    for study in sorted(STUDIES):
-        definitions[study] = request_of(study).model_json_schema(ref_template="#/$defs/{model}")
+    for study in sorted(studies()):
+        definitions[study] = study_of(study).request_model.model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(definitions[study].pop("$defs", {}))
         cases.append({"if": {"properties": {"study": {"const": study}}}, "then": {"properties": {"options": {"$ref": f"#/$defs/{study}"}}}})
     return schema | {"allOf": cases}

@@ -12,7 +12,7 @@ from pgherd.model.counted import MIXED, Counted, counted_by
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
-from pgherd.studies.emulated import WHY, emulated
+from pgherd.study.emulation import WHY, emulated
 
 _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 

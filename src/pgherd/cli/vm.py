@@ -105,9 +105,9 @@ def boot(
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
+    from pgherd.prepare.vm_options import asked_machine
     from pgherd.runner.deploy.guest_visit import Wanted, visit
-    from pgherd.runner.prepare.guest_machines import asked_machine
-    from pgherd.studies.databases import DatabaseRequest
+    from pgherd.study.database_options import DatabaseRequest
 
     beneath = DatabaseRequest(guest_pages=guest_pages, pin_vcpus=pin_vcpus, ksm=ksm)
     wanted = Wanted(

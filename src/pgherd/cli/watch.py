@@ -13,8 +13,8 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.report.live import LiveRun
-    from pgherd.report.present import Present
+    from pgherd.report.live_models import Present
+    from pgherd.report.live_status import LiveRun
     from pgherd.store.run_directory import RunDirectory
 
 _PERIOD = 1.0
@@ -36,7 +36,7 @@ def command(run: str | None, runs: Path, as_json: bool) -> int:
     pgherd watch
     pgherd watch last --json           one document on how it stands now
     """
-    from pgherd.report.live import LiveRun
+    from pgherd.report.live_status import LiveRun
 
     directory = _found(run, runs)
     live = LiveRun(directory)
@@ -52,7 +52,7 @@ def command(run: str | None, runs: Path, as_json: bool) -> int:
 
 def _found(run: str | None, runs: Path) -> RunDirectory:
     from pgherd.model.errors import RunDirectoryError
-    from pgherd.report.live import newest_running
+    from pgherd.report.live_status import newest_running
     from pgherd.store.run_directory import RunDirectory
 
     if run is not None:
@@ -68,7 +68,7 @@ def _found(run: str | None, runs: Path) -> RunDirectory:
 def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
     from rich.live import Live
 
-    from pgherd.report.watch import picture
+    from pgherd.report.watch_view import picture
 
     with Live(console=console, auto_refresh=False, transient=True, screen=False) as screen:
         while present.state == "running":
@@ -79,7 +79,7 @@ def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
 
 
 def _lines(console: Console, live: LiveRun, present: Present) -> Present:
-    from pgherd.report.watch import changes, measured_words
+    from pgherd.report.watch_view import changes, measured_words
 
     before: Present | None = None
     said = time.monotonic()
@@ -100,7 +100,7 @@ def _lines(console: Console, live: LiveRun, present: Present) -> Present:
 def _conclude(console: Console, directory: RunDirectory, present: Present) -> int:
     """How it ended: the answer, or why there is none and how to go on; exit code 1 for grade C, or no answer."""
     from pgherd.report import terminal
-    from pgherd.report.watch import heading
+    from pgherd.report.watch_view import heading
 
     if present.state == "killed":
         kept = "1 finished trial is" if present.trials_done == 1 else f"{present.trials_done} finished trials are"

@@ -240,7 +240,6 @@ class DaskEngine:
     async def _placed(self, member: Member) -> Post:
         """Put our actor on the host's worker. Raises TimeoutError, OSError, or what its making raised there."""
         from distributed import Actor
-
         from pgherd.cluster.post import Post
 
         future = self._client.submit(
@@ -383,8 +382,9 @@ def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> Dask
 def _client(place: addresses.Place) -> Any:
     """A connected client; raises UsageError."""
     security = addresses.security(place)
-    from distributed import Client
     from distributed.versions import VersionMismatchWarning
+
+    from distributed import Client
 
     tuning.configure()
     warnings.simplefilter("ignore", VersionMismatchWarning)  # what must be equal we compare ourselves

@@ -12,7 +12,7 @@ VARIABLE = "PGHERD_LABELS"
 """Environment variable of an agent that gives its host labels: ``KEY=VALUE,KEY=VALUE``."""
 
 EVERYWHERE = "host"
-"""The label that every host has: its name (``pgherd.studies.spread.PIN``)."""
+"""The label that every host has: its name (``pgherd.study.cluster_options.PIN``)."""
 
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]*")

@@ -58,6 +58,7 @@ own deadlines are shorter."""
 def configure() -> None:
     """Set all of it in this process, and silence Dask, which logs the traceback of every connection that breaks; PGHERD_DEBUG=1 lets it."""
     import dask
+
     import distributed  # noqa: F401 - it gives its loggers levels of their own when it is imported
 
     dask.config.set(CONFIGURATION)

@@ -259,7 +259,7 @@ def _devices(record: RunRecord, result: TrialResult, t: float | None) -> Iterato
 
 
 def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
-    """Host, name and number of a device; of several hosts its name and number say which (pgherd.runner.hosts.merging)."""
+    """Host, name and number of a device; of several hosts its name and number say which (pgherd.distributed.merging)."""
     host, _, name = device.name.partition("/")
     if name and host in record.hosts:
         return host, name, device.number.removeprefix(f"{host}/")

@@ -12,15 +12,22 @@ from pgherd.model.result import TrialResult
 Options = TypeVar("Options", bound=Model, contravariant=True)
 
 
-class Study(Protocol[Options]):
+class RunnableStudy(Protocol[Options]):
     """A question. The options are complete (host-dependent defaults already filled in), so both functions are pure.
 
     ``propose`` is called again after every proposal has run; the same options and results always give the same
     proposal, so that resume is replay. ``analyse`` never raises for missing or tainted results: it says so.
     """
 
-    name: str
-    options: type[Model]
+    @property
+    def name(self) -> str:
+        """The study's name, as on the command line."""
+        ...
+
+    @property
+    def options(self) -> type[Model]:
+        """Model of its complete options."""
+        ...
 
     def propose(self, options: Options, results: Sequence[TrialResult]) -> Proposal:
         """Say which trials to run next, or stop with a reason."""

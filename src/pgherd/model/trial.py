@@ -35,7 +35,7 @@ class Trial(Model):
     state: State = "warm"
     phases: tuple[Phase, ...]
     intents: tuple[Intent, ...] = ()
-    probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
+    probe: str | None = Field(None, description="a measurement without load, the name of the study that makes it")
     asked: dict[str, str] = Field(default_factory=dict, description="what the probe is asked, as its module documents")
     counters: tuple[Counters, ...] = Field((), description="processor counters to read of each server, where there are any")
     looks: tuple[Look, ...] = Field((), description="what to read once of each server at the end")

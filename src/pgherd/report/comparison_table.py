@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgherd.model.finding import Finding
-from pgherd.report.tables import Row
-from pgherd.report.wording import clean
-
-COLUMNS = ("variant", "metric", "baseline", "value", "change", "verdict", "A/A")
+from pgherd.report.csv_tables import Row
+from pgherd.report.formatting import clean
 
 
 def readable(rows: Sequence[Row]) -> list[Row]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, FAINT, GREEN, HEIGHT, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, data
-from pgherd.report.tables import Row
-from pgherd.report.wording import clean, finite
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, FAINT, GREEN, HEIGHT, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, data
+from pgherd.report.csv_tables import Row
+from pgherd.report.formatting import clean, finite
 
 _PARTS = {
     "databases_cpu": ("databases", BLUE),
@@ -35,10 +35,10 @@ def stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title: st
     values = [{"x": f"{n:g}", "low": low, "high": high, "colour": colour} for n, low, high, _, colour in stacked]
     drawn = alt.Chart(data(values)).mark_bar(stroke="#ffffff", strokeWidth=0.5)
     last = stacked[-len(order) :]
-    placed = charts.spread([(low + high) / 2 for _, low, high, *_ in last], 18 * top / HEIGHT, 0, top)
+    placed = chart_style.spread([(low + high) / 2 for _, low, high, *_ in last], 18 * top / HEIGHT, 0, top)
     keys = [{"y": at, "swatch": "■", "name": name, "colour": colour} for at, (*_, name, colour) in zip(placed, last, strict=True)]
-    width = charts.plot_width(["  " + name for *_, name, _ in last])
-    beside = alt.Chart(data(keys)).encode(x=alt.value(width + 6), y=charts.on(y, "y:Q"))
+    width = chart_style.plot_width(["  " + name for *_, name, _ in last])
+    beside = alt.Chart(data(keys)).encode(x=alt.value(width + 6), y=chart_style.on(y, "y:Q"))
     layers = [
         drawn.encode(x=x, y=y, y2=alt.Y2("high:Q"), color=alt.Color("colour:N", scale=None)),
         beside.mark_text(align="left", fontSize=16).encode(text=alt.Text("swatch:N"), color=alt.Color("colour:N", scale=None)),
@@ -49,7 +49,7 @@ def stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title: st
         subtitle += " Named parts of the platform are drawn apart from its rest."
     if any(not column for column, *_ in order):
         subtitle += f" This runtime does not show the containers' CPU: {what} and platform are not told apart."
-    return alt.layer(*layers, width=width, height=HEIGHT, title=charts.title(sentence, subtitle))
+    return alt.layer(*layers, width=width, height=HEIGHT, title=chart_style.title(sentence, subtitle))
 
 
 def _order(rows: Sequence[Row], total: float | None, what: str) -> list[tuple[str, str, str]]:

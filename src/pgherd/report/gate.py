@@ -12,14 +12,14 @@ from pgherd.analysis.two_sample import Direction, Verdict
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Finding
 from pgherd.model.units import format_seconds
-from pgherd.report import differences, gate_metrics
+from pgherd.report import gate_metrics, run_differences
+from pgherd.report.formatting import clean
 from pgherd.report.gate_metrics import Compared, Run, Wanted
-from pgherd.report.page import Table
-from pgherd.report.wording import clean
-from pgherd.studies.compare import words
-from pgherd.studies.compare.metrics import Metric
-from pgherd.studies.emulated import FUNCTIONAL, WHY
-from pgherd.studies.findings import as_finding
+from pgherd.report.html_model import Table
+from pgherd.study.comparison import answers
+from pgherd.study.comparison.metrics import Metric
+from pgherd.study.emulation import FUNCTIONAL, WHY
+from pgherd.study.findings import as_finding
 
 ALL = "all points"
 """Stands for the geometric mean of a metric's changes over all points."""
@@ -129,7 +129,7 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
     ]
     if unfit:
         found = [_unsupported(one, "a run of grade C supports nothing") for one in found]
-    differing = differences.differences([(baseline.name, baseline.record), (run.name, run.record)])
+    differing = run_differences.differences([(baseline.name, baseline.record), (run.name, run.record)])
     warnings = [*_of_platforms(baseline, run, differing), *warnings]
     return Gate(baseline, run, tuple(found), differing, tuple(warnings), tuple(unfit))
 
@@ -227,14 +227,14 @@ def _in_percent(change: Estimate, count: int) -> Finding:
 def _of_platforms(baseline: Run, run: Run, differing: Mapping[str, Table]) -> list[str]:
     """What differs, in sentences; the first thing to know where it is the host."""
     said = []
-    hosts = differences.names(differing["host facts"])
+    hosts = run_differences.names(differing["host facts"])
     other = [name for name in hosts if not name.endswith("hostname")]
     if other:
         said.append(f"The hosts differ ({_some(other)}): this compares two platforms, and a change may be theirs")
     elif hosts:
         said.append("The runs are of two hosts that look alike by all that was seen of them but their names")
     for kind in (kind for kind in differing if kind != "host facts"):
-        names = [name for name in differences.names(differing[kind]) if name.rpartition(": ")[2] not in _CHANCE]
+        names = [name for name in run_differences.names(differing[kind]) if name.rpartition(": ")[2] not in _CHANCE]
         if names:
             said.append(f"The {kind} differ ({_some(names)}): a change may come from that")
     return said
@@ -259,7 +259,7 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 def change_text(change: Finding) -> str:
     """``−6.1 % (−11.0 … −0.9 %)``: a change in per cent, as every comparison writes it."""
     value, low, high = (None if part is None else 1 + part / 100 for part in (change.value, change.low, change.high))
-    return words.as_change(1.0 if value is None else value, low, high)
+    return answers.as_change(1.0 if value is None else value, low, high)
 
 
 def verdict_text(one: Comparison) -> str:

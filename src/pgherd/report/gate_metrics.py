@@ -11,11 +11,12 @@ from pgherd.model.errors import UsageError
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report.wording import clean, finite, point_text
-from pgherd.studies.compare import metrics, turns
-from pgherd.studies.compare.metrics import METRICS, Metric
-from pgherd.studies.compare.options import AGAIN
-from pgherd.studies.compare.turns import VARIANT
+from pgherd.report.formatting import clean, finite, point_text
+from pgherd.study.comparison import metrics, time_slices
+from pgherd.study.comparison.metrics import METRICS, Metric
+from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.time_slices import VARIANT
+from pgherd.study.registry import studies
 
 ALLOWED = 0.05
 
@@ -59,7 +60,8 @@ class Compared:
 
 def default_metric(record: RunRecord) -> str:
     """What a gate looks at unless told otherwise: throughput, or the size where a study measures sizes."""
-    return "database_bytes" if record.study == "sizes" else "throughput"
+    study = studies().get(record.study)
+    return study.default_metric if study is not None else "throughput"
 
 
 def is_metric(old: Run, new: Run, name: str) -> bool:
@@ -148,7 +150,7 @@ def estimate(finding: Finding) -> Estimate:
 def _points(run: Run) -> Points:
     """The run's points with their finished trials. The baseline of a comparison and the same again are one thing."""
     found: Points = {}
-    for result in turns.apart(run.results):
+    for result in time_slices.apart(run.results):
         point = {name: _plain(name, value) for name, value in result.trial.point.items()}
         key = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
         found.setdefault(key, (point_text(point), []))
@@ -203,9 +205,9 @@ def _readings(run: Run) -> set[str]:
 
 
 def _known(run: Run) -> list[str]:
-    return [name for name, metric in METRICS.items() if any(_values([result], metric) for result in turns.apart(run.results))] + sorted(
-        _readings(run)
-    )
+    return [
+        name for name, metric in METRICS.items() if any(_values([result], metric) for result in time_slices.apart(run.results))
+    ] + sorted(_readings(run))
 
 
 def _own(findings: Mapping[str, Finding]) -> str:

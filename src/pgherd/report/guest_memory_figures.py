@@ -13,12 +13,12 @@ import altair as alt
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.figures import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import clean, point_text, share
 from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
-from pgherd.report.wording import clean, point_text, share
-from pgherd.studies.guest_memory import MERGED, merged
+from pgherd.study.guest_memory import MERGED, merged
 
 TRIALS_SHOWN = 2
 GUESTS_SHOWN = 6
@@ -60,7 +60,7 @@ def guest_memory(inputs: Inputs) -> Figure:
         "database, a part of the same balloon), compressed and swapped by the host, and untouched. Black line: what the host lets the "
         "guest keep. Dashed: a phase begins."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared").properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared").properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (SAMPLES,), _caption(trials))
 
 
@@ -140,9 +140,9 @@ def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: boo
     phases = [{"x": begin, "y": top, "text": name} for name, begin, _ in memories.borders]
     borders = alt.Chart(data(phases)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
     named = alt.Chart(data(phases)).encode(x=x, y=y, text=alt.Text("text:N"))
-    texts = charts.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if len(phases) <= 12 else []
+    texts = chart_style.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if len(phases) <= 12 else []
     title = alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
-    return alt.layer(area, target, borders, *texts, width=charts.plot_width() - 220, height=120, title=title)
+    return alt.layer(area, target, borders, *texts, width=chart_style.plot_width() - 220, height=120, title=title)
 
 
 def _thinned(parts: Sequence[tuple[float, Effects]]) -> list[tuple[float, Effects]]:

@@ -10,11 +10,11 @@ import altair as alt
 from pgherd.analysis import histogram
 from pgherd.model.io_view import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
-from pgherd.report.wording import clean
-from pgherd.studies.io_view import MB, point_name, role_words, series_numbers
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import clean
+from pgherd.study.device_io import MB, point_name, role_words, series_numbers
 
 POINTS_SHOWN = 2
 """Points of which a trial is drawn: the first and the last where there are more."""
@@ -42,7 +42,7 @@ def io(inputs: Inputs) -> Figure:
         raise NotDrawn("")
     names = _names([view for _, phase in shown for view in _drawn(phase)])
     labels = [_label(names[view.number], kind) for _, phase in shown for view in _drawn(phase) for kind, _, _ in _kinds(view)]
-    width = charts.plot_width(labels or [""])
+    width = chart_style.plot_width(labels or [""])
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     for result, phase in shown:
         panels += _panels(result, phase, names, width)
@@ -53,7 +53,7 @@ def io(inputs: Inputs) -> Figure:
         f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart; flushes are not among the writes. Each "
         f"device has a scale of its own{_hidden(shown)}. Grey bands are checkpoints. {which}"
     )
-    chart = alt.vconcat(*panels, spacing=12).properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
 
 
@@ -116,13 +116,13 @@ def _panels(
     if rows:
         title = "I/Os per second" if any(target.driver == "fio" for target in phase.targets) else "tps"
         y = alt.Y("y:Q", title=title, scale=alt.Scale(domainMin=0))
-        line = alt.Chart(data(rows)).mark_line(color=charts.INK, strokeWidth=1.5).encode(x=x, y=y)
+        line = alt.Chart(data(rows)).mark_line(color=chart_style.INK, strokeWidth=1.5).encode(x=x, y=y)
         made.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
     drawn = _drawn(phase)
     most = max((max(view.series.write_bytes + view.series.read_bytes, default=0.0) for view in drawn), default=0.0)
     for place, view in enumerate(drawn):
         colour = _COLOURS[place % len(_COLOURS)]
-        marks: list[charts.Line] = []
+        marks: list[chart_style.Line] = []
         labels: list[tuple[float, float, str, str]] = []
         top = 0.0
         for kind, values, dash in _kinds(view):
@@ -132,9 +132,9 @@ def _panels(
             labels.append((phase.seconds, points[-1][1], _label(names[view.number], kind), colour))
         if not marks:
             continue
-        top = charts.nice_ceiling(top)
+        top = chart_style.nice_ceiling(top)
         y = alt.Y("y:Q", title="MB/s", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=4))
-        lines = [*charts.lines(marks, x, y), *charts.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
+        lines = [*chart_style.lines(marks, x, y), *chart_style.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
         height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
         made.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if made else {"title": head})))
     return made
@@ -197,17 +197,17 @@ def io_waiting(inputs: Inputs) -> Figure:
     drawn = _drawn(phase)[:WAITING_SHOWN]
     names = _names(drawn)
     kept = [(place, title, lines) for place, view in enumerate(drawn) for title, lines in _waiting(view, names[view.number])]
-    width = charts.plot_width([label for *_, lines in kept for label, _, _ in lines] or [""])
+    width = chart_style.plot_width([label for *_, lines in kept for label, _, _ in lines] or [""])
     x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     for place, title, lines in kept:
         colour = _COLOURS[place % len(_COLOURS)]
-        top = charts.nice_ceiling(max(value for _, points, _ in lines for _, value in points))
+        top = chart_style.nice_ceiling(max(value for _, points, _ in lines for _, value in points))
         y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
         ends = [(phase.seconds, points[-1][1], label, colour) for label, points, _ in lines]
         layers = [
-            *charts.lines([(points, colour, 1.8, dash) for _, points, dash in lines], x, y),
-            *charts.end_labels(ends, x, y, (0, top), height=_LOW),
+            *chart_style.lines([(points, colour, 1.8, dash) for _, points, dash in lines], x, y),
+            *chart_style.end_labels(ends, x, y, (0, top), height=_LOW),
         ]
         panels.append(alt.layer(*_bands(_checkpoint_bands(phase), x), *layers, width=width, height=_LOW))
     said = [sentence for view in drawn for sentence in _waits(view, names[view.number])]
@@ -218,7 +218,7 @@ def io_waiting(inputs: Inputs) -> Figure:
         "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion (flushes "
         f"are not among the writes). Each panel has a scale of its own. Grey bands are checkpoints. Trial {result.id}."
     )
-    return Figure(sentence, alt.vconcat(*panels, spacing=10).properties(title=charts.title(sentence, subtitle)), (TRIALS,))
+    return Figure(sentence, alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)), (TRIALS,))
 
 
 def _waiting(view: DeviceView, name: str) -> list[tuple[str, list[_Labelled]]]:
@@ -278,7 +278,7 @@ def io_sizes(inputs: Inputs) -> Figure:
         .mark_bar(color=_COLOURS[place % len(_COLOURS)])
         .encode(x=x, y=y)
         .properties(
-            width=charts.plot_width(), height=90, title=alt.TitleParams(clean(panel), fontSize=12, fontWeight="normal", anchor="start")
+            width=chart_style.plot_width(), height=90, title=alt.TitleParams(clean(panel), fontSize=12, fontWeight="normal", anchor="start")
         )
         for place, panel in enumerate(dict.fromkeys(str(row["panel"]) for row in rows))
     ]
@@ -288,7 +288,7 @@ def io_sizes(inputs: Inputs) -> Figure:
     )
     return Figure(
         sentence,
-        alt.vconcat(*panels, spacing=10).properties(title=charts.title(sentence, subtitle)),
+        alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)),
         _SOURCES,
     )
 
@@ -301,7 +301,7 @@ def io_latency(inputs: Inputs) -> Figure:
     sentence = f"Requests done in under 1 ms: {'; '.join(said[:3])}"
     subtitle = "Traced requests of the last point's trials; buckets of 3 % of their value. The dashed line is 1 ms."
     chart = _cumulative(curves, ("time from issue to completion, ms", "% of requests done"), mark=1.0)
-    return Figure(sentence, chart.properties(title=charts.title(sentence, subtitle)), _SOURCES)
+    return Figure(sentence, chart.properties(title=chart_style.title(sentence, subtitle)), _SOURCES)
 
 
 @register("io_gaps")
@@ -312,7 +312,7 @@ def io_gaps(inputs: Inputs) -> Figure:
     sentence = f"Half of the requests follow the one before within: {'; '.join(said[:3])}"
     subtitle = "Time from the issue of one read or write to that of the next; buckets of 3 % of their value."
     chart = _cumulative(curves, ("time since the request before, ms", "% of requests"))
-    return Figure(sentence, chart.properties(title=charts.title(sentence, subtitle)), _SOURCES)
+    return Figure(sentence, chart.properties(title=chart_style.title(sentence, subtitle)), _SOURCES)
 
 
 def _patterns(inputs: Inputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
@@ -348,13 +348,13 @@ def _cumulative(
     y = alt.Y("y:Q", title=titles[1], scale=alt.Scale(domain=[0, 100]))
     colour = alt.Color(
         "line:N",
-        scale=alt.Scale(domain=names, range=[charts.SERIES[i % len(charts.SERIES)] for i in range(len(names))]),
+        scale=alt.Scale(domain=names, range=[chart_style.SERIES[i % len(chart_style.SERIES)] for i in range(len(names))]),
         legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=320),
     )
     layers = [alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)]
     if mark is not None:
         layers.insert(0, alt.Chart(data([{"x": mark}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x))
-    return alt.layer(*layers, width=charts.plot_width(), height=240)
+    return alt.layer(*layers, width=chart_style.plot_width(), height=240)
 
 
 def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:

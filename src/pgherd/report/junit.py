@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from pgherd.report.formatting import clean
 from pgherd.report.gate import Comparison, Gate, remedy, sentence
-from pgherd.report.wording import clean
 
 
 def junit(gate: Gate) -> str:

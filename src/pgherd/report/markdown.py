@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from pgherd.model.finding import Finding
+from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Gate, change_text, remedy, verdict_text
-from pgherd.report.page import Table
-from pgherd.report.wording import MISSING, clean, half_width, number
+from pgherd.report.html_model import Table
 
 _HEADS = {"worse": "worse than allowed", "cannot tell": "cannot tell", "within": "passed", "better": "passed"}
 MOST = 40

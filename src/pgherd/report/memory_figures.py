@@ -13,9 +13,10 @@ import altair as alt
 from pgherd.metrics.accounting import LOCKED
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
-from pgherd.report.figures import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
+from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import clean, point_text, share
 from pgherd.report.memory_series import (
     CACHE,
     COMPRESSED,
@@ -32,7 +33,6 @@ from pgherd.report.memory_series import (
     read,
     thinned,
 )
-from pgherd.report.wording import clean, point_text, share
 
 TRIALS_SHOWN = 4
 KINDS_SHOWN = 3
@@ -59,7 +59,7 @@ def memory(inputs: Inputs) -> Figure:
         "Below: swapped out of each container. What a database balloon gives up is missing from its container's shared memory, and is "
         "never to be added to it."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (SAMPLES,), _accounted(trials))
 
 
@@ -88,7 +88,7 @@ def swapping(inputs: Inputs) -> Figure:
         "Swap serves the whole host: other programs' pages may be among it. The memory that compressed pages take is the host's own, and "
         "no part of the containers' budget."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -117,7 +117,7 @@ def memory_pressure(inputs: Inputs) -> Figure:
         "Pressure stall information: the share of each second in which at least one task of the container waited. "
         "Pages that came back are file pages read again and private or shared ones swapped in again."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -208,7 +208,7 @@ def _lines(
     """A low panel of lines; the ``last`` one of a trial has the words of the time axis."""
     names = [name for name in sorted(lines) if name != LOCKED]
     rows = [{"x": t, "y": value / divisor, "line": name} for name in names for t, value in thinned(lines[name], POINTS)]
-    top = charts.nice_ceiling(max((float(str(row["y"])) for row in rows), default=0.0) or 1.0)
+    top = chart_style.nice_ceiling(max((float(str(row["y"])) for row in rows), default=0.0) or 1.0)
     x = _x(series, labels=last)
     y = alt.Y("y:Q", title=unit, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
     scale = alt.Scale(domain=names, range=[colours.get(name, SERIES[i % len(SERIES)]) for i, name in enumerate(names)])
@@ -224,7 +224,7 @@ def _borders(series: MemorySeries, x: alt.X, y: alt.Y, top: float, *, words: boo
     lines = alt.Chart(data(rows)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
     named = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"))
     shown = words and len(rows) <= 12
-    return [lines, *(charts.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if shown else [])]
+    return [lines, *(chart_style.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if shown else [])]
 
 
 def _x(series: MemorySeries, *, labels: bool) -> alt.X:
@@ -248,7 +248,7 @@ def _name(result: TrialResult) -> str:
 
 
 def _width() -> int:
-    return charts.plot_width() - 190  # the legend stands beside it
+    return chart_style.plot_width() - 190  # the legend stands beside it
 
 
 def _accounted(trials: Iterable[tuple[TrialResult, MemorySeries]]) -> str:

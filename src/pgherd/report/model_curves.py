@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from pgherd.report.charts import GREEN, ORANGE, PURPLE, SKY, Line
-from pgherd.report.figures import Inputs
-from pgherd.report.wording import clean, finite
+from pgherd.report.chart_style import GREEN, ORANGE, PURPLE, SKY, Line
+from pgherd.report.drawing import Inputs
+from pgherd.report.formatting import clean, finite
 
 
 def best(inputs: Inputs, variant: str = "") -> str | None:

@@ -11,15 +11,14 @@ from typing import Any
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import differences, html, page, wording
-from pgherd.report.page import Shown, Table
-from pgherd.report.wording import MISSING, Cell, clean, finite
+from pgherd.report import formatting, html_model, html_render, run_differences
+from pgherd.report.formatting import MISSING, Cell, clean, finite
+from pgherd.report.html_model import Shown, Table
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.registry import studies
+from pgherd.study.study import SideBySide
 
 Run = tuple[str, RunRecord, Sequence[TrialResult]]
-
-SIDE_BY_SIDE = ("throughput", "efficiency", "efficiency_cpu")
-"""Columns of the density table that are set side by side."""
 
 
 def overlay(runs: Sequence[Run], out: Path) -> Path:
@@ -40,48 +39,42 @@ def overlay(runs: Sequence[Run], out: Path) -> Path:
 
 def render(runs: Sequence[Run]) -> str:
     """The page as text."""
-    return html.environment().get_template("overlay.html.j2").render(content(runs))
+    return html_render.environment().get_template("overlay.html.j2").render(content(runs))
 
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """What the page shows, by the names that its template has for it."""
-    from pgherd.report import figures, overlay_figures, overlay_scaling  # altair, only now
+    from pgherd.report import drawing  # altair, only now
 
     named = _named(runs)
     pairs = [(name, record) for name, record, _ in named]
     drawn, left_out = [], {}
-    builders = (
-        ("density", "efficiency", overlay_figures.efficiency),
-        ("density", "efficiency_cpu", overlay_figures.efficiency_cpu),
-        ("density", "throughput", overlay_figures.throughput),
-        ("scaling", "clients", overlay_scaling.throughput),
-    )
-    there = {table for _, record in pairs if record.analysis for table in record.analysis.tables}
-    for table, name, builder in builders:
-        if table not in there and (table != "density" or there & {"scaling"}):
-            continue
+    tables_of_runs = {table for _, record in pairs if record.analysis for table in record.analysis.tables}
+    overlays = [(study, study.module(study.overlays).OVERLAYS) for study in studies().values() if study.overlays]
+    shown = [(study, builders) for study, builders in overlays if study.name in tables_of_runs]
+    if not shown:  # say at least why the first kind is missing
+        shown = overlays[:1]
+    for name, builder in ((name, builder) for _, builders in shown for name, builder in builders.items()):
         try:
             figure = builder(pairs)
-            drawn.append(figures.Drawn(f"overlay-{name}", figure, figures.svg(figure, prefix=f"overlay-{name}")))
-        except figures.NotDrawn as reason:
+            drawn.append(drawing.Drawn(f"overlay-{name}", figure, drawing.svg(figure, prefix=f"overlay-{name}")))
+        except drawing.NotDrawn as reason:
             left_out[name] = str(reason)
     tables = [_summary(named)]
-    density = _points(pairs)
-    if density:
-        tables.append(density)
+    tables += [table for study in studies().values() if study.side_by_side and (table := _points(pairs, study.side_by_side))]
     tables.append(_findings(pairs))
-    differing = differences.differences(pairs)
-    studies = sorted({record.study for _, record in pairs})
-    warnings = [f"These runs answer different questions ({', '.join(map(clean, studies))}): only what both have is set side by side."]
+    differing = run_differences.differences(pairs)
+    questions = sorted({record.study for _, record in pairs})
+    warnings = [f"These runs answer different questions ({', '.join(map(clean, questions))}): only what both have is set side by side."]
     return {
-        "title": f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(wording.label, studies))} side by side",
+        "title": f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(formatting.label, questions))} side by side",
         "runs": [clean(name) for name, _ in pairs],
         "tables": [(table, _CAPTIONS[table.name]) for table in tables],
-        "warnings": warnings if len(studies) > 1 else [],
-        "figures": [(one.name, one.figure.title, one.caption, html.inline(one)) for one in drawn],
+        "warnings": warnings if len(questions) > 1 else [],
+        "figures": [(one.name, one.figure.title, one.caption, html_render.inline(one)) for one in drawn],
         "left_out": left_out,
         "differences": differing,
-        "same": differences.same(differing),
+        "same": run_differences.same(differing),
     }
 
 
@@ -107,30 +100,32 @@ def _summary(runs: Sequence[Run]) -> Table:
     rows = []
     for name, record, results in runs:
         tainted = sum(result.tainted for result in results)
-        answer = clean(record.analysis.answer) if record.analysis else wording.no_answer(record.state, record.error)
+        answer = clean(record.analysis.answer) if record.analysis else formatting.no_answer(record.state, record.error)
         grade = record.analysis.grade if record.analysis else MISSING
         trials = f"{len(results)}, {tainted} tainted" if tainted else str(len(results))
-        rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(wording.instant(record.started))))
+        rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(formatting.instant(record.started))))
     return Table("runs", ("run", "answer", "grade", "trials", "started"), tuple(rows))
 
 
-def _points(runs: Sequence[tuple[str, RunRecord]]) -> Table | None:
-    """Number of databases × run: throughput and both efficiencies. None where no run has the density table."""
+def _points(runs: Sequence[tuple[str, RunRecord]], view: SideBySide) -> Table | None:
+    """A row for each point, the columns of each run in turn; None where no run has the table."""
     by_run = []
     for name, record in runs:
-        rows = record.analysis.tables.get("density", []) if record.analysis else []
-        by_run.append((name, {finite(row.get("databases")): row for row in rows}))
+        rows = record.analysis.tables.get(view.table, []) if record.analysis else []
+        by_run.append((name, {finite(row.get(view.key)): row for row in rows}))
     points = sorted({point for _, rows in by_run for point in rows if point is not None})
     if not points:
         return None
-    heads = ["databases"]
-    for column in SIDE_BY_SIDE:
-        heads += [f"{wording.label(column)}{'' if wording.is_percent_column(column) else ', tps'}: {clean(name)}" for name, _ in by_run]
+    heads = [view.key]
+    for column in view.columns:
+        heads += [
+            f"{formatting.label(column)}{'' if formatting.is_percent_column(column) else ', tps'}: {clean(name)}" for name, _ in by_run
+        ]
     lines = []
     for point in points:
-        line = [Shown(wording.number(point), numeric=True)]
-        for column in SIDE_BY_SIDE:
-            line += [_number(rows.get(point, {}).get(column), share=wording.is_percent_column(column)) for _, rows in by_run]
+        line = [Shown(formatting.number(point), numeric=True)]
+        for column in view.columns:
+            line += [_number(rows.get(point, {}).get(column), share=formatting.is_percent_column(column)) for _, rows in by_run]
         lines.append(tuple(line))
     return Table("points", tuple(heads), tuple(lines))
 
@@ -143,10 +138,10 @@ def _findings(runs: Sequence[tuple[str, RunRecord]]) -> Table:
     for name in names:
         units = {findings[name].unit for findings in held if name in findings}
         cells = [_number(findings.get(name), unit=len(units) > 1) for findings in held]
-        rows.append((Shown(wording.label(name)), Shown(clean(units.pop()) if len(units) == 1 else ""), *cells))
+        rows.append((Shown(formatting.label(name)), Shown(clean(units.pop()) if len(units) == 1 else ""), *cells))
     return Table("findings", ("finding", "unit", *(clean(name) for name, _ in runs)), tuple(rows))
 
 
 def _number(value: Cell, *, share: bool = False, unit: bool = False) -> Shown:
     """A cell among numbers, also where it is missing."""
-    return replace(page.cell(value, share=share, unit=unit), numeric=True)
+    return replace(html_model.cell(value, share=share, unit=unit), numeric=True)

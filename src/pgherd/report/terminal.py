@@ -5,8 +5,7 @@ Imports no plotting library. Everything is printed as text, never as markup: nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,11 +15,13 @@ from rich.text import Text
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import wording
+from pgherd.report import formatting
+from pgherd.report.csv_tables import Row, columns, leading
+from pgherd.report.formatting import MISSING, Cell, clean, compact, finite, half_width, number
 from pgherd.report.notices import notices
-from pgherd.report.tables import Row, columns, leading
-from pgherd.report.wording import MISSING, Cell, clean, compact, finite, half_width, number
-from pgherd.studies.compare.words import UNBOUNDED, as_change
+from pgherd.study.comparison.answers import UNBOUNDED, as_change
+from pgherd.study.registry import table_view
+from pgherd.study.study import Column, Form
 
 WIDTH = 100
 """Columns that a table may take."""
@@ -28,22 +29,8 @@ WIDTH = 100
 _STYLE = {"A": "bold green", "B": "bold yellow", "C": "bold red"}
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a study's compact table: its head and how it is made from a row."""
-
-    head: str
-    text: Callable[[Row], str]
-    right: bool = True
-    needs: str = ""  # a column that only some runs' tables have
-
-
-def _value(name: str, form: Callable[[Cell], str]) -> Callable[[Row], str]:
-    return lambda row: form(row.get(name))
-
-
 def _share(cell: Cell) -> str:
-    value = wording.percent_value(cell)
+    value = formatting.percent_value(cell)
     return MISSING if value is None else f"{number(round(value, 1))} %"
 
 
@@ -58,10 +45,10 @@ def _plus_minus(cell: Cell) -> str:
 def _share_plus_minus(cell: Cell) -> str:
     """``85.7 ±1.2``: in percent, with half its interval in percent points."""
     if isinstance(cell, Finding):
-        cell = wording.as_percent(cell)
+        cell = formatting.as_percent(cell)
         width = half_width(cell)
-        return wording.percent(cell).removesuffix(" %") + (f" ±{width:.1f}" if width is not None else "")
-    return wording.percent(cell).removesuffix(" %")
+        return formatting.percent(cell).removesuffix(" %") + (f" ±{width:.1f}" if width is not None else "")
+    return formatting.percent(cell).removesuffix(" %")
 
 
 def _tainted(row: Row) -> str:
@@ -71,14 +58,10 @@ def _tainted(row: Row) -> str:
     return f"{tainted:g}/{trials:g}" if trials is not None else f"{tainted:g}"
 
 
-def _with_unit(name: str) -> Callable[[Row], str]:
+def _with_unit(row: Row, name: str) -> str:
     """``27.46k tps``: a value with the unit that its row names."""
-
-    def text(row: Row) -> str:
-        value = finite(row.get(name))
-        return MISSING if value is None else f"{compact(value)} {_words(row.get('unit')) if row.get('unit') else ''}".strip()
-
-    return text
+    value = finite(row.get(name))
+    return MISSING if value is None else f"{compact(value)} {_words(row.get('unit')) if row.get('unit') else ''}".strip()
 
 
 def _change(cell: Cell) -> str:
@@ -98,15 +81,10 @@ def _gain(cell: Cell) -> str:
     return as_change(1 + value / 100, low, high).replace(" %", "")
 
 
-def _published(name: str) -> Callable[[Row], str]:
+def _published(cell: Cell) -> str:
     """The number that begins the published figure of a finding."""
-
-    def text(row: Row) -> str:
-        cell = row.get(name)
-        beside = cell.published if isinstance(cell, Finding) else None
-        return clean(beside.split(" ")[0]) if beside else MISSING
-
-    return text
+    published = cell.published if isinstance(cell, Finding) else None
+    return clean(published.split(" ")[0]) if published else MISSING
 
 
 def _at_most(cell: Cell) -> str:
@@ -141,105 +119,30 @@ def _words(cell: Cell) -> str:
     return MISSING if cell is None else clean(cell)
 
 
-# In order of weight: what a narrow terminal has no room for is left out from the end.
-_COMPACT: dict[str, tuple[Column, ...]] = {
-    "hugepages": (
-        Column("pages", _value("pages", _words), right=False),
-        Column("measured\ntps", _value("throughput", _plus_minus)),
-        Column("gain\n%", _value("gain", _gain)),
-        Column("published\n(E9) %", _published("gain")),
-        Column("verdict", _value("verdict", _words), right=False),
-        Column("on huge\npages", _value("backed", _share)),
-        Column("faults\n/tx", _value("faults", lambda cell: wording.brief(finite(cell)))),
-        Column("TLB misses\n/tx", _value("tlb_misses", lambda cell: wording.brief(finite(cell)))),
-        Column("page tables\nMB", _value("page_tables", lambda cell: wording.brief(finite(cell)))),
-        Column("pages\nreserved", _value("reserved", lambda cell: number(finite(cell)))),
-    ),
-    "working-set": (
-        Column("varied", _value("varied", _words), right=False),
-        Column("clients", _value("clients", lambda cell: number(finite(cell)))),
-        Column("working\nset, MB", _value("working_set", _between)),
-        Column("shape", _value("shape", _words), right=False),
-        Column("by misses\nMB", _value("by_misses", _between)),
-        Column("in use\nMB", _value("by_use", lambda cell: number(finite(cell), most=0))),
-        Column("plateau\ntps", _value("plateau", lambda cell: compact(finite(cell)))),
-        Column("tainted\ntrials", _tainted),
-        Column("no waiting\nfrom, MB", _value("by_pressure", lambda cell: number(finite(cell)))),
-    ),
-    "comparison": (
-        Column("variant", _value("variant", _words), right=False),
-        Column("metric", _value("metric", _words), right=False),
-        Column("change", _value("ratio", _change)),
-        Column("verdict", _value("verdict", _words), right=False),
-        Column("A/A", _value("floor", _at_most)),
-        Column("baseline", _with_unit("baseline")),
-    ),
-    "consolidation": (
-        Column("buffers\n%", _value("buffers", lambda cell: number(finite(cell)))),
-        Column("over-\ncommit", _value("rate", _share)),
-        Column("scheme", _value("what", _words), right=False),
-        Column("measured", _value("throughput", _plus_minus)),
-        Column("of own\nbaseline", _value("normalised", _times), needs="normalised"),
-        Column("to the\nfirst", _value("ratio", _times)),
-        Column("to it,\ncorrected", _value("corrected_ratio", _times), needs="corrected_ratio"),
-        Column("corrected\n(E4)", _value("corrected", _plus_minus)),
-        Column("variation\n%", _value("variation", lambda cell: wording.brief(finite(cell)))),
-        Column("CPU\n%", _value("cpu_used", lambda cell: number(finite(cell)))),
-        Column("per used\ncore", _value("per_core", lambda cell: compact(finite(cell)))),
-        Column("published\n(E4)", _published("throughput")),
-        Column("tainted\ntrials", _tainted),
-    ),
-    "disk": (
-        Column("volume", _value("volume", _words), right=False),
-        Column("test", _value("test", _words), right=False),
-        Column("IOPS", _value("iops", _plus_minus)),
-        Column("MB/s", _value("bandwidth", lambda cell: wording.brief(finite(cell)))),
-        Column("mean\nms", _value("latency", lambda cell: wording.brief(finite(cell)))),
-        Column("limited\nby", _value("limited_by", _words), right=False),
-        Column("cached", _value("from_cache", _words), right=False),
-        Column("steady", _value("steady", _words), right=False),
-        Column("hosts\ndiffer by", _value("imbalance", _share), needs="imbalance"),
-        Column("p99\nms", _value("p99", lambda cell: wording.brief(finite(cell)))),
-        Column("tainted\ntrials", _tainted),
-    ),
-    "density": (
-        Column("databases", _value("databases", lambda cell: number(finite(cell)))),
-        Column("of\ncores", _value("fraction", _share)),
-        Column("measured\ntps", _value("throughput", _plus_minus)),
-        Column("new orders\n/min", _value("notpm", _plus_minus), needs="notpm"),
-        Column("efficiency\n%", _value("efficiency", _share_plus_minus)),
-        Column("in CPU/tx\n%", _value("efficiency_cpu", _share_plus_minus)),
-        Column("limited\nby", _value("limited_by", _words), right=False),
-        Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
-        Column("tainted\ntrials", _tainted),
-        Column("perfect\ntps", _value("perfect", lambda cell: compact(finite(cell)))),
-    ),
-    "storage": (
-        Column("server", _value("server", _words), right=False),
-        Column("measured\ntps", _value("throughput", _plus_minus)),
-        Column("IOPS", _value("iops", _plus_minus), needs="iops"),
-        Column("under 1 ms\n%", _value("under_1ms", _share_plus_minus), needs="iops"),
-        Column("checkpoints\na trial", _value("checkpoints", lambda cell: wording.brief(finite(cell)))),
-        Column("stalls\na trial", _value("stalls", lambda cell: wording.brief(finite(cell)))),
-        Column("of them in\ncheckpoints", _value("stalls_in_checkpoints", lambda cell: wording.brief(finite(cell)))),
-        Column("WAL/tx\nkB", _value("wal_per_tx", _plus_minus)),
-        Column("p95 ms\ninside", _value("p95_inside", lambda cell: wording.brief(finite(cell)))),
-        Column("p95 ms\noutside", _value("p95_outside", lambda cell: wording.brief(finite(cell)))),
-    ),
-    "scaling": (
-        Column("variant", _value("variant", _words), right=False, needs="variant"),
-        Column("clients", _value("clients", lambda cell: number(finite(cell)))),
-        Column("measured\ntps", _value("throughput", _plus_minus)),
-        Column("new orders\n/min", _value("notpm", _plus_minus), needs="notpm"),
-        Column("to the\nfirst", _value("ratio", _times), needs="ratio"),
-        Column("of\nlinear", _value("efficiency_linear", _share)),
-        Column("limited\nby", _value("limited_by", _words), right=False),
-        Column("p95\nms", _value("p95", lambda cell: wording.brief(finite(cell)))),
-        Column("server CPU\n/tx, ms", _value("server_cpu_per_tx", lambda cell: wording.brief(finite(cell)))),
-        Column("pgbench's\nCPU", _value("client_share", _share)),
-        Column("tainted\ntrials", _tainted),
-    ),
+_FORMATS: Mapping[Form, Callable[[Cell], str]] = {
+    "text": _words,
+    "number": lambda cell: number(finite(cell)),
+    "whole": lambda cell: number(finite(cell), most=0),
+    "brief": lambda cell: formatting.brief(finite(cell)),
+    "compact": lambda cell: compact(finite(cell)),
+    "share": _share,
+    "value ±": _plus_minus,
+    "share ±": _share_plus_minus,
+    "change": _change,
+    "gain": _gain,
+    "published": _published,
+    "times": _times,
+    "between": _between,
+    "at most": _at_most,
 }
+_ROW_FORMATS: Mapping[Form, Callable[[Row, str], str]] = {"with unit": _with_unit, "tainted": lambda row, name: _tainted(row)}
+
+
+def _cell_text(column: Column, row: Row) -> str:
+    """One cell of a column."""
+    if column.form in _ROW_FORMATS:
+        return _ROW_FORMATS[column.form](row, column.key)
+    return _FORMATS[column.form](row.get(column.key))
 
 
 def show(console: Console, record: RunRecord, results: Sequence[TrialResult], directory: Path | None = None) -> None:
@@ -253,11 +156,11 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
     """
     analysis = record.analysis
     if analysis is None:
-        _print_wrapped(console, Text(wording.no_answer(record.state, record.error), style="bold"))
+        _print_wrapped(console, Text(formatting.no_answer(record.state, record.error), style="bold"))
     else:
         _print_wrapped(console, Text(clean(analysis.answer), style="bold"))
         grade = Text.assemble(
-            (f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {wording.grade_meaning(analysis.grade, len(results))}. "
+            (f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {formatting.grade_meaning(analysis.grade, len(results))}. "
         )
         _print_wrapped(console, grade + Text(_trials(results)))
         _print_table(console, record)
@@ -299,12 +202,14 @@ def _print_table(console: Console, record: RunRecord) -> None:
 
 def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[Table, int]:
     """A table in at most ``width`` columns of text, and how many of its columns had no room."""
-    chosen = [column for column in _COMPACT.get(name, ()) if not column.needs or any(column.needs in row for row in rows)]
-    if not chosen:
-        for title in columns(rows):
-            right = any(isinstance(row.get(title), Finding | int | float) for row in rows)
-            chosen.append(Column(_head(title, rows), _value(title, _any), right))
-    lines = [[column.text(row) for column in chosen] for row in rows]
+    chosen = [column for column in table_view(name).columns if not column.needs or any(column.needs in row for row in rows)]
+    if chosen:
+        lines = [[_cell_text(column, row) for column in chosen] for row in rows]
+        left = {column.head for column in chosen if column.form == "text"}
+    else:
+        chosen = [Column(_head(title, rows), title) for title in columns(rows)]
+        lines = [[_any(row.get(column.key)) for column in chosen] for row in rows]
+        left = {column.head for column in chosen if not any(isinstance(row.get(column.key), Finding | int | float) for row in rows)}
     fit, used = 0, 0
     for index, column in enumerate(chosen):
         used += 2 + max(*map(len, column.head.split("\n")), 0, *(len(line[index]) for line in lines))
@@ -313,7 +218,7 @@ def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[T
         fit = index + 1
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for column in chosen[:fit]:
-        table.add_column(Text(column.head), justify="right" if column.right else "left", overflow="fold")
+        table.add_column(Text(column.head), justify="left" if column.head in left else "right", overflow="fold")
     for line in lines:
         table.add_row(*(Text(text, overflow="fold") for text in line[:fit]))
     return table, len(chosen) - fit
@@ -322,7 +227,7 @@ def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[T
 def _head(column: str, rows: Sequence[Row]) -> str:
     units = {cell.unit for row in rows if isinstance(cell := row.get(column), Finding)}
     unit = units.pop() if len(units) == 1 else ""
-    return wording.label(column) + (f", {clean(unit)}" if unit else "")
+    return formatting.label(column) + (f", {clean(unit)}" if unit else "")
 
 
 def _any(cell: Cell) -> str:

@@ -10,10 +10,10 @@ from itertools import groupby
 import altair as alt
 
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.report import charts
-from pgherd.report.charts import BLUE, MUTED, VERMILLION, data, haloed
-from pgherd.report.figures import TRIALS, Figure, Inputs, NotDrawn, register
-from pgherd.report.wording import clean, finite, point_text, share, trial_throughput
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, MUTED, VERMILLION, data, haloed
+from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import clean, finite, point_text, share, trial_throughput
 
 CELLS = 3000
 """Most cells of all strips together: longer series are averaged, so that a soak of hours still fits a page."""
@@ -94,7 +94,7 @@ def fairness(inputs: Inputs) -> Figure:
     offset = alt.XOffset("column:O", scale=alt.Scale(domain=list(range(columns)), paddingInner=0.15))
     y = alt.Y("y:Q", title="throughput, % of the trial's mean", scale=alt.Scale(domain=[low, top], nice=False))
     equal = alt.Chart(data([{"y": 100}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(y=y)
-    width = charts.plot_width()
+    width = chart_style.plot_width()
     size = max(2.0, min(14.0, width / (len(points) * columns) * 0.7))
     marks = alt.Chart(data(ticks)).mark_tick(opacity=0.6, thickness=1.6, size=size, orient="horizontal")
     layers = [equal, marks.encode(x=x, xOffset=offset, y=y, color=_kind_colour({str(tick["kind"]) for tick in ticks}))]
@@ -102,7 +102,7 @@ def fairness(inputs: Inputs) -> Figure:
         f"Least fair trial: one target at {share(widest[1])}, another at {share(widest[2])} of their mean ({_where(widest[3], results)})"
     )
     subtitle = "Each tick is one target's throughput over the whole window. All at 100 % would be perfectly fair."
-    chart = alt.layer(*layers, width=width, height=260, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=width, height=260, title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
 
@@ -150,7 +150,7 @@ def seconds(inputs: Inputs) -> Figure:
     )
     if words:
         subtitle += " The number is the median coefficient of variation."
-    chart = alt.vconcat(*strips).properties(title=charts.title(sentence, subtitle))
+    chart = alt.vconcat(*strips).properties(title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
 
@@ -200,7 +200,7 @@ def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[l
         axis = alt.Axis(title=f"{where}", labels=False, ticks=False, grid=False) if place == 0 else None
         y = alt.Y("y:Q", scale=alt.Scale(domain=[len(series[result.id]), 0], nice=False), axis=axis)
         longest = max(map(len, series[result.id]))
-        x_axis = alt.Axis(title="second of the window", grid=False, format="d", values=charts.whole_ticks(longest, most=6))
+        x_axis = alt.Axis(title="second of the window", grid=False, format="d", values=chart_style.whole_ticks(longest, most=6))
         x = alt.X("x:Q", scale=alt.Scale(nice=False), axis=x_axis)
         words = alt.TitleParams(
             clean(f"trial {result.id}{' (tainted)' if result.tainted else ''}"),
@@ -216,7 +216,7 @@ def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[l
             .mark_rect(stroke=None)
             .encode(x=x, x2=alt.X2("x2:Q"), y=y, y2=alt.Y2("y2:Q"), color=colour)
         )
-        panels.append(rect.properties(width=(charts.plot_width() - 60) / len(shown) - 14, height=height, title=words))
+        panels.append(rect.properties(width=(chart_style.plot_width() - 60) / len(shown) - 14, height=height, title=words))
     return alt.hconcat(*panels, spacing=14)
 
 
@@ -252,8 +252,8 @@ def order(inputs: Inputs) -> Figure:
     marks: list[dict[str, object]] = [
         {"x": place, "y": off, "kind": kind, "text": name if len(name) < 6 else ""} for name, place, off, kind in trials
     ]
-    reach = charts.nice_ceiling(max(abs(off) for _, _, off, _ in trials) * 1.15 or 1.0)
-    axis = alt.Axis(title="order in which the trials ran", grid=False, values=charts.whole_ticks(len(results), least=1))
+    reach = chart_style.nice_ceiling(max(abs(off) for _, _, off, _ in trials) * 1.15 or 1.0)
+    axis = alt.Axis(title="order in which the trials ran", grid=False, values=chart_style.whole_ticks(len(results), least=1))
     x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, len(results) + 0.5], nice=False), axis=axis)
     y = alt.Y("y:Q", title="throughput, % off the mean of its point", scale=alt.Scale(domain=[-reach, reach], nice=False))
     layers = [alt.Chart(data([{"y": 0}])).mark_rule(color="#8c959f").encode(y=y)]
@@ -266,14 +266,14 @@ def order(inputs: Inputs) -> Figure:
     else:
         total, error, middle = slope
         ends = [(place, total * (place - middle) / max(len(results) - 1, 1)) for _, place, _ in (clean_ones[0], clean_ones[-1])]
-        layers += charts.lines([(ends, BLUE, 1.5, [5, 4])], x, y)
+        layers += chart_style.lines([(ends, BLUE, 1.5, [5, 4])], x, y)
         what = "Throughput drifted by" if abs(total) > error else "No drift beyond the scatter:"
         sentence = f"{what} {total:+.1f} ± {error:.1f} % from the first trial to the last".replace("-", "−")
         subtitle += "The dashed line is the clean trials' common slope within their points; ± is two standard errors of it."
     points = alt.Chart(data(marks)).mark_point(filled=True, size=60, opacity=1)
     layers.append(points.encode(x=x, y=y, color=_kind_colour({str(mark["kind"]) for mark in marks})))
     layers += haloed(alt.Chart(data(marks)).encode(x=x, y=y, text=alt.Text("text:N")), dy=-11, fontSize=10, color=MUTED)
-    chart = alt.layer(*layers, width=charts.plot_width(), height=240, title=charts.title(sentence, subtitle))
+    chart = alt.layer(*layers, width=chart_style.plot_width(), height=240, title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))
 
 

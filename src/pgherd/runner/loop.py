@@ -12,16 +12,15 @@ from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
-from pgherd.model.study import Study
+from pgherd.model.study import RunnableStudy
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.runner.hosts.placing import nothing_left
+from pgherd.runner import variant_settings
 from pgherd.runner.play.bench import Bench, Played
-from pgherd.runner.prepare import variant_settings
 from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.conclude import conclude
+from pgherd.study.analyse_run import conclude
 
 _FAILURES_IN_A_ROW = 3
 
@@ -29,7 +28,7 @@ _FAILURES_IN_A_ROW = 3
 def execute(
     directory: RunDirectory,
     record: RunRecord,
-    study: Study[Any],
+    study: RunnableStudy[Any],
     options: Model,
     bench: Bench,
     thresholds: Thresholds,
@@ -148,3 +147,8 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
         verdicts=list(played.verdicts),
         memory_kills=played.memory_kills,
     )
+
+
+def nothing_left(trial: Trial) -> bool:
+    """Whether a placed trial has phases and nothing to do in any: all that it was to load went with hosts that are lost."""
+    return bool(trial.phases) and not any(phase.loads for phase in trial.phases)

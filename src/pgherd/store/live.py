@@ -13,7 +13,7 @@ What else there is while a trial runs:
   number as two digits and TARGET is the target's name with dots for slashes. It can be read by the account that runs pgherd.
 
 Of a run on several hosts there is less: every few seconds, a part of what each host has read and what its drivers have told, on the
-driver's clock (``pgherd.runner.hosts.relay``). The drivers' output then lies in ``trials/NNNN.partial/told``.
+driver's clock (``pgherd.distributed.relay``). The drivers' output then lies in ``trials/NNNN.partial/told``.
 
 Finished trials and their verdicts are in ``trials/NNNN/trial.json``, the run's state and answer in ``run.json``. Everything is only read:
 watching a run needs no word with its process.

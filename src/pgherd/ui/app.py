@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
-from pgherd.report.wording import clean
+from pgherd.report.formatting import clean
 from pgherd.ui import assets, compare_page, explore_page, run_page, runs_page, sign_in_page, start_page
 from pgherd.ui.security import Guard
 from pgherd.ui.site import Site, site_of

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
+from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
 from pgherd.report.gate_metrics import Run, Wanted
 from pgherd.report.overlay import content
-from pgherd.report.wording import MISSING, clean, half_width, number
 from pgherd.ui.reading import Whole
 from pgherd.ui.site import site_of
 

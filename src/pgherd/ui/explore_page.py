@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
-from pgherd.report.wording import clean, number
+from pgherd.report.formatting import clean, number
 from pgherd.ui import plots, samples, trials
 from pgherd.ui.plots import Band
 from pgherd.ui.samples import Choice

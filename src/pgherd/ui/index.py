@@ -18,7 +18,7 @@ from typing import Any
 
 from pgherd.host import paths
 from pgherd.model.finding import Grade
-from pgherd.report.wording import clean
+from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
 
 LARGEST = 64 * 2**20

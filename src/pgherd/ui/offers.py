@@ -108,7 +108,7 @@ OFFERS: Mapping[str, Offer] = {
             (_BUDGET, *_PLACE, *_HOW),
         ),
         Offer(
-            "storage",
+            "io-profile",
             "What do the devices below a server see, and what do checkpoints do to it?",
             (
                 _WORKLOAD,
@@ -179,7 +179,7 @@ OFFERS: Mapping[str, Offer] = {
             (Field("seed", "Seed", "whole", "of the choice of segments"),),
         ),
         Offer(
-            "sizes",
+            "database-size",
             "How large is a database of a given scale on this PostgreSQL?",
             (
                 Field("scales", "Scales", "wholes", "pgbench scale factors to load and measure", filled="1,2,5,10"),

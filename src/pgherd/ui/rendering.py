@@ -12,8 +12,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, Stric
 
 from pgherd import __version__
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.report import wording
-from pgherd.report.wording import clean
+from pgherd.report import formatting
+from pgherd.report.formatting import clean
 from pgherd.ui import assets
 
 
@@ -31,7 +31,7 @@ def environment() -> Environment:
         "day_and_clock": day_and_clock,
         "plural": plural,
     }
-    made.globals |= {"version": __version__, "asset": assets.address, "label": wording.label, "point_text": wording.point_text}
+    made.globals |= {"version": __version__, "asset": assets.address, "label": formatting.label, "point_text": formatting.point_text}
     return made
 
 
@@ -57,6 +57,6 @@ def plural(count: int, what: str) -> str:
 
 def _instant(seconds: float | None, form: str) -> str:
     try:
-        return wording.MISSING if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime(form)
+        return formatting.MISSING if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
-        return wording.MISSING
+        return formatting.MISSING

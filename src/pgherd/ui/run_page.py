@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
-from pgherd.report import page, verdicts, wording
+from pgherd.report import check_matrix, formatting, html_model
+from pgherd.report.csv_tables import leading
+from pgherd.report.formatting import clean
 from pgherd.report.notices import notices
-from pgherd.report.tables import leading
-from pgherd.report.wording import clean
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.reading import Whole
 from pgherd.ui.site import site_of
@@ -88,25 +88,25 @@ def _whole(whole: Whole) -> dict[str, Any]:
         "run": whole.name,
         "record": record,
         "trials": len(whole.results),
-        "answer": clean(analysis.answer) if analysis else wording.no_answer(record.state, record.error),
+        "answer": clean(analysis.answer) if analysis else formatting.no_answer(record.state, record.error),
         "grade": analysis.grade if analysis else None,
-        "grade_meaning": wording.grade_meaning(analysis.grade, len(whole.results)) if analysis else "",
-        "main_table": page.main_table(first, held[first]) if first else None,
-        "findings": page.findings_table(analysis.findings) if analysis and analysis.findings else None,
+        "grade_meaning": formatting.grade_meaning(analysis.grade, len(whole.results)) if analysis else "",
+        "main_table": html_model.main_table(first, held[first]) if first else None,
+        "findings": html_model.findings_table(analysis.findings) if analysis and analysis.findings else None,
         "warnings": [clean(text) for text in analysis.warnings] if analysis else [],
         "look_at": [clean(text) for text in analysis.look_at] if analysis else [],
         "notices": notices(record),
         "figures": _figures(whole.directory),
-        "matrix": verdicts.matrix(whole.results),
-        "exceptions": verdicts.exceptions(whole.results),
+        "matrix": check_matrix.matrix(whole.results),
+        "exceptions": check_matrix.exceptions(whole.results),
         "hosts": [clean(host_name(record, name)) for name in record.hosts],
         "files": [name for name in ("report.html", "report.json", "run.json") if (whole.directory.path / name).is_file()],
         "tables": _tables(whole.directory),
         "sampled": any((whole.directory.path / "trials" / result.id / "samples").is_dir() for result in whole.results),
         "resumable": record.state != "finished" and record.surroundings is not None,
-        "started": wording.instant(record.started),
-        "ended": wording.instant(record.ended),
-        "point": wording.point_text,
+        "started": formatting.instant(record.started),
+        "ended": formatting.instant(record.ended),
+        "point": formatting.point_text,
     }
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgherd.model.errors import PgherdError
-from pgherd.report.wording import clean
+from pgherd.report.formatting import clean
 from pgherd.ui import jobs
 from pgherd.ui.jobs import Job, Plan
 from pgherd.ui.offers import LONGEST_SECONDS, OFFERS, Offer

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
-from pgherd.report.wording import clean, point_text
+from pgherd.report.formatting import clean, point_text
 from pgherd.store.run_directory import RunDirectory
 
 _HEAD = 4096

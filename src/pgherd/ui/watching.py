@@ -6,8 +6,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from pgherd.report.live import LiveRun
-from pgherd.report.present import Present
+from pgherd.report.live_models import Present
+from pgherd.report.live_status import LiveRun
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.sparkline import Sparkline, sparkline
 

@@ -17,7 +17,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.settings import Choice, Row
 from pgherd.runner.deploy import pages
-from pgherd.studies.databases import DatabaseRequest
+from pgherd.study.database_options import DatabaseRequest
 
 SMALL, LARGE = 2 * 2**20, 2**30
 MB = 2**20

@@ -7,7 +7,8 @@ from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.judge import commands as command_verdicts
 from pgherd.runner.judge import verdicts
-from pgherd.studies.execution import ExecOptions, propose
+from pgherd.studies.exec.options import ExecOptions
+from pgherd.studies.exec.propose import propose
 
 FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=2**30)
 

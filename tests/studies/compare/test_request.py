@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.compare.request import CompareRequest
+from pgherd.studies.compare.options import CompareRequest
 
 
 @pytest.mark.parametrize(("said", "share"), [("2%", 0.02), ("0.5 %", 0.005), ("0.02", 0.02), (0.1, 0.1)])

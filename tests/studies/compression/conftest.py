@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.compression import STUDY, CompressionOptions
-from pgherd.studies.compression.options import SEGMENT, Source
+from pgherd.studies.compression.options import SEGMENT, CompressionOptions, Source
+from pgherd.studies.compression.study import STUDY
 
 SOURCES = tuple(Source(name=name, workload=name, scale=1) for name in ("pgbench", "orders", "realistic"))
 

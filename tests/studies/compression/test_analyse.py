@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.studies.compression import STUDY
+from pgherd.studies.compression.study import STUDY
 
 
 def test_every_kind_gets_its_ratio_with_e15_beside(options, results):

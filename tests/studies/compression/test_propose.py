@@ -1,4 +1,4 @@
-from pgherd.studies.compression import STUDY
+from pgherd.studies.compression.study import STUDY
 
 
 def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):

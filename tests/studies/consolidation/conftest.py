@@ -11,7 +11,7 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.consolidation import ConsolidationOptions
+from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.propose import propose
 from pgherd.studies.consolidation.schemes import targets
 

@@ -1,8 +1,8 @@
 import pytest
 
 from pgherd.model.finding import Finding
-from pgherd.studies.consolidation import STUDY
 from pgherd.studies.consolidation.analyse import analyse, name_of
+from pgherd.studies.consolidation.study import STUDY
 
 
 def analysed(simulator):

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.consolidation.request import ConsolidationRequest
+from pgherd.studies.consolidation.options import ConsolidationRequest
 
 
 def test_defaults_are_those_of_the_experiment():

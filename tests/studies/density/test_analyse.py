@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.finding import Analysis, Finding
-from pgherd.model.study import Study
-from pgherd.studies.density import STUDY, DensityOptions, planned
+from pgherd.model.study import RunnableStudy
 from pgherd.studies.density.curve import curve, tenths
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import group
+from pgherd.studies.density.propose import planned
+from pgherd.studies.density.study import STUDY
 
 Build = Callable[..., DensityOptions]
 
@@ -39,7 +41,7 @@ def row(analysis: Analysis, databases: int, table: str = "density") -> dict[str,
 
 
 def test_it_is_a_study() -> None:
-    study: Study[DensityOptions] = STUDY
+    study: RunnableStudy[DensityOptions] = STUDY
     assert study.name == "density"
     assert study.options is DensityOptions
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.density import DensityOptions, planned
 from pgherd.studies.density.curve import Curve, curve, held_finding, shape_findings
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import group
+from pgherd.studies.density.propose import planned
 
 Build = Callable[..., DensityOptions]
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pgherd.studies.density import DensityOptions, choose_points, deployment
-from pgherd.studies.density.options import next_point
+from pgherd.studies.density.options import DensityOptions, choose_points, deployment, next_point
 
 
 def test_e1_itself() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.density import DensityOptions, planned
 from pgherd.studies.density.curve import curve
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import group
+from pgherd.studies.density.propose import planned
 
 Build = Callable[..., DensityOptions]
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.studies.density import DensityOptions, planned
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import group
-from pgherd.studies.findings import as_finding
-from pgherd.studies.points import mean_of
+from pgherd.studies.density.propose import planned
+from pgherd.study.findings import as_finding
+from pgherd.study.repeats import mean_of
 
 Build = Callable[..., DensityOptions]
 

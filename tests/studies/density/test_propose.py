@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.trial import Trial
-from pgherd.studies.density import STUDY, DensityOptions, planned, propose
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import planned, propose
+from pgherd.studies.density.study import STUDY
 
 Build = Callable[..., DensityOptions]
 

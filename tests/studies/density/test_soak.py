@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.density import STUDY, DensityOptions, planned
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import planned
+from pgherd.studies.density.study import STUDY
 
 Build = Callable[..., DensityOptions]
 

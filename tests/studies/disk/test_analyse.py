@@ -1,7 +1,7 @@
 import pytest
 
-from pgherd.studies.disk import STUDY
 from pgherd.studies.disk.analyse import analyse
+from pgherd.studies.disk.study import STUDY
 
 
 def test_known_volumes_are_found(make, bank):

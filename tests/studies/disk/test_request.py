@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.disk.request import DiskRequest
+from pgherd.studies.disk.options import DiskRequest
 
 
 def test_everything_has_a_default():

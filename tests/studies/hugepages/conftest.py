@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.studies.hugepages import STUDY, HugepagesOptions
+from pgherd.studies.hugepages.options import HugepagesOptions
+from pgherd.studies.hugepages.study import STUDY
 
 MB = 2**20
 
@@ -16,7 +17,7 @@ MB = 2**20
 @pytest.fixture(scope="module")
 def compared():
     """The simulator of comparisons."""
-    spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[1] / "compare/conftest.py")
+    spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[2] / "study/comparison/conftest.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["compare_conftest"] = module
     spec.loader.exec_module(module)

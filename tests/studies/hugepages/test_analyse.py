@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.studies.hugepages import STUDY
+from pgherd.studies.hugepages.study import STUDY
 
 MB = 2**20
 

@@ -1,14 +1,16 @@
-from pgherd.studies.compare import propose as compare_propose
-from pgherd.studies.density import DensityOptions
-from pgherd.studies.hugepages import STUDY, HugepagesOptions
-from pgherd.studies.registry import study_of
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.hugepages.options import HugepagesOptions
+from pgherd.studies.hugepages.propose import propose
+from pgherd.studies.hugepages.study import STUDY
+from pgherd.study.comparison.propose import propose as compare_propose
+from pgherd.study.registry import study_of
 
 MB = 2**20
 
 
 def test_it_proposes_what_a_comparison_does_and_asks_for_counters(build):
     options = build()
-    trials, plain = STUDY.propose(options, []).trials, compare_propose(options, []).trials
+    trials, plain = propose(options, []).trials, compare_propose(options, []).trials
     assert [trial.key() for trial in trials] == [trial.key() for trial in plain]
     assert {trial.counters for trial in trials} == {("tlb",)}
     assert {trial.counters for trial in STUDY.propose(build(uncounted="none here"), []).trials} == {()}

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.studies.hugepages.request import HugepagesRequest
+from pgherd.studies.hugepages.options import HugepagesRequest
 
 
 @pytest.mark.parametrize(

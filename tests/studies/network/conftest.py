@@ -7,7 +7,8 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.link import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.network import STUDY, NetworkOptions
+from pgherd.studies.network.options import NetworkOptions
+from pgherd.studies.network.study import STUDY
 
 
 @pytest.fixture

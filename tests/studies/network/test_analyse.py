@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.model.link import Link
-from pgherd.studies.network import STUDY
+from pgherd.studies.network.study import STUDY
 
 
 def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):

@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.link import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.network import STUDY
+from pgherd.studies.network.study import STUDY
 
 HOSTS = ("a", "b", "c")
 LINKS = tuple(Link(name=far, kind="hosts", near=near, host=f"10.0.0.{far}") for near in HOSTS for far in HOSTS if near != far)

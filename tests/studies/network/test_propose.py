@@ -1,4 +1,4 @@
-from pgherd.studies.network import STUDY
+from pgherd.studies.network.study import STUDY
 
 
 def test_every_block_holds_every_number_of_streams_and_the_idle_one(options):

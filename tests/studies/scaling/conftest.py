@@ -11,8 +11,9 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.databases import DatabaseOptions
-from pgherd.studies.scaling import ScalingOptions, Variant, propose
+from pgherd.studies.scaling.options import ScalingOptions, Variant
+from pgherd.studies.scaling.propose import propose
+from pgherd.study.database_options import DatabaseOptions
 
 CORES = 4
 

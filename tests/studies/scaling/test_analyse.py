@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.load import Script
-from pgherd.model.study import Study
-from pgherd.studies.scaling import STUDY, ScalingOptions, planned
+from pgherd.model.study import RunnableStudy
+from pgherd.studies.scaling.options import ScalingOptions
+from pgherd.studies.scaling.propose import planned
+from pgherd.studies.scaling.study import STUDY
 
 Build = Callable[..., ScalingOptions]
 
@@ -33,7 +35,7 @@ def finished(options: ScalingOptions, host: Any) -> Analysis:
 
 
 def test_it_is_a_study() -> None:
-    study: Study[ScalingOptions] = STUDY
+    study: RunnableStudy[ScalingOptions] = STUDY
     assert study.name == "scaling"
     assert study.options is ScalingOptions
 

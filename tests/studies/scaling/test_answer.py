@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.scaling import ScalingOptions, planned
 from pgherd.studies.scaling.answer import answer
 from pgherd.studies.scaling.curve import curve
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.points import group
+from pgherd.studies.scaling.propose import planned
 
 Build = Callable[..., ScalingOptions]
 

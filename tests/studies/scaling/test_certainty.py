@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.studies.scaling import ScalingOptions, planned
 from pgherd.studies.scaling.certainty import doubts, medians, next_clients
+from pgherd.studies.scaling.options import ScalingOptions
+from pgherd.studies.scaling.propose import planned
 
 Build = Callable[..., ScalingOptions]
 

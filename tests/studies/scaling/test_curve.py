@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pgherd.studies.scaling import ScalingOptions, planned
 from pgherd.studies.scaling.curve import FEW_CLIENTS, Curve, curve, end_of_linear, shape_findings
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.points import group
+from pgherd.studies.scaling.propose import planned
 
 Build = Callable[..., ScalingOptions]
 

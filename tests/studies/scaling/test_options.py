@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pgherd.model.load import Script
-from pgherd.studies.scaling import ScalingOptions, choose_clients
-from pgherd.studies.scaling.options import plural, scripts_of
+from pgherd.studies.scaling.options import ScalingOptions, choose_clients, plural, scripts_of
 
 Build = Callable[..., ScalingOptions]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.scaling import ScalingOptions, planned
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.points import client_share, group, server_cpu_per_tx
+from pgherd.studies.scaling.propose import planned
 
 Build = Callable[..., ScalingOptions]
 

@@ -11,7 +11,8 @@ import pytest
 
 from pgherd.model.load import Script
 from pgherd.model.trial import Trial
-from pgherd.studies.scaling import ScalingOptions, planned, propose
+from pgherd.studies.scaling.options import ScalingOptions
+from pgherd.studies.scaling.propose import planned, propose
 
 Build = Callable[..., ScalingOptions]
 

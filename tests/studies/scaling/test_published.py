@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pgherd.model.load import Script
-from pgherd.studies.databases import DatabaseOptions
-from pgherd.studies.scaling import ScalingOptions, published
+from pgherd.studies.scaling import published
+from pgherd.studies.scaling.options import ScalingOptions
+from pgherd.study.database_options import DatabaseOptions
 
 Build = Callable[..., ScalingOptions]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.scaling import ScalingOptions, planned
 from pgherd.studies.scaling.curve import curve
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.points import group
+from pgherd.studies.scaling.propose import planned
 from pgherd.studies.scaling.ratios import at_same_clients, ratio_findings, variant_rows
 
 Build = Callable[..., ScalingOptions]

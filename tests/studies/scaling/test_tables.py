@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.scaling import ScalingOptions, planned
 from pgherd.studies.scaling.curve import Curve, curve
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.points import group
+from pgherd.studies.scaling.propose import planned
 from pgherd.studies.scaling.tables import cpu_rows, scaling_rows
 
 Build = Callable[..., ScalingOptions]

@@ -11,7 +11,8 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.working_set import WorkingSetOptions, propose
+from pgherd.studies.working_set.options import WorkingSetOptions
+from pgherd.studies.working_set.propose import propose
 
 MB = 2**20
 KILLED = "container db01 needed more than its memory limit, and the kernel ended 1 process in it"

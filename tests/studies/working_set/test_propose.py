@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pgherd.studies.working_set import propose
 from pgherd.studies.working_set.curves import Measured, difference
 from pgherd.studies.working_set.options import CONTAINER, Curve
-from pgherd.studies.working_set.propose import worst_case
+from pgherd.studies.working_set.propose import propose, worst_case
 
 
 def sizes(results, sweep, clients):

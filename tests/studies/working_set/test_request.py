@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.working_set.request import WorkingSetRequest
+from pgherd.studies.working_set.options import WorkingSetRequest
 
 
 def test_defaults():

@@ -24,6 +24,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
+from pgherd.runner import probes
 from pgherd.runner.deploy import last_words, looks, platform
 from pgherd.runner.deploy.attached import Attached
 from pgherd.runner.deploy.budget import Budget
@@ -38,7 +39,6 @@ from pgherd.runner.deploy.targets import Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
 from pgherd.runner.deploy.warming import warm_all
-from pgherd.runner.probe import probes
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room, Runtime

@@ -28,7 +28,7 @@ from pgherd.runtimes.vm import images
 from pgherd.runtimes.vm.images import Images
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import VmRuntime
-from pgherd.studies.emulated import MARK
+from pgherd.study.emulation import MARK
 
 SOCKETS = "/run/pgherd-sockets"
 """Directory of the servers' Unix sockets in a guest."""

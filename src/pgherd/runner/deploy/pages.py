@@ -22,8 +22,8 @@ from pgherd.postgres.huge_pages import Need
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.settings import Choice
 from pgherd.runner.deploy.transition import ServerKey
-from pgherd.studies.databases import READ_ONLY, DatabaseRequest
-from pgherd.studies.registry import study_of
+from pgherd.study.database_options import READ_ONLY, DatabaseRequest
+from pgherd.study.registry import study_of
 
 LEAST_BESIDE = 64 * 2**20
 """Bytes that a container must have beside its huge pages: processes, WAL buffers' files, connections."""

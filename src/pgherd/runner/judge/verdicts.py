@@ -16,8 +16,8 @@ from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.runner.judge import commands as command_verdicts
-from pgherd.studies.hypervisor import MANAGER
-from pgherd.studies.observe import of_devices
+from pgherd.study.hypervisor_overhead import MANAGER
+from pgherd.study.observation import of_devices
 
 _NOT_OURS = "the server is somebody else's"
 

@@ -20,7 +20,7 @@ from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.judge import verdicts
 from pgherd.runner.play import phases
 from pgherd.runner.watcher import Watcher
-from pgherd.studies import emulated
+from pgherd.study import emulation
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Bench(Protocol):
         ...
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probe.probes."""
+        """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probes."""
         ...
 
     def settings(self, target: str | None = None) -> dict[str, str]:
@@ -137,7 +137,7 @@ class LocalBench:
                     assert room.node is not None
                     room.node.remove_tree(str(scratch))
         found, kills = completed(fleet, trial, found)
-        judged = emulated.judged(verdicts.judge(trial, found, fleet.facts, thresholds, jump), found)
+        judged = emulation.judged(verdicts.judge(trial, found, fleet.facts, thresholds, jump), found)
         return Played(found, judged + memory_verdicts.judge(trial, found, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> Played:

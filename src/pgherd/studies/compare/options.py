@@ -1,79 +1,23 @@
-"""The complete options of a comparison: its arms, how they are measured in blocks, and when it may stop."""
+"""Options of a comparison as a user gives them. The complete ones: pgherd.study.comparison.options."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from pgherd.model.base import Model
-from pgherd.model.thresholds import Thresholds
+from pgherd.study.comparison.options import CompareOptions
+from pgherd.study.comparison.request import AskedArm, BlocksRequest
 
-AGAIN = " again"
-"""Ends the name under which the baseline stands in each block a second time."""
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
-
-Name = Annotated[str, Field(pattern=NAME)]
+__all__ = ["CompareOptions", "CompareRequest"]
 
 
-class Arm(Model):
-    """One of the things compared: a prepared study. ``options`` are that study's own complete options."""
+class CompareRequest(BlocksRequest):
+    """Options of ``pgherd compare`` as given on the command line or in a scenario: variants of one server, with the options of
+    databases for what they share, or arms that are studies by themselves."""
 
-    name: Name
-    study: str
-    options: dict[str, Any]
-
-
-class CompareOptions(Model):
-    """Everything that a comparison depends on.
-
-    ``baseline`` names the arm that all others are held against. ``metric`` is the one that decides; None: throughput, or what
-    there is in its place. ``most`` bounds the blocks that count; a block with a tainted or failed trial is run again,
-    ``max_reruns`` times in all. ``precision`` and ``equivalence`` are shares (0.02 is 2 %). ``own`` says whether the arms'
-    own findings are compared too. ``side_by_side``: the servers of all arms, and one for the A/A pair, are up at once
-    (pgherd.studies.compare.arms). ``defaults`` is what differs between the arms' installations by itself: name → arm → value.
-    """
-
-    arms: tuple[Arm, ...] = Field(min_length=2)
-    baseline: str
-    metric: str | None = None
-    most: int = Field(14, ge=1)
-    precision: float | None = Field(None, gt=0)
-    equivalence: float = Field(0.02, gt=0)
-    budget_seconds: float = Field(260.0, gt=0)
-    max_reruns: int = Field(6, ge=0)
-    own: bool = False
-    hosts: tuple[str, ...] = Field((), description="hosts of a cluster on which blocks take turns; none: they run where pgherd does")
-    side_by_side: bool = False
-    defaults: dict[str, dict[str, str]] = Field(default_factory=dict)
-    seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
-
-    @model_validator(mode="after")
-    def _one_baseline(self) -> CompareOptions:
-        names = [arm.name for arm in self.arms]
-        if len(set(names)) < len(names):
-            raise ValueError(f"the names of arms must differ, but they are {', '.join(names)}")
-        if self.baseline not in names:
-            raise ValueError(f"the baseline '{self.baseline}' is none of the arms {', '.join(names)}")
-        return self
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """The names of all arms but the baseline."""
-        return tuple(arm.name for arm in self.arms if arm.name != self.baseline)
-
-    @property
-    def again(self) -> str:
-        """The baseline's name where it stands in a block the second time: with the first it is the A/A pair."""
-        return self.baseline + AGAIN
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """All names that a block holds: the baseline, the same again, the variants."""
-        return (self.baseline, self.again, *self.variants)
-
-    def arm(self, side: str) -> Arm:
-        """The arm of a name that stands in a block."""
-        name = self.baseline if side == self.again else side
-        return next(arm for arm in self.arms if arm.name == name)
+    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
+    arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
+    arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
+        None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
+    )

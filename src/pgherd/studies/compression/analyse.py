@@ -13,7 +13,7 @@ from pgherd.model.units import format_bytes
 from pgherd.studies.compression import published
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, PLAIN, CompressionOptions
 from pgherd.studies.compression.readings import Relation, relations
-from pgherd.studies.findings import as_finding, missing
+from pgherd.study.findings import as_finding, missing
 
 UNIT = "×"
 """Bytes before ÷ bytes after."""

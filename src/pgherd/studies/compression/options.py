@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.units import format_bytes
+from pgherd.study.study_options import StudyOptions
 
 SEGMENT = 2**20
 """Bytes of a segment: what is sampled. Blocks of every size are cut from the same segments."""
@@ -58,7 +59,7 @@ class Source(Model):
     directory: str | None = None
 
 
-class CompressionOptions(Model):
+class CompressionOptions(StudyOptions):
     """Everything that a compression run depends on. ``samples`` are segments of each kind; ``seed`` chooses them.
 
     ``pg_bin`` is empty where no server of pgherd's own is used.
@@ -91,3 +92,23 @@ def deployment(options: CompressionOptions, source: Source) -> Deployment:
         return Deployment(hosts=(Host(),))
     server = Server(bin=options.pg_bin, version=options.pg_version, databases=(Database(workload=source.workload, scale=source.scale),))
     return Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
+
+
+SIZES = ("4k", "8k", "16k", "32k", "128k", "1M")
+
+
+class CompressionRequest(Model):
+    """Options of ``pgherd compression`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+
+    kinds: tuple[str, ...] = Field(KINDS, description="data that pgherd makes, KIND or KIND@SCALE: pgbench, orders, realistic; or 'none'")
+    dsn: str | None = Field(None, description="a database of yours, by its DSN; it is only read")
+    directory: str | None = Field(None, description="a directory of yours; it is only read")
+    codecs: tuple[str, ...] = Field(CODECS, description="lz4, or zstd-LEVEL (1 to 22)")
+    blocks: tuple[str, ...] = Field(SIZES, description="sizes of the blocks that are compressed each for itself")
+    samples: int = Field(SAMPLES, ge=4, description="segments of 1 MB to read of each kind")
+    encrypt: bool = Field(True, description="compress the same data encrypted first, too")
+    filesystem: str | None = Field(None, description="a directory on a file system that compresses, to see what it gives")
+    seed: int | None = Field(None, description="seed of the choice of segments")
+    pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
+    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17, or 'embedded'")
+    run_as: str | None = Field(None, description="the account that servers run as (root only)")

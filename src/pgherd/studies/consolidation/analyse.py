@@ -13,9 +13,9 @@ from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, Consol
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
 from pgherd.studies.consolidation.words import answer
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import listed, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted
-from pgherd.studies.schedule import Point
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.grade import listed, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.trial_schedule import Point
 
 _OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
 

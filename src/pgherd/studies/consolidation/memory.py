@@ -18,8 +18,8 @@ from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, Consol
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Trials
 from pgherd.studies.consolidation.tables import Row, mean
-from pgherd.studies.findings import as_finding
-from pgherd.studies.schedule import Point
+from pgherd.study.findings import as_finding
+from pgherd.study.trial_schedule import Point
 
 MB = 2**20
 _CONTAINER, _SERVER, _ZRAM, _GUEST, _HOST = "container:", "server:", "zram:", "guest:", "host"

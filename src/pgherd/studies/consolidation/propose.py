@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies import schedule
 from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.schemes import trial
-from pgherd.studies.schedule import Design, Point
+from pgherd.study import trial_schedule
+from pgherd.study.trial_schedule import Design, Point
 
 
 def points(options: ConsolidationOptions) -> list[Point]:
@@ -32,7 +32,7 @@ def propose(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Pr
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
     if not options.runnable:
         return Proposal(stop="no scheme that was asked for can be had here", worst_case=0)
-    return schedule.propose(options, _design(options), results)
+    return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: ConsolidationOptions) -> tuple[Trial, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.trial import Trial
-from pgherd.studies import patterns
 from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
-from pgherd.studies.schedule import Point
+from pgherd.study import load_patterns
+from pgherd.study.trial_schedule import Point
 
 _MB = 2**20
 _STEP = 8 * _MB
@@ -95,7 +95,7 @@ def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str)
         reason=reason,
         deployment=deploy(options, scheme, int(point["buffers"]), float(point["rate"])),
         state=options.state,
-        phases=patterns.phases(options.plan, targets(options, scheme), options.load, ramp=options.ramp, seconds=options.seconds),
+        phases=load_patterns.phases(options.plan, targets(options, scheme), options.load, ramp=options.ramp, seconds=options.seconds),
         intents=("not-client-bound",),
         may_die=float(point["rate"]) > 0,
     )

@@ -11,7 +11,7 @@ from pgherd.analysis.overcommitment import Period
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.consolidation.options import APART, ConsolidationOptions
 from pgherd.studies.consolidation.schemes import targets
-from pgherd.studies.schedule import Point
+from pgherd.study.trial_schedule import Point
 
 
 @dataclass(frozen=True)

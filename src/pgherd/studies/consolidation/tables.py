@@ -10,8 +10,8 @@ from pgherd.studies.consolidation import published
 from pgherd.studies.consolidation.options import APART, SCHEMES, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.schedule import Point
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.trial_schedule import Point
 
 Row = dict[str, Finding | str | int | float | None]
 NOT_RUN = "no trial of it finished"

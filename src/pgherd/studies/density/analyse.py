@@ -17,9 +17,9 @@ from pgherd.studies.density.options import DensityOptions, next_point
 from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
-from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
-from pgherd.studies.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
-from pgherd.studies.joined import joined
+from pgherd.study.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
+from pgherd.study.joined_trials import joined
+from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 WIDE = 0.1
 """Half a throughput's interval, as a share of its mean, from which on it is said that more repeats would narrow it. A grade does not say

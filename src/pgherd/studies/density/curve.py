@@ -17,7 +17,7 @@ from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retr
 from pgherd.model.finding import Finding
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import Point, plural
-from pgherd.studies.findings import as_finding, missing
+from pgherd.study.findings import as_finding, missing
 
 DIFFER = 0.05
 """From this relative difference on, one database alone and the linear region's slope are said to differ."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.model.finding import Finding
-from pgherd.studies.cpu import NO_CONTAINER_CPU, PART_NOT_SEEN, named_parts, of_part
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
 from pgherd.studies.density.points import Point, plural
 from pgherd.studies.density.tables import efficiency_cpu
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.points import mean_of
+from pgherd.study.cpu_table import NO_CONTAINER_CPU, PART_NOT_SEEN, named_parts, of_part
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.repeats import mean_of
 
 OVERHEAD_AT = 0.8
 """Fraction of saturation at which E2 reads the overhead."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from pgherd.model.deployment import Deployment, Host
-from pgherd.studies.databases import DatabaseOptions
+from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Fractions of the cores at which E1 was measured, after its first point of one database."""
@@ -102,3 +102,13 @@ def deployment(options: DensityOptions) -> Deployment:
     """All containers of the largest point, each of one server with one database. All stay up in every trial, and those
     that are not loaded idle: so no trial pays for starting them, and memory is given out alike everywhere."""
     return options.deploy(names(options))
+
+
+class DensityRequest(DatabaseRequest):
+    """Options of ``pgherd density`` as given on the command line or in a scenario, beside those of the databases."""
+
+    points: tuple[int, ...] | None = Field(None, description="numbers of databases to measure")
+    clients: int | None = Field(None, ge=1, description="clients of each database")
+    at: float = Field(0.85, gt=0, le=1, description="efficiency at which to say how many databases the host holds")
+    intent: Literal["cpu-bound", "io-bound"] = Field("cpu-bound", description="what the load is meant to be bound by")
+    soak: str | None = Field(None, description="hold one point for this long and judge steadiness")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.points import Repeats, repeats
+from pgherd.study.repeats import Repeats, repeats
 
 
 @dataclass(frozen=True)

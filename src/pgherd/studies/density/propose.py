@@ -13,17 +13,17 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Intent, Trial
-from pgherd.studies import schedule
-from pgherd.studies.databases import target
 from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, deployment, names
-from pgherd.studies.schedule import Design, Point
+from pgherd.study import trial_schedule
+from pgherd.study.database_options import target
+from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
     if options.soak_seconds:
         return _soak_on(options, results)
-    return schedule.propose(options, _design(options), results)
+    return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: DensityOptions) -> tuple[Trial, ...]:
@@ -33,7 +33,7 @@ def planned(options: DensityOptions) -> tuple[Trial, ...]:
 
 def worst_case(options: DensityOptions) -> int:
     """How many trials a run has at most."""
-    return len(_soak(options)) if options.soak_seconds else schedule.worst_case(options, _design(options))
+    return len(_soak(options)) if options.soak_seconds else trial_schedule.worst_case(options, _design(options))
 
 
 def _design(options: DensityOptions) -> Design:

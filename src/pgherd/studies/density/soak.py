@@ -15,9 +15,9 @@ from pgherd.model.units import format_seconds
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import plural
 from pgherd.studies.density.tables import Row
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import mostly_clean
-from pgherd.studies.joined import failed_in
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.grade import mostly_clean
+from pgherd.study.joined_trials import failed_in
 
 STEADY_DRIFT = 0.02
 """Drift per hour below which a soak counts as steady."""

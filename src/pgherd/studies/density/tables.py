@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.model.finding import Finding
-from pgherd.studies.cpu import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
 from pgherd.studies.density.points import Point
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.observe import Observation
-from pgherd.studies.points import mean_of
+from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.observation import Observation
+from pgherd.study.repeats import mean_of
 
 Row = dict[str, Finding | str | int | float | None]
 

@@ -12,9 +12,10 @@ from pgherd.model.units import format_bytes
 from pgherd.studies.disk.access import MIX, TESTS
 from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imbalance
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
-from pgherd.studies.disk.points import MEMORY_FILESYSTEMS, Group, cached, group, limited_by, reached, shared
+from pgherd.studies.disk.points import Group, cached, group, limited_by, reached, shared
 from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
-from pgherd.studies.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
+from pgherd.study.device_io import MEMORY_FILESYSTEMS
+from pgherd.study.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
 
 
 def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
-from pgherd.studies import host_balance
 from pgherd.studies.disk.access import MIX
 from pgherd.studies.disk.measure import HostShare, Measured
 from pgherd.studies.disk.options import DiskOptions
 from pgherd.studies.disk.points import Group
 from pgherd.studies.disk.tables import TAINTED, Row, positive_mean
-from pgherd.studies.findings import as_finding, missing
+from pgherd.study import host_imbalance
+from pgherd.study.findings import as_finding, missing
 
 BEHIND = 0.9
 """A host that makes less than this share of the hosts' mean, with an interval below 1, is named in the answer."""
@@ -32,8 +32,8 @@ def host_findings(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Fi
     trials = [rates for of in groups for rates in _rates(options, of)]
     return {
         **found,
-        "host_imbalance": host_balance.imbalance(trials, _WHAT),
-        "host_slowest": host_balance.slowest(trials, _WHAT),
+        "host_imbalance": host_imbalance.imbalance(trials, _WHAT),
+        "host_slowest": host_imbalance.slowest(trials, _WHAT),
     }
 
 
@@ -41,7 +41,7 @@ def host_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
     """One row for each volume, test and host."""
     rows: list[Row] = []
     for of in groups:
-        shares = [host_balance.relative(rates) for rates in _rates(options, of)]
+        shares = [host_imbalance.relative(rates) for rates in _rates(options, of)]
         for host in options.hosts:
             relative = [share[host] for share in shares if share]
             rows.append(
@@ -54,7 +54,7 @@ def host_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
                     "latency": _mean(of, host, _latency, "ms"),
                     "relative": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
                     if relative
-                    else missing("ratio", _FIXED if of.test.name == MIX else host_balance.NONE),
+                    else missing("ratio", _FIXED if of.test.name == MIX else host_imbalance.NONE),
                     "cpu_share": _mean(of, host, lambda one: one.busy, "ratio", "of the whole host"),
                 }
             )
@@ -84,7 +84,7 @@ def _rates(options: DiskOptions, of: Group) -> list[dict[str, float]]:
 
 
 def _imbalance(options: DiskOptions, of: Group) -> Finding:
-    return missing("ratio", _FIXED) if of.test.name == MIX else host_balance.imbalance(_rates(options, of), _WHAT)
+    return missing("ratio", _FIXED) if of.test.name == MIX else host_imbalance.imbalance(_rates(options, of), _WHAT)
 
 
 def _iops(one: HostShare) -> float | None:

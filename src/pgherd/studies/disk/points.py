@@ -11,6 +11,7 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.disk.access import MIX, TESTS, Access
 from pgherd.studies.disk.measure import Measured, measure
 from pgherd.studies.disk.options import ALL, DiskOptions
+from pgherd.study.device_io import MEMORY_FILESYSTEMS
 
 CACHED = 0.9
 """A figure came from a cache where the devices moved less than this share of what fio asked for."""
@@ -18,7 +19,6 @@ DEEPER = 1.10
 """The depth was the limit where twice the depth makes more than so many times the I/Os."""
 SHARED = 0.9
 """Volumes hold one another back where all at once make less than this share of what they make one after the other."""
-MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)

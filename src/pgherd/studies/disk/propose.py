@@ -14,15 +14,15 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies import schedule
 from pgherd.studies.disk.access import MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions
-from pgherd.studies.schedule import Design, Point
+from pgherd.study import trial_schedule
+from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: DiskOptions, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
-    return schedule.propose(options, design(options), results)
+    return trial_schedule.propose(options, design(options), results)
 
 
 def design(options: DiskOptions) -> Design:

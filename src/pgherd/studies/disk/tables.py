@@ -13,7 +13,7 @@ from pgherd.studies.disk.access import MIX
 from pgherd.studies.disk.measure import Measured
 from pgherd.studies.disk.options import ALL, DiskOptions
 from pgherd.studies.disk.points import Group, cached, limited_by, reached, shared
-from pgherd.studies.findings import as_finding, missing
+from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.compare import analyse as compare
-from pgherd.studies.compare.blocks import counted, whole_blocks
-from pgherd.studies.compare.turns import VARIANT
-from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.hugepages import published
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions
-from pgherd.studies.schedule import throughput
+from pgherd.study.comparison import analyse as compare
+from pgherd.study.comparison.blocks import counted, whole_blocks
+from pgherd.study.comparison.time_slices import VARIANT
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.trial_schedule import throughput
 
 FILLING = 0.5
 """More page faults per transaction from which on a part of the difference is the filling of page tables, not their use: a fault costs

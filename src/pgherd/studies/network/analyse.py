@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pgherd.analysis.streams import Limit
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.grade import trial_warnings, weighted
 from pgherd.studies.network import pairs, published
 from pgherd.studies.network.groups import (
     GBIT,
@@ -24,6 +23,7 @@ from pgherd.studies.network.groups import (
     tainted_warnings,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
+from pgherd.study.grade import trial_warnings, weighted
 
 BOUNDS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
 

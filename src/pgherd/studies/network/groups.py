@@ -11,10 +11,10 @@ from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.streams import Limit, limit, surely_enough
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.grade import listed, stand_in_warnings, weighed, worst
 from pgherd.studies.network import published
 from pgherd.studies.network.options import IDLE, NetworkOptions
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.grade import listed, stand_in_warnings, weighed, worst
 
 GBIT = 1e9
 THREADED = (3, 16)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pgherd.analysis.streams import Limit
 from pgherd.model.finding import Finding
 from pgherd.model.link import Link
-from pgherd.studies.findings import missing
 from pgherd.studies.network.groups import GBIT, Groups, Row, enough, in_megabytes, round_trips, speed
 from pgherd.studies.network.options import IDLE, NetworkOptions
+from pgherd.study.findings import missing
 
 BEHIND = 0.9
 """A host whose links carry less than this share of what the hosts' carry on average is named in the answer."""

@@ -9,10 +9,6 @@ from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.fitting import model_curves, model_findings, model_rows, model_warnings
-from pgherd.studies.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
-from pgherd.studies.points import mean_of
 from pgherd.studies.scaling import published
 from pgherd.studies.scaling.answer import answer
 from pgherd.studies.scaling.curve import Curve, curve, shape_findings
@@ -20,6 +16,10 @@ from pgherd.studies.scaling.options import ScalingOptions, plural, scripts_of
 from pgherd.studies.scaling.points import client_share, group, server_cpu_per_tx
 from pgherd.studies.scaling.ratios import ratio_findings, ratio_rows, variant_rows
 from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, scaling_rows
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
+from pgherd.study.repeats import mean_of
+from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 
 def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from pgherd.model.result import TrialResult
 from pgherd.studies.scaling.options import ScalingOptions
-from pgherd.studies.schedule import throughput
+from pgherd.study.trial_schedule import throughput
 
 LEAST = 0.02
 """Uncertainty, as a share of the highest throughput, below which no further point is worth its time."""

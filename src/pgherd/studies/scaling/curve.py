@@ -14,11 +14,11 @@ from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.analysis.medians import draw_medians, median_estimate
 from pgherd.model.finding import Finding
-from pgherd.studies.databases import DatabaseOptions
-from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.scaling import published
 from pgherd.studies.scaling.options import plural
 from pgherd.studies.scaling.points import Point
+from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.findings import as_finding, missing
 
 ENOUGH = 0.95
 """A number of clients saturates the server from this share of the highest throughput on."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.base import Model
-from pgherd.studies.databases import DatabaseOptions
+from pgherd.model.load import ClientPlace
+from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Clients per core at which a curve is measured, beside one, two, four … clients; E3 went from 1 beyond 48 on 32 cores."""
@@ -55,6 +57,15 @@ class ScalingOptions(DatabaseOptions):
             raise ValueError(f"variants are two or more with names of their own, not {', '.join(names)}")
         return self
 
+    def variant_options(self) -> Mapping[str, Model]:
+        """Name → options of each variant's server."""
+        return {variant.name: variant.options for variant in self.variants}
+
+    def with_variant_options(self, options: Mapping[str, Model]) -> Self:
+        """A copy with these options of the variants."""
+        variants = tuple(variant.model_copy(update={"options": options[variant.name]}) for variant in self.variants)
+        return self.model_copy(update={"variants": variants})
+
     def servers(self) -> Mapping[str, DatabaseOptions]:
         """Options by variant; of a run without variants its own, under an empty name."""
         return {variant.name: variant.options for variant in self.variants} or {"": self}
@@ -85,3 +96,13 @@ def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
     if limit is not None and max(wanted) > limit:
         wanted = {n for n in wanted if n < limit} | {max(1, limit)}
     return tuple(sorted(wanted))
+
+
+class ScalingRequest(DatabaseRequest):
+    """Options of ``pgherd scaling`` as given on the command line or in a scenario, beside those of the databases."""
+
+    clients: tuple[int, ...] | None = Field(None, description="numbers of clients to measure; these and no others")
+    # The container is the server's: what a transaction costs it is seen without pgbench's part. (Linux 6.18 has also been seen to
+    # run nothing else for tens of seconds while both, in one control group without a quota, kept all CPUs busy.)
+    client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the database's container")
+    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; ratios are to the first")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.databases import DatabaseOptions
-from pgherd.studies.observe import Observation
-from pgherd.studies.points import Repeats, repeats
+from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.observation import Observation
+from pgherd.study.repeats import Repeats, repeats
 
 
 @dataclass(frozen=True)

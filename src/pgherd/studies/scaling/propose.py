@@ -16,11 +16,11 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Intent, Trial
-from pgherd.studies import schedule
-from pgherd.studies.databases import DatabaseOptions, target
 from pgherd.studies.scaling.certainty import next_clients
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
-from pgherd.studies.schedule import Design, Point
+from pgherd.study import trial_schedule
+from pgherd.study.database_options import DatabaseOptions, target
+from pgherd.study.trial_schedule import Design, Point
 
 BUSY = 2.0
 """From so many clients per core on a select-only load is meant to use up the CPU: while some wait for an answer, others have one."""
@@ -28,7 +28,7 @@ BUSY = 2.0
 
 def propose(options: ScalingOptions, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
-    return schedule.propose(options, _design(options), results)
+    return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: ScalingOptions) -> tuple[Trial, ...]:

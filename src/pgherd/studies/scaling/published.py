@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.scaling.options import scripts_of
+from pgherd.study.database_options import DatabaseOptions
 
 SOURCE = "VMware vFabric Postgres 9.2: Performance and Best Practices (32 cores, scale 100)"
 

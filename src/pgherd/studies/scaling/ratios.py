@@ -8,12 +8,12 @@ from pgherd.analysis.bootstrap import percentiles
 from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import LEAST, Estimate, ratio_of_means
 from pgherd.model.finding import Finding
-from pgherd.studies.databases import DatabaseOptions
-from pgherd.studies.findings import as_finding, missing
 from pgherd.studies.scaling import published
 from pgherd.studies.scaling.curve import FROM_REPEATS, Curve, end_of_linear
 from pgherd.studies.scaling.options import scripts_of
 from pgherd.studies.scaling.points import server_cpu_per_tx
+from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pgherd.model.finding import Finding
-from pgherd.studies.cpu import NO_CONTAINER_CPU, cpu_cells, named_parts
-from pgherd.studies.findings import as_finding
-from pgherd.studies.observe import Observation
-from pgherd.studies.points import mean_of
 from pgherd.studies.scaling.curve import Curve
 from pgherd.studies.scaling.points import client_share, server_cpu_per_tx
 from pgherd.studies.scaling.ratios import at_same_clients
+from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
+from pgherd.study.findings import as_finding
+from pgherd.study.observation import Observation
+from pgherd.study.repeats import mean_of
 
 Row = dict[str, Finding | str | int | float | None]
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
-from pgherd.studies.points import Repeats, repeats
 from pgherd.studies.working_set import inside
 from pgherd.studies.working_set.curves import Measured, difference, out_of_memory
 from pgherd.studies.working_set.dip import dip
@@ -16,6 +14,8 @@ from pgherd.studies.working_set.knees import knee_finding, room_findings
 from pgherd.studies.working_set.options import WorkingSetOptions
 from pgherd.studies.working_set.propose import no_room
 from pgherd.studies.working_set.tables import difference_rows, summary_rows, sweep_rows
+from pgherd.study.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
+from pgherd.study.repeats import Repeats, repeats
 
 NAMES = {"memory": "working_set", "buffers": "buffers"}
 """Sweep → how its knees' findings begin; the number of clients follows."""

@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 
 from pgherd.analysis.knee import Knee, find_knee
 from pgherd.model.result import TrialResult
-from pgherd.studies.schedule import throughput
 from pgherd.studies.working_set.options import Curve, WorkingSetOptions, least_beside
+from pgherd.study.trial_schedule import throughput
 
 OUT_OF_MEMORY = "memory limit"
 """What the error of a trial says of a container whose limit was why a process of it was ended."""

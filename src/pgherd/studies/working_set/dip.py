@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from pgherd.analysis.intervals import ratio_of_means
 from pgherd.model.finding import Finding
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.schedule import throughput
 from pgherd.studies.working_set import published
 from pgherd.studies.working_set.curves import Measured
 from pgherd.studies.working_set.options import WorkingSetOptions
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.trial_schedule import throughput
 
 WORTH = 0.03
 """A dip by less than this share is not worth avoiding."""

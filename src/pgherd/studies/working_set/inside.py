@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.findings import as_finding, missing
-from pgherd.studies.schedule import throughput
 from pgherd.studies.working_set.curves import Measured
 from pgherd.studies.working_set.options import CONTAINER, MB
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.trial_schedule import throughput
 
 PRESSURE = 0.05
 """Share of the time in which some task may wait for memory or I/O where there is enough memory."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pgherd.analysis.knee import CLIFF, METHOD
 from pgherd.analysis.overcommitment import honest_rate
 from pgherd.model.finding import Finding
-from pgherd.studies.findings import missing
 from pgherd.studies.working_set import published
 from pgherd.studies.working_set.curves import Measured
 from pgherd.studies.working_set.options import WorkingSetOptions
+from pgherd.study.findings import missing
 
 RULE = "E7: configured memory less the working sets of all databases"
 

@@ -17,11 +17,10 @@ from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
-from pgherd.studies.databases import target
 from pgherd.studies.working_set.curves import Measured, difference_after
 from pgherd.studies.working_set.narrowing import next_size
-from pgherd.studies.working_set.options import CONTAINER, Curve, WorkingSetOptions
-from pgherd.studies.working_set.request import Sweep
+from pgherd.studies.working_set.options import CONTAINER, Curve, Sweep, WorkingSetOptions
+from pgherd.study.database_options import target
 
 FIRST_SHARE = 0.5
 """Share of the budget that the first of two sweeps may use."""

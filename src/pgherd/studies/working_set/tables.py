@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
-from pgherd.studies.findings import as_finding
-from pgherd.studies.observe import Observation, observe
-from pgherd.studies.schedule import throughput
 from pgherd.studies.working_set import inside
 from pgherd.studies.working_set.curves import Measured, difference
 from pgherd.studies.working_set.knees import knee_finding
 from pgherd.studies.working_set.options import MB, WorkingSetOptions
+from pgherd.study.findings import as_finding
+from pgherd.study.observation import Observation, observe
+from pgherd.study.trial_schedule import throughput
 
 Cell = Finding | str | int | float | None
 Row = dict[str, Cell]

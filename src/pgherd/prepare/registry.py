@@ -1,0 +1,53 @@
+"""Completes the request of any study for this host, by the study's own module ``prepare``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from pgherd.model.base import Model
+from pgherd.model.errors import UsageError
+from pgherd.node.protocol import Node
+from pgherd.prepare.merge_hosts import joined, same_options
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.study.registry import study_of
+
+_REQUEST_NAMES = {"budget_seconds": "budget"}
+"""Fields of complete options that have another name in what a user asks for."""
+
+
+def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prepared:
+    """Complete and check a request. ``dry``: load nothing that has not been loaded before.
+
+    Raises:
+        UsageError: it contains something wrong, or needs more than there is.
+        CapabilityError: this host cannot do it.
+    """
+    study = study_of(name)
+    try:
+        prepared: Prepared = study.module("prepare").prepare(node, request, dry)
+    except ValidationError as error:
+        raise _usage_error(error, request, study.options) or error from None
+    return prepared
+
+
+def _usage_error(error: ValidationError, request: Model, options: type[Model]) -> UsageError | None:
+    """The error for a value that the options refuse, such as a time of 0; None if no value of the user's is at fault."""
+    fault = error.errors()[0]
+    field = str(fault["loc"][0]) if error.title == options.__name__ and fault["loc"] else ""
+    option = _REQUEST_NAMES.get(field, field)
+    value = getattr(request, option, None)
+    if value is None:
+        return None
+    return UsageError(f"--{option.replace('_', '-')} {value}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
+
+
+def over_hosts(name: str, prepared: Mapping[str, Prepared]) -> Prepared:
+    """Join requests that every host has completed for itself (host → prepared study) into one for all hosts.
+
+    Raises:
+        UsageError: the hosts differ in what must be equal.
+    """
+    join = study_of(name).hook("prepare", "over_hosts") or same_options
+    return joined(prepared, join({host: one.options for host, one in prepared.items()}))

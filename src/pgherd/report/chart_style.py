@@ -1,0 +1,278 @@
+"""The look of all figures: colours, type, titles, and labels that stand beside what they name.
+
+Imports altair: only modules that draw may import this one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from pgherd.report.formatting import clean
+
+WIDTH = 700
+"""Width of a whole figure, in px."""
+
+AXIS = 64
+"""What the vertical axis with its title takes of it."""
+
+HEIGHT = 320
+TITLE_CHARACTERS = 86
+SUBTITLE_CHARACTERS = 118
+
+# Okabe & Ito, "Color Universal Design" (jfly.uni-koeln.de/color): eight colours that colour-blind readers can tell apart.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+INK, MUTED, FAINT = "#1f2328", "#59636e", "#d5dae0"
+SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+"""Order in which series take colours; yellow is left out, since it cannot be read on white."""
+
+_TEXT = {ORANGE: "#8a5f00", SKY: "#1f6f9f", GREEN: "#00694d", PURPLE: "#8f3f6d", VERMILLION: "#a84a00", BLUE: "#005a8e"}
+
+DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3])
+
+CONFIG: dict[str, Any] = {
+    "background": "#ffffff",
+    "font": "Helvetica, Arial, sans-serif",
+    "aria": False,  # one description for the whole figure; a label on every mark doubles the file
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12.5,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "gridColor": "#eceff2",
+        "domainColor": "#8c959f",
+        "tickColor": "#8c959f",
+    },
+    "legend": {"labelColor": INK, "labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2},
+    "header": {"labelColor": INK, "labelFontSize": 12, "titleFontSize": 12},
+    "title": {
+        "anchor": "start",
+        "frame": "bounds",
+        "color": INK,
+        "fontSize": 15.5,
+        "fontWeight": 600,
+        "subtitleColor": MUTED,
+        "subtitleFontSize": 12,
+        "subtitlePadding": 5,
+        "lineHeight": 19,
+        "subtitleLineHeight": 16,
+        "offset": 16,
+    },
+    "text": {"color": INK, "fontSize": 12},
+    "concat": {"spacing": 24},
+}
+
+
+def text_colour(colour: str) -> str:
+    """A darker shade for words: the series' colours are for areas and lines, too pale on white for small text."""
+    return _TEXT.get(colour, colour)
+
+
+def plot_width(labels: Sequence[str] = ()) -> int:
+    """What remains of a figure's width for the plot between its axis and the longest label at its right side."""
+    return WIDTH - AXIS - (16 + round(6.9 * max(map(len, labels), default=0)) if labels else 8)
+
+
+def data(rows: Sequence[Mapping[str, object]]) -> alt.InlineData:
+    """Rows as inline data; text is cleaned of control characters, numbers that are not finite become null.
+
+    As JSON text, since a chart copies its data deeply at every step of its making.
+    """
+    plain = [{key: _plain(value) for key, value in row.items()} for row in rows]
+    return alt.InlineData(values=json.dumps(plain), format=alt.JsonDataFormat(type="json"))
+
+
+def title(sentence: str, subtitle: str) -> alt.TitleParams:
+    """The finding as a sentence with its number; below it how to read the figure. Both wrapped to the figure's width."""
+    return alt.TitleParams(text=_lines(sentence, TITLE_CHARACTERS), subtitle=_lines(subtitle, SUBTITLE_CHARACTERS))
+
+
+def _lines(text: str, characters: int) -> list[str]:
+    """Lines of at most that many characters, a percent sign never parted from its number."""
+    return textwrap.wrap(clean(text).replace(" %", "\N{NO-BREAK SPACE}%"), characters) or [""]
+
+
+def nice_ceiling(value: float) -> float:
+    """The next round number above: 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten."""
+    if value <= 0 or not math.isfinite(value):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if step * power >= value * (1 - 1e-12)), 10 * power)
+
+
+def whole_ticks(end: float, *, least: int = 0, most: int = 12) -> list[int]:
+    """Whole numbers up to ``end``, at most ``most`` of them and evenly spaced: half a database is no tick."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if end // step <= most:
+                return [least, *range(step if step > least else least + step, math.floor(end) + 1, step)]
+        power *= 10
+
+
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_FAR = (1.0, 0.5, 2.0, 0.1, 10.0, 0.01, 100.0)
+"""Between ticks of an axis of ratios; its ticks where it reaches far, those that matter more first."""
+_ROOM = 36
+"""Least distance of two of them in px, so that their labels stand apart."""
+
+
+def ratio_ticks(domain: tuple[float, float], width: float) -> list[float]:
+    """Ticks of a logarithmic axis of ratios around 1, so many px wide: even steps from 1, or where it reaches far a few round ratios."""
+    reach = domain[1] - 1
+    step = next((step for step in _STEPS if 2 * reach / step <= width / _ROOM), None)
+    if step is not None:
+        around = math.floor(reach / step)
+        ticks = [1 + step * place for place in range(-around, around + 1)]
+    else:
+        ticks, apart = [], _ROOM / width * math.log(domain[1] / domain[0])
+        for tick in _FAR:
+            ticks += [tick] if all(abs(math.log(tick / other)) >= apart for other in ticks) else []
+    return sorted(tick for tick in ticks if domain[0] <= tick <= domain[1])
+
+
+def on(channel: alt.Y, field: str) -> alt.Y:
+    """The same axis for another field: layers that share a scale must also share its title."""
+    copied: alt.Y = channel.copy(deep=False)
+    copied["shorthand"] = field
+    return copied
+
+
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions moved as little as is simple so that neighbours are at least ``gap`` apart, in unchanged order.
+
+    All stay within ``low`` … ``high`` where that many fit; otherwise they are spaced evenly over it.
+    """
+    count = len(positions)
+    if count == 0:
+        return []
+    gap = min(gap, (high - low) / max(count - 1, 1))
+    order = sorted(range(count), key=lambda i: positions[i])
+    placed = [min(max(positions[i], low), high) for i in order]
+    for i in range(1, count):
+        placed[i] = max(placed[i], placed[i - 1] + gap)
+    placed[-1] = min(placed[-1], high)
+    for i in range(count - 2, -1, -1):
+        placed[i] = min(placed[i], placed[i + 1] - gap)
+    result = [0.0] * count
+    for position, i in zip(placed, order, strict=True):
+        result[i] = position
+    return result
+
+
+def haloed(chart: alt.Chart, **mark: Any) -> list[alt.Chart]:
+    """Text with a white edge, so that lines below do not make it unreadable."""
+    return [chart.mark_text(stroke="#ffffff", strokeWidth=4, strokeJoin="round", **mark), chart.mark_text(**mark)]
+
+
+def end_labels(
+    labels: Sequence[tuple[float, float, str, str]],
+    x: alt.X,
+    y: alt.Y,
+    domain: tuple[float, float],
+    *,
+    log: bool = False,
+    height: float = HEIGHT,
+) -> list[alt.Chart]:
+    """Direct labels right of where lines end: (x, y, text, colour), moved apart where they would overlap.
+
+    ``domain`` is the y axis' domain in data units; ``height`` its length in px.
+    """
+    if not labels:
+        return []
+    scaled = [math.log10(item[1]) if log else item[1] for item in labels]
+    low, high = (math.log10(domain[0]), math.log10(domain[1])) if log else domain
+    placed = spread(scaled, 16 * (high - low) / height, low, high)
+    rows = [
+        {"x": item[0], "y": 10**at if log else at, "text": item[2], "colour": text_colour(item[3])}
+        for item, at in zip(labels, placed, strict=True)
+    ]
+    text = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"), color=alt.Color("colour:N", scale=None))
+    return haloed(text, align="left", dx=8, fontSize=12, fontWeight=600)
+
+
+def rules(
+    marks: Sequence[tuple[float, str, str]], x: alt.X, y: alt.Y, domain: tuple[float, float], right: float, *, height: float = HEIGHT
+) -> list[alt.Chart]:
+    """Vertical lines at (x, text, colour), their texts staggered above the x axis and turned inwards at the right side.
+
+    ``right`` is the end of the x axis; ``domain`` the y axis' domain; ``height`` its length in px.
+    """
+    step = 18 * (domain[1] - domain[0]) / height
+    rows = [
+        {
+            "x": at,
+            "y": domain[0] + step * (0.7 + index),
+            "text": text,
+            "colour": colour,
+            "ink": text_colour(colour),
+            "left": at <= right * 0.55,
+        }
+        for index, (at, text, colour) in enumerate(sorted(marks))
+    ]
+    lines = alt.Chart(data(rows)).mark_rule(strokeDash=[3, 3], strokeWidth=1.5)
+    charts = [lines.encode(x=x, color=alt.Color("colour:N", scale=None))] if rows else []
+    for left in (True, False):  # words last, so that no line strikes one through
+        part = [row for row in rows if row["left"] == left]
+        place = alt.Chart(data(part)).encode(x=x, y=y, text=alt.Text("text:N"), color=alt.Color("ink:N", scale=None))
+        charts += haloed(place, align="left" if left else "right", dx=6 if left else -6, fontSize=12) if part else []
+    return charts
+
+
+Line = tuple[Sequence[tuple[float, float]], str, float, Sequence[float]]
+"""(points, colour, width in px, dash pattern)."""
+
+
+def lines(series: Sequence[Line], x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """Plain lines as one layer, clipped to the plot; a line of one point is left out."""
+    rows = [
+        {"x": at, "y": value, "line": index, "colour": colour, "width": width, "dash": list(dash)}
+        for index, (points, colour, width, dash) in enumerate(series)
+        if len(points) > 1
+        for at, value in points
+    ]
+    if not rows:
+        return []
+    drawn = alt.Chart(data(rows)).mark_line(clip=True)
+    style = {
+        "color": alt.Color("colour:N", scale=None),
+        "strokeWidth": alt.StrokeWidth("width:Q", scale=None),
+        "strokeDash": alt.StrokeDash("dash:N", scale=None),
+    }
+    return [drawn.encode(x=x, y=y, detail=alt.Detail("line:N"), **style)]
+
+
+def level(at: float, text: str, right: float, x: alt.X, y: alt.Y, *, left: bool = False) -> list[alt.Chart]:
+    """A horizontal reference line with its meaning in words at its right (or left) end."""
+    rule = alt.Chart(data([{"y": at, "text": text}])).mark_rule(color="#8c959f", strokeDash=[5, 4], strokeWidth=1.2).encode(y=y)
+    words = alt.Chart(data([{"x": 0 if left else right, "y": at, "text": f"{text} ({at:g} %)"}])).encode(x=x, y=y, text=alt.Text("text:N"))
+    return [
+        rule,
+        *haloed(words, align="left" if left else "right", baseline="bottom", dx=4 if left else -2, dy=-3, color=MUTED, fontSize=11),
+    ]
+
+
+def line_with_bars(part: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, colour: str, shape: str) -> list[alt.Chart]:
+    """Rows of x, y, low, high as a line with points, and interval bars where both ends are known."""
+    source = alt.Chart(data(part))
+    bars = alt.Chart(data([row for row in part if row.get("low") is not None and row.get("high") is not None]))
+    return [
+        source.mark_line(color=colour, strokeWidth=1.8).encode(x=x, y=y),
+        bars.mark_rule(color=colour, strokeWidth=1.8).encode(x=x, y=on(y, "low:Q"), y2=alt.Y2("high:Q")),
+        source.mark_point(color=colour, fill=colour, shape=shape, size=45, opacity=1).encode(x=x, y=y),
+    ]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return clean(value) if isinstance(value, str) else value

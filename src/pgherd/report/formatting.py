@@ -1,0 +1,216 @@
+"""How the report writes numbers, intervals, grades and names: one rule for terminal, HTML and figures. No I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+from pgherd.model.finding import Finding, Grade
+from pgherd.model.result import TrialResult
+from pgherd.study.registry import labels, percent_columns
+
+Cell = Finding | str | int | float | None
+"""One cell of an Analysis' table."""
+
+GRADE_MEANING: dict[Grade, str] = {
+    "A": "all verdicts pass in the trials that the numbers rest on; how sure each number is, its interval says",
+    "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
+    "or the host had changed when the run was resumed; intervals are wider for it",
+    "C": "tainted trials stand in for half or more of what it rests on, or for what all else rests on, or there is too little to tell: "
+    "an indication only",
+}
+
+
+def grade_meaning(grade: Grade, trials: int) -> str:
+    """What a grade says of a run with so many trials; of none there is nothing to grade."""
+    return GRADE_MEANING[grade] if trials else "no trial was run"
+
+
+MISSING = "–"
+"""Stands where there is no number."""
+
+_LABELS = {
+    "cpu_per_tx": "CPU per transaction",
+    "throughput": "measured",
+    "notpm": "new orders per minute",
+    "databases_cpu": "databases' CPU",
+    "clients_cpu": "clients' CPU",
+    "aicc": "AICc",
+    "tainted": "tainted trials",
+    "relative_error": "relative error",
+    "iops": "I/Os per second",
+    "p99_9": "p99.9",
+    "by_database": "of it, given up by the database",
+    "residue": "not accounted for",
+}
+"""Of tables that several studies have; the others are in each study's ``labels``."""
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "cpu_share"})
+_BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
+"""What parts a name: any dot but that of a number."""
+_COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
+_INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
+
+
+def clean(text: object) -> str:
+    """The text with control characters replaced, so that a hostile name can neither steer a terminal nor break XML."""
+    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+
+
+def label(name: str) -> str:
+    """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
+    ``ratio: scheme 3: rate 0.4``."""
+    text = _LABELS.get(name) or labels().get(name)
+    if text is not None:
+        return text
+    if name.startswith("to "):  # a host's name, which is not ours to change
+        return clean(name)
+    parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))
+    return " ".join(_INITIALS.get(word, word) for word in parts.replace("_", " ").split(" "))
+
+
+def finite(value: object) -> float | None:
+    """The value as a float where it is a finite number (of a Finding: its value), else None."""
+    if isinstance(value, Finding):
+        value = value.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def bounds(cell: object) -> tuple[float | None, float | None]:
+    """A finding's interval; (None, None) of anything else."""
+    return (finite(cell.low), finite(cell.high)) if isinstance(cell, Finding) else (None, None)
+
+
+def half_width(finding: Finding) -> float | None:
+    """The larger of the two distances between value and interval ends; None without an interval."""
+    value, low, high = finite(finding.value), finite(finding.low), finite(finding.high)
+    if value is None or low is None or high is None:
+        return None
+    return max(value - low, high - value, 0.0)
+
+
+def number(value: float | None, spread: float | None = None, *, most: int = 6) -> str:
+    """A number with no more digits than it deserves.
+
+    With a ``spread`` (half an interval) it ends at the spread's second significant digit; without one it has four
+    significant digits. ``None`` and what is not finite become a dash. ``most`` bounds the decimals.
+    """
+    value = finite(value)
+    if value is None:
+        return MISSING
+    if spread is not None and math.isfinite(spread) and spread > 0:
+        decimals = 1 - math.floor(math.log10(spread))
+    elif value:
+        decimals = 3 - math.floor(math.log10(abs(value)))
+    else:
+        return "0"
+    if float(value).is_integer() and abs(value) < 1e5 and spread is None:
+        return f"{value:,.0f}"
+    decimals = min(decimals, most)
+    rounded = round(value, decimals)
+    text = f"{rounded + 0.0:,.{max(decimals, 0)}f}"
+    if decimals > 0 and spread is None:
+        text = text.rstrip("0").rstrip(".")
+    return text
+
+
+def brief(value: float | None) -> str:
+    """A number with three significant digits, for titles."""
+    value = finite(value)
+    return MISSING if value is None else number(float(f"{value:.3g}"))
+
+
+def compact(value: float | None) -> str:
+    """``121934`` → ``121.9k``: for narrow places."""
+    value = finite(value)
+    if value is None:
+        return MISSING
+    size, letter = next(((size, letter) for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")) if abs(value) >= size), (1.0, ""))
+    size = 1e3 if letter == "k" else size
+    return number(value / size, most=3) + letter
+
+
+def percent_value(cell: Cell) -> float | None:
+    """A share in percent: a Finding in '%' as it stands, everything else times 100."""
+    value = finite(cell)
+    if value is None:
+        return None
+    return value if isinstance(cell, Finding) and cell.unit == "%" else value * 100
+
+
+def percent(cell: Cell, *, decimals: int = 1) -> str:
+    """A share in words: ``85.7 %``."""
+    value = percent_value(cell)
+    return MISSING if value is None else f"{value:.{decimals}f} %"
+
+
+def share(value: float, decimals: int = 0) -> str:
+    """``0.857`` → ``86 %``."""
+    return f"{value * 100:.{decimals}f} %"
+
+
+def as_percent(finding: Finding) -> Finding:
+    """The same share counted in percent."""
+    if finding.unit == "%":
+        return finding
+    scaled = {key: None if getattr(finding, key) is None else getattr(finding, key) * 100 for key in ("value", "low", "high")}
+    return finding.model_copy(update={**scaled, "unit": "%"})
+
+
+def is_percent_column(name: str) -> bool:
+    """Whether a column of that name holds shares, which are shown in percent."""
+    return name in _PERCENT_COLUMNS or name in percent_columns()
+
+
+def interval(finding: Finding, spread: float | None = None) -> str:
+    """``84.1 to 87.2``, with as many digits as the value (or as ``spread`` asks for); empty without an interval."""
+    width = half_width(finding)
+    if width is None:
+        return ""
+    spread = spread or width or None
+    return f"{number(finding.low, spread)} to {number(finding.high, spread)}"
+
+
+def explained(finding: Finding) -> str:
+    """Everything about a finding beyond its value and unit, in one line: interval, n, method, note."""
+    parts = []
+    between = interval(finding)
+    if between:
+        at = f" at {finding.confidence:.0%} confidence" if finding.confidence else ""
+        parts.append(f"{between} {finding.unit}".strip() + at)
+    parts.append(f"n = {finding.n}")
+    parts += [clean(text) for text in (finding.method, finding.note) if text]
+    return "; ".join(parts)
+
+
+def point_text(point: dict[str, int | float | str]) -> str:
+    """A trial's point in words: ``databases 4``."""
+    return ", ".join(f"{label(name)} {number(value) if isinstance(value, float) else clean(value)}" for name, value in point.items())
+
+
+def trial_throughput(result: TrialResult) -> float | None:
+    """Throughput of a whole trial, per second: its phases weighted by their windows. None where nothing was measured."""
+    seconds = sum(phase.seconds for phase in result.phases)
+    if result.error is not None or seconds <= 0:
+        return None
+    return finite(sum(phase.throughput * phase.seconds for phase in result.phases) / seconds)
+
+
+def instant(seconds: float | None) -> str:
+    """Wall-clock seconds since the epoch as ``2026-01-31 12:00:00 UTC``."""
+    if seconds is None:
+        return MISSING
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return MISSING
+
+
+def no_answer(state: str, error: str | None) -> str:
+    """What stands in the answer's place while a run has no analysis."""
+    if error and error.startswith(state):  # "interrupted by the user"
+        return f"No answer: this run was {clean(error)}."
+    stands = "has failed" if state == "failed" else f"is {state}"
+    return f"No answer: this run {stands}{f': {clean(error)}' if error else ''}."

@@ -1,0 +1,30 @@
+"""Trials with a probe and no load: the study of the probe's name measures the contents of a deployment that nothing drives.
+
+A probe gives readings by name; the name ends in the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pgherd.model.errors import TrialError
+from pgherd.model.trial import Trial
+from pgherd.postgres.installations import Installation
+from pgherd.runner.session import Session
+from pgherd.runner.watcher import Watcher
+from pgherd.study.registry import studies
+
+
+def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+    """The readings of the trial's probe.
+
+    Raises:
+        TrialError: there is no such probe, or it could not be made.
+        PgherdError: as ``postgres.golden.ensure``.
+    """
+    study = studies().get(trial.probe or "")
+    probe = study.hook("probe", "measure") if study is not None else None
+    if probe is None:
+        raise TrialError(f"there is no probe '{trial.probe}'")
+    readings: dict[str, float] = probe(session, installations, trial, watcher)
+    return readings

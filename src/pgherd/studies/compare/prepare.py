@@ -1,0 +1,320 @@
+"""Completing a comparison: each arm by its own study, what all share, the length of trials, the number of blocks."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from pgherd.analysis.paired import least_pairs
+from pgherd.host.facts import gather
+from pgherd.model.base import Model
+from pgherd.model.deployment import Server
+from pgherd.model.errors import UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.run import Surroundings
+from pgherd.model.trial import State
+from pgherd.model.units import format_seconds, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.postgres import huge_pages
+from pgherd.prepare import duplicate_variants, merge_variants, registry, version_defaults
+from pgherd.prepare.prepared_study import Prepared, most_pages, thresholds
+from pgherd.prepare.variants import FIXED, apply, parse_variant
+from pgherd.runner.deploy import pages
+from pgherd.studies.compare import prepare_interleaved
+from pgherd.studies.compare.options import CompareRequest
+from pgherd.studies.density.options import DensityRequest
+from pgherd.study.cluster_options import CLUSTER_FIELDS
+from pgherd.study.comparison import variants
+from pgherd.study.comparison.metrics import METRICS
+from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.propose import alpha
+from pgherd.study.comparison.request import AskedArm, BlocksRequest
+from pgherd.study.comparison.tables import difference_rows
+from pgherd.study.database_options import DatabaseRequest
+from pgherd.study.registry import study_of
+
+BASE = "base"
+"""The name of the request without changes, which one variant alone is compared with."""
+BUDGET = 260.0
+"""Seconds that two variants and the A/A pair get: with copies, starts and the report the run then ends within five minutes."""
+LENGTH: Mapping[State, float] = {"warm": 3.0, "restarted": 5.0, "fresh": 8.0}
+"""Measured seconds of a trial by the state in which its servers begin: short trials make many blocks, but 70 % of the time is to
+be spent measuring, whatever a transition costs."""
+EXTRA: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3}
+"""Seconds that a transition and the end of the drivers are taken to need."""
+RAMP = 0.5
+_BOTH = frozenset({"seed", "state", "run_as", "cores", "host_memory", "platform", "threshold", "budget"})
+"""Options that arms of their own take from the comparison, beside those that are its own."""
+_NOT_VARIED = FIXED | {"points", "at", "intent", "soak", "state"}
+
+
+def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
+    """Complete a comparison for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    metric, limits = _metric(asked), thresholds(asked.threshold)
+    asked_budget = parse_seconds(asked.budget) if asked.budget else None
+    facts = gather(node)
+    seed = asked.seed if asked.seed is not None else random.randrange(2**31)
+    study, requests = _requests(asked, facts, seed)
+    made: dict[str, Prepared] = {}
+    for name, request in requests.items():
+        try:
+            made[name] = registry.prepare(node, study, request, dry=dry)
+        except UsageError as error:
+            raise UsageError(f"{_who(asked)} '{name}': {error}") from None
+    surroundings = merge_variants.surroundings({name: one.surroundings for name, one in made.items()})
+    baseline = next(iter(made))
+    stand = prepare_interleaved.choose(asked, requests, made, metric)
+    state: State = "warm" if stand.together else _state(asked, made)
+    options = {name: _measured_once(asked, prepared.options, state, stand.together) for name, prepared in made.items()}
+    options = {
+        name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
+    }
+    options = merge_variants.logged_alike(options)
+    if stand.together:
+        options = {name: prepare_interleaved.logged(one) for name, one in options.items()}
+    duplicate_variants.insist_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
+    found = CompareOptions(
+        arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
+        baseline=baseline,
+        metric=metric,
+        most=1,
+        precision=asked.precision,
+        equivalence=asked.equivalence,
+        budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
+        own=bool(asked.arms),
+        side_by_side=stand.together,
+        defaults=version_defaults.between(node, made),
+        seed=seed,
+        thresholds=limits,
+    )
+    found = _timed(asked, found)
+    whole = _merged(made, found, surroundings, [*_said(asked, found), stand.said])
+    if not stand.together:
+        return whole
+    return replace(whole, disk=prepare_interleaved.disk(made), memory=prepare_interleaved.memory(made, stand.memory))
+
+
+def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
+    """The arms' study, and each arm's request by name, the baseline first."""
+    if asked.arms and asked.variant:
+        raise UsageError("scenario files and --variant do not go together: compare either files, or variants of one server")
+    if asked.arms:
+        return _own_requests(asked, facts, seed)
+    if not asked.variant:
+        raise UsageError(
+            "there is nothing to compare; name variants, such as --variant big:shared_buffers=1GB, or two scenario files (of any study "
+            "that compares nothing itself)"
+        )
+    # All arms get the same budget of the host, whatever is free when each is looked at.
+    given = {name: getattr(asked, name) for name in asked.model_fields_set & set(DensityRequest.model_fields) - {"budget", "repeats"}}
+    cores = asked.cores or facts.cores
+    defaults = {"vcpus": max(1.0, math.floor(cores / 2)) if cores >= 2 else cores, "host_memory": _free_memory(facts)}
+    base = DensityRequest.model_validate({**defaults, **given, "points": (1,), "seed": seed})
+    requests: dict[str, Model] = {} if len(asked.variant) > 1 else {BASE: base}
+    for text in asked.variant:
+        name, changes = parse_variant(text)
+        if name in requests:
+            other = " (which the request without changes has)" if len(asked.variant) == 1 else ""
+            raise UsageError(f"--variant {text}: the name '{name}' stands twice{other}; give each variant a name of its own")
+        theirs = asked.server or "server" in changes  # of somebody else's server no limits are ours
+        requests[name] = apply(_unlimited(base, given) if theirs else base, changes, name, fixed=_NOT_VARIED)
+    return "density", _off_pages(requests)
+
+
+def _free_memory(facts: HostFacts) -> str:
+    """What a run may use by itself, as ``--host-memory`` takes it."""
+    return str(int(facts.memory_available * 0.8))
+
+
+def _unlimited(base: DensityRequest, given: Mapping[str, Any]) -> DensityRequest:
+    """The request without a number of CPUs that nobody asked for."""
+    return base if "vcpus" in given else base.model_copy(update={"vcpus": None})
+
+
+def _off_pages(requests: dict[str, Model]) -> dict[str, Model]:
+    """Where one variant has huge pages reserved, those that say nothing of pages get none: PostgreSQL takes what stands free."""
+    own = {name: pages.asked_settings(one) for name, one in requests.items() if isinstance(one, DensityRequest)}
+    if not any(huge_pages.insists(asked) for asked in own.values()):
+        return requests
+    silent = {name for name, asked in own.items() if "huge_pages" not in asked}
+    return {
+        name: one.model_copy(update={"set": (*getattr(one, "set", ()), "huge_pages=off")}) if name in silent else one
+        for name, one in requests.items()
+    }
+
+
+def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
+    names, studies = [arm.name for arm in asked.arms], sorted({arm.study for arm in asked.arms})
+    if len(names) < 2:
+        raise UsageError(f"only one scenario is given, '{names[0]}'; a comparison needs two or more")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"the name {', '.join(twice)} stands twice; give each scenario a name of its own")
+    if len(studies) > 1:
+        raise UsageError(f"scenarios of different studies cannot be compared: {', '.join(f'{a.name} is {a.study}' for a in asked.arms)}")
+    if issubclass(study_of(studies[0]).request_model, BlocksRequest):
+        raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give scenarios of what it compares")
+    given = asked.model_fields_set & set(DatabaseRequest.model_fields)
+    if stray := sorted(name.replace("_", "-") for name in (given | (asked.model_fields_set & {"clients"})) - _BOTH):
+        raise UsageError(f"--{stray[0]} is for --variant; scenarios say it in their files")
+    request_of = study_of(studies[0]).request_model
+    # All arms get the same budget of the host, as those of variants do.
+    shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"budget"}}, "seed": seed}
+    requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
+    for name, request in requests.items():
+        if getattr(request, "variant", ()) or getattr(request, "compare", None):
+            raise UsageError(
+                f"a comparison cannot be compared, and scenario '{name}' is one, of variants of its own; give a scenario of each of them"
+            )
+    return studies[0], requests
+
+
+def _own_request(arm: AskedArm, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
+    """An arm's request; what it says itself goes before what the comparison says for all."""
+    if cluster := sorted(name.replace("_", "-") for name in CLUSTER_FIELDS & set(arm.options)):
+        raise UsageError(f"arm '{arm.name}' says {', '.join(cluster)}; all arms run on the same hosts: say it to the comparison")
+    known = {name: value for name, value in shared.items() if name in request_of.model_fields}
+    try:
+        return request_of.model_validate({**known, **arm.options})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise UsageError(f"arm '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+
+
+def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
+    """In which state the servers begin every trial of every arm.
+
+    What writes changes its database, and what differs in more than settings and limits is restored whenever the arm changes:
+    then all begin fresh. Else all are restarted.
+    """
+    if "state" in asked.model_fields_set:
+        return asked.state
+    if any(not getattr(one.options, "read_only", True) or getattr(one.options, "state", None) == "fresh" for one in made.values()):
+        return "fresh"
+    planned = [variants.trials(Arm(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()]
+    servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
+    if servers and all(server.dsn is not None for server in servers):
+        return "warm"  # no state can be brought about on somebody else's server
+    contents = {tuple(_content(server) for trial in trials for _, _, server in trial.deployment.servers()) for trials in planned}
+    return "restarted" if len(contents) == 1 else "fresh"
+
+
+def _content(server: Server) -> str:
+    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None}).model_dump_json()
+
+
+def _measured_once(asked: CompareRequest, options: Model, state: State, together: bool) -> Model:
+    """An arm's options with each of its points measured once per block. Variants get trials as long as their state asks for."""
+    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "check_depth": False}
+    if not isinstance(options, CompareOptions):  # a watched server (storage), which has a budget in any case
+        changes["budget_seconds"] = None
+    if asked.variant or "state" in asked.model_fields_set:
+        changes["state"] = state
+    if asked.variant:
+        length, ramp = (prepare_interleaved.SECONDS, prepare_interleaved.RAMP) if together else (LENGTH[state], RAMP)
+        changes["seconds"] = parse_seconds(asked.seconds) if asked.seconds else length
+        changes["ramp"] = parse_seconds(asked.ramp) if asked.ramp else ramp
+    return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
+
+
+def _metric(asked: CompareRequest) -> str | None:
+    if asked.metric is None:
+        # At a given rate all variants have the same throughput; what differs is how long a transaction takes.
+        return "p95" if asked.rate is not None and asked.variant else None
+    if asked.metric not in METRICS and not asked.arms:
+        raise UsageError(f"--metric {asked.metric}: there is no such metric; there are {', '.join(METRICS)}")
+    return asked.metric
+
+
+def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
+    """The options with the most blocks: as many as were asked for, else as fit into the budget."""
+    trials = variants.block(options, 0)
+    extra = {state: prepare_interleaved.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
+    each = sum(trial.seconds() + extra[trial.state] for trial in trials)
+    if asked.blocks is not None:
+        # Who names a number of blocks wants them run, unless a budget is named too.
+        budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 1.5 * each * asked.blocks)
+        return options.model_copy(update={"most": asked.blocks, "budget_seconds": budget})
+    budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 8 * each)
+    return options.model_copy(update={"most": max(1, math.floor(budget / each)), "budget_seconds": budget})
+
+
+def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
+    """Sentences on what was chosen for the comparison itself."""
+    trials = variants.block(options, 0)
+    states = {"warm": "as the trial before left them", "restarted": "restarted", "fresh": "restored from the golden copy"}
+    metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
+    many = f"{options.most} block{'' if options.most == 1 else 's'}"
+    each = f"{len(trials)} trials" if len(trials) > 1 else "one trial"
+    found = [
+        f"Compared with {options.baseline}: {', '.join(options.variants)}. {options.baseline} stands in each block twice: the A/A pair.",
+        *_differences(options),
+        *_too_few(options),
+        f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
+        + (
+            f"is known to ±{100 * options.precision:.3g} %."
+            if options.precision
+            else f"differs for certain, or certainly by no more than {100 * options.equivalence:.3g} %."
+        ),
+    ]
+    theirs = any(arm.options.get("server") for arm in options.arms)
+    served = all(trial.phases and any(True for _ in trial.deployment.servers()) for trial in trials)
+    if served and not options.side_by_side and not theirs:
+        found.append(f"Servers begin each trial {states[trials[0].state]}.")
+    if asked.variant and asked.vcpus is None and not theirs:
+        vcpus, cores = {arm.options["vcpus"] for arm in options.arms}, options.arms[0].options["cores"]
+        if len(vcpus) == 1 and min(vcpus) < cores:
+            found.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients: the rest is left to other programs.")
+    return found
+
+
+def _too_few(options: CompareOptions) -> list[str]:
+    """That so few blocks decide nothing, whatever they hold: better told before they are run."""
+    least, variants = least_pairs(1 - alpha(options)), len(options.variants)
+    if options.most >= least:
+        return []
+    shared = f"{variants} variants share 5 %, which takes" if variants > 1 else "5 % takes"
+    blocks = f"{options.most} block{'' if options.most == 1 else 's'}"
+    return [f"Warning: {blocks} can tell no difference, however large it is: {shared} at least {least}; raise --blocks or --budget."]
+
+
+def _differences(options: CompareOptions) -> list[str]:
+    """A sentence for each option in which the arms differ, and one on what differs by itself."""
+    said = [
+        f"What differs: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
+        for row in difference_rows(options.model_copy(update={"defaults": {}}))
+    ]
+    return [*said, *version_defaults.sentences(options.defaults)]
+
+
+def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings: Surroundings, said: Sequence[str]) -> Prepared:
+    """One Prepared of all arms' and the comparison's own options."""
+    first = made[options.baseline]
+    return Prepared(
+        study="compare",
+        options=options,
+        surroundings=surroundings,
+        thresholds=options.thresholds,
+        facts=first.facts,
+        installation=first.installation,
+        tools=first.tools,
+        choices=(*merge_variants.choices({name: one.choices for name, one in made.items()}), *said),
+        settings=merge_variants.settings({name: one.settings for name, one in made.items()}),
+        host_changes=merge_variants.changes(one.host_changes for one in made.values()),
+        confirm=merge_variants.changes(one.confirm for one in made.values()),
+        typed=merge_variants.changes(one.typed for one in made.values()),
+        holds=merge_variants.holds(one.holds for one in made.values()),
+        huge_pages=most_pages(made.values()),
+        disk=max(one.disk for one in made.values()),
+        memory=max(one.memory for one in made.values()),
+    )
+
+
+def _who(asked: CompareRequest) -> str:
+    return "variant" if asked.variant else "scenario"

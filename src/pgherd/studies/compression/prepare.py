@@ -1,0 +1,119 @@
+"""Completing a compression request: which data, whether it can be read, and whether the libraries are there."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+from pgherd.host import paths
+from pgherd.host.account import server_account
+from pgherd.host.facts import gather
+from pgherd.model.deployment import Database
+from pgherd.model.errors import UsageError
+from pgherd.model.run import Surroundings
+from pgherd.model.thresholds import Thresholds
+from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.node.protocol import Node
+from pgherd.postgres import disk, dsn, external, golden, installations
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.studies.compression import probe_codecs, probe_file_system
+from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, Source
+from pgherd.workloads.registry import fillings
+
+MEMORY = 512 * 2**20
+"""What a server takes while it loads, and what compressing a segment does."""
+
+
+def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
+    """Complete a compression request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    sources, sizes = _sources(asked), _blocks(asked.blocks)
+    for name in asked.codecs:
+        probe_codecs.check(name)
+    realistic = any(source.workload == "realistic" for source in sources)
+    probe_codecs.require(*probe_codecs.modules_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
+    facts = gather(node)
+    account = server_account(asked.run_as)
+    cache = paths.cache_dir()
+    own = [source for source in sources if source.workload is not None]
+    installation = installations.choose(node, asked.pg_bin, asked.pg_version) if own else None
+    choices = [] if installation is None else [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
+    need = 0
+    if own:
+        contents = [fillings(node, [Database(workload=str(one.workload), scale=one.scale)]) for one in own]
+        # All golden copies stay, and the largest is cloned.
+        need = sum(map(golden.needed_bytes, contents)) + max(map(golden.needed_bytes, contents))
+        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(one.name for one in own)}")
+    for source in sources:
+        if source.dsn is not None:
+            found = external.look(source.dsn, option="--dsn")
+            choices.append(f"Database {found.database} of PostgreSQL {found.version} ({format_bytes(found.bytes)}) is only read.")
+        if source.directory is not None:
+            choices.append(f"Directory {source.directory} is only read.")
+    changes = [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if own else []
+    if asked.filesystem is not None:
+        kind = probe_file_system.check(node, asked.filesystem)
+        choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
+        size = format_bytes(asked.samples * SEGMENT)
+        changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
+    memory = min(MEMORY, facts.memory)
+    return Prepared(
+        study="compression",
+        options=CompressionOptions(
+            sources=sources,
+            codecs=asked.codecs,
+            blocks=sizes,
+            samples=asked.samples,
+            encrypt=asked.encrypt,
+            filesystem=None if asked.filesystem is None else os.path.abspath(asked.filesystem),
+            pg_bin="" if installation is None else installation.bin,
+            pg_version="" if installation is None else installation.version,
+            seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+        ),
+        surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
+        thresholds=Thresholds(),
+        facts=facts,
+        installation=installation,
+        choices=tuple(choices),
+        settings=(),
+        host_changes=tuple(changes),
+        disk=need,
+        memory=memory,
+        tools=probe_codecs.versions(asked.codecs, encrypts=asked.encrypt, realistic=realistic),
+    )
+
+
+def _sources(asked: CompressionRequest) -> tuple[Source, ...]:
+    if not asked.codecs:
+        raise UsageError("--codecs names no codec; give one, such as lz4")
+    found = [] if asked.kinds == ("none",) else [_kind(word) for word in asked.kinds]
+    if asked.dsn is not None:
+        found.append(Source(name="database", dsn=dsn.take(asked.dsn, "--dsn")))
+    if asked.directory is not None:
+        directory = os.path.abspath(asked.directory)
+        if not os.path.isdir(directory):
+            raise UsageError(f"--dir {asked.directory}: there is no such directory")
+        if not os.access(directory, os.R_OK | os.X_OK):
+            raise UsageError(f"--dir {asked.directory} cannot be read; run pgherd as somebody who may")
+        found.append(Source(name="directory", directory=directory))
+    twice = {one.name for one in found if sum(other.name == one.name for other in found) > 1}
+    if twice:
+        raise UsageError(f"--kinds names {', '.join(sorted(twice))} more than once; give each kind of data once")
+    if not found:
+        raise UsageError("there is nothing to compress: give --kinds, --dsn or --dir")
+    return tuple(found)
+
+
+def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
+    sizes = tuple(parse_bytes(word) for word in words)
+    wrong = [word for word, size in zip(words, sizes, strict=True) if size not in POSSIBLE_BLOCKS]
+    if wrong or not words:
+        raise UsageError(f"--blocks: a block is a power of two from 512 bytes to 1 MB, such as 8k, not {', '.join(wrong) or 'nothing'}")
+    return sizes
+
+
+def _kind(word: str) -> Source:
+    match = re.fullmatch(r"([a-z]+)(?:@([1-9]\d{0,6}))?", word)
+    if not match or match[1] not in KINDS:
+        raise UsageError(f"--kinds: '{word}' is no kind of data; there are {', '.join(KINDS)}, each with @SCALE if you like, or none")
+    return Source(name=match[1], workload=match[1], scale=int(match[2] or SCALES[match[1]]))

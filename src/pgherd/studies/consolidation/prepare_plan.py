@@ -1,0 +1,62 @@
+"""What a dry run says of a consolidation's deployments: one line for each scheme, the host's memory, the plan of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes, format_seconds
+from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
+from pgherd.study import load_patterns
+
+
+def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
+    """Sentences, in the order in which they are shown; ``guest_memory`` says how guests share memory, where there are any."""
+    found = []
+    for scheme in options.schemes:
+        own = [trial for trial in trials if trial.point["scheme"] == scheme]
+        if scheme in options.unavailable:
+            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}) is not available: {options.unavailable[scheme]}.")
+        elif own:
+            each = f"; of each guest: {prepare_guests.words(options, scheme, guest_memory)}" if guest_memory is not None else ""
+            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}): {_deployment(own)}{each}.")
+    left = [f"{100 * rate:g} %: {format_bytes(options.available(rate))}" for rate in options.rates if rate > 0]
+    limited = "configured" if options.container_memory is not None else "reckoned with (nothing limits it here)"
+    memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
+    found.append(memory + (f"; available when overcommitted by {', '.join(left)}." if left else "."))
+    found.append(
+        f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
+        f"{load_patterns.described(options.plan)} in periods of {format_seconds(options.seconds)}, "
+        f"each after {format_seconds(options.ramp)} of ramp-up."
+    )
+    return found
+
+
+def _deployment(trials: Sequence[Trial]) -> str:
+    deployment = trials[0].deployment
+    containers = [container for _, container in deployment.containers()]
+    one = containers[0]
+    limits: list[str] = [one.runtime]
+    if one.vcpus and one.cpu_mode != "none":
+        limits.append(f"{one.vcpus:g} vCPU by {one.cpu_mode}")
+    elif one.vcpus and one.runtime == "vm":
+        limits.append(f"{one.vcpus:g} vCPU")
+    if one.memory:
+        limits.append(format_bytes(one.memory))
+    kind = "guest" if one.runtime == "vm" else "container"
+    servers, databases = len(one.servers), len(one.servers[0].databases)
+    sizes = sorted({server.settings["shared_buffers"] for trial in trials for *_, server in trial.deployment.servers()}, key=_megabytes)
+    return (
+        f"{_count(len(containers), kind)} ({', '.join(limits)}), in each {_count(servers, 'server')} of PostgreSQL "
+        f"{one.servers[0].version} with {_count(databases, 'database')}; shared_buffers {', '.join(sizes)}"
+    )
+
+
+def _megabytes(text: str) -> int:
+    return int(text.removesuffix("MB"))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

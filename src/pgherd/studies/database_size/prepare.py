@@ -1,0 +1,42 @@
+"""Completing a sizes request: which PostgreSQL, and whether the largest database fits on the disk."""
+
+from __future__ import annotations
+
+from pgherd.host import paths
+from pgherd.host.account import server_account
+from pgherd.host.facts import gather
+from pgherd.model.run import Surroundings
+from pgherd.model.thresholds import Thresholds
+from pgherd.node.protocol import Node
+from pgherd.postgres import disk, golden, installations
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.studies.database_size.options import SizesOptions, SizesRequest
+from pgherd.workloads.pgbench import PgbenchFilling
+
+MEMORY = 512 * 2**20
+"""What a server takes while it loads: 128 MB of buffers, 256 MB to build an index, and the rest."""
+
+
+def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
+    """Complete a sizes request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    facts = gather(node)
+    account = server_account(asked.run_as)
+    installation = installations.choose(node, asked.pg_bin, asked.pg_version)
+    cache = paths.cache_dir()
+    # A copy that was not there before goes again once it is measured, so the largest decides.
+    need = golden.needed_bytes([PgbenchFilling("bench", max(asked.scales))])
+    disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(asked.scales)}")
+    memory = min(MEMORY, facts.memory)
+    return Prepared(
+        study="database-size",
+        options=SizesOptions(pg_bin=installation.bin, pg_version=installation.version, scales=asked.scales, predict=asked.predict),
+        surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
+        thresholds=Thresholds(),
+        facts=facts,
+        installation=installation,
+        choices=(f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",),
+        settings=(),
+        host_changes=(f"loaded databases in {cache / 'golden'}, one at a time", "a socket in a private directory below /run or /tmp"),
+        disk=need,
+        memory=memory,
+    )

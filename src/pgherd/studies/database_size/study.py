@@ -1,0 +1,22 @@
+"""The study of database sizes as one object."""
+
+from __future__ import annotations
+
+from pgherd.study.study import Study
+
+STUDY = Study(
+    package="pgherd.studies.database_size",
+    name="database-size",
+    rank=11,
+    help="Measure database size by scale factor and predict larger ones.",
+    examples=(
+        ("pgherd database-size", ""),
+        ("pgherd database-size --scales 1,10,100 --predict 1000,10000", ""),
+    ),
+    common=(*("scales", "predict", "pg-version", "pg-bin", "run-as", "time-budget", "dry-run"),),
+    request="SizesRequest",
+    resolved="SizesOptions",
+    default_metric="database_bytes",
+    lead=("sizes",),
+    web=("scales", "predict"),
+)

@@ -1,0 +1,149 @@
+"""Completing a density request: databases, limits, points, load and time for this host."""
+
+from __future__ import annotations
+
+import math
+
+from pgherd.analysis.steadiness import LEAST_WINDOWS
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.units import format_bytes, format_seconds, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.prepare import host_share, vm_memory_policy
+from pgherd.prepare.container_limits import Limits
+from pgherd.prepare.database_preparation import Preparation, preparation
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.runtimes.balloon_policy import moves
+from pgherd.studies.density.options import SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
+from pgherd.studies.density.propose import planned
+
+SMALL_HOST_CORES = 32
+E1_VCPUS = 4.0
+E1_MEMORY = 8 * 2**30
+# A default run is to end within five minutes: this is left after copies, starts, the report, and some margin.
+DEFAULT_BUDGET = 260.0
+DEFAULT_SECONDS = 9.0
+DEFAULT_RAMP = 1.0
+DEFAULT_REPEATS = 3
+_ROUND = 64 * 2**20
+_LARGER = 1.5
+"""What is advised for a database that is to be larger than memory, as a multiple of it."""
+
+
+def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
+    """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    with preparation(node, asked, dry) as ground:
+        if asked.points != (1,):
+            ground.insist_own(
+                "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
+                "'pgherd compare' can load one that is there"
+            )
+        # A database's CPU: E1's four vCPUs, or an eighth of a small host.
+        one = host_share.smallest(asked, ground.cores)
+        limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
+        clients = asked.clients or max(2, round(2 * limits.vcpus))
+        threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
+        soak = _soak_seconds(asked)
+        if threads > clients:
+            raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
+        size = ground.database_bytes()
+        cached = asked.intent == "cpu-bound"
+        need = ground.memory_needed(size, clients, cached=cached)
+        points, memory, holds = _points_and_memory(ground, asked, limits, need)
+        disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
+        selected = ground.settings(size, clients, memory, cached=cached)
+        if not cached:
+            ground.choices.extend(_cached_after_all(ground, size, memory))
+        repeats = asked.repeats or DEFAULT_REPEATS
+        options = DensityOptions(
+            **ground.options(limits, selected, memory),
+            clients=clients,
+            threads=threads,
+            points=points,
+            memory_holds=holds,
+            over=asked.over,
+            placement=asked.placement,
+            repeats=repeats,
+            repeats_one=repeats + 2,
+            seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
+            ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
+            at=asked.at,
+            intent=asked.intent,
+            soak_seconds=soak,
+        )
+        if options.budget_seconds is None and options.soak_seconds is None:
+            under_load = sum(trial.seconds() for trial in planned(options))
+            options = options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
+        return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
+
+
+def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> list[str]:
+    """What to say of databases of ``size`` bytes that are to be larger than memory and are not. ``memory`` is each container's; without
+    a limit one database alone has the host's page cache for itself."""
+    room, whose = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
+    if size > room:
+        return []
+    larger = "a larger database" if ground.asked.init else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
+    return [
+        f"Warning: a database of {format_bytes(size)} fits into {whose} memory of {format_bytes(room)}: next to nothing will be read "
+        f"from a disk, and the trials will not be I/O-bound; give {larger}, or less --memory."
+    ]
+
+
+def _soak_seconds(asked: DensityRequest) -> float | None:
+    """How long is soaked, if at all; raises UsageError where it is too short for steadiness to be ever judged."""
+    if asked.soak is None:
+        return None
+    seconds = parse_seconds(asked.soak)
+    if seconds < LEAST_WINDOWS * SOAK_WINDOW:
+        window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
+        raise UsageError(
+            f"--soak {asked.soak} is too short: steadiness is judged over at least {LEAST_WINDOWS} windows of {window}, so that it "
+            f"takes {least}"
+        )
+    return seconds
+
+
+def _points_and_memory(
+    ground: Preparation, asked: DensityRequest, limits: Limits, need: int
+) -> tuple[tuple[int, ...], int | None, int | None]:
+    """Numbers of databases that memory allows, the memory that each one's container gets, and how many databases memory holds."""
+    if ground.theirs is not None:
+        return (1,), None, None
+    given, budget = ground.container_memory(), ground.memory
+    own = _hypervisor(ground)
+    limit = host_share.holds(asked, budget, (given or need) + own)
+    wanted = tuple(sorted(set(asked.points))) if asked.points else None
+    if wanted is not None:
+        if wanted[0] < 1:
+            raise UsageError(f"--points {wanted[0]}: a number of databases is at least 1")
+        if limit < 1:  # fewer databases would not help; and a comparison's variant is one
+            raise UsageError(f"{_too_large(given or need, own, budget)}; lower --scale or --memory, or raise --host-memory")
+        if wanted[-1] > limit:
+            raise UsageError(
+                f"--points {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory budget of "
+                f"{format_bytes(budget)}, which holds {limit}; lower --points, --scale or --memory, or raise --host-memory"
+            )
+    if limit < 1:
+        raise CapabilityError(_too_large(given or need, own, budget))
+    points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
+    if ground.runtime not in ("cgroup", "vm") or given is not None:
+        return points, given, limit
+    policy, most = ground.guest_memory, max(points)
+    each = (
+        host_share.share(asked, budget, most, limits.vcpus) if policy is None else vm_memory_policy.largest(most, budget, policy.overhead)
+    )
+    return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need), limit
+
+
+def _hypervisor(ground: Preparation) -> int:
+    """Bytes that each database's hypervisor needs beside its guest; 0 where there is none, or where balloons leave it room."""
+    policy = ground.guest_memory
+    return 0 if policy is None or moves(policy.policy) else policy.overhead
+
+
+def _size(one: int, own: int) -> str:
+    return format_bytes(one) + (f" and {format_bytes(own)} for its QEMU" if own else "")
+
+
+def _too_large(one: int, own: int, budget: int) -> str:
+    return f"one database needs {_size(one, own)}, but the host's memory budget is {format_bytes(budget)}"

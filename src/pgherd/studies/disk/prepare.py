@@ -1,0 +1,301 @@
+"""Completing a disk request: fio, volumes and what they are, the size of their files, rates, time. Nothing is written on them yet."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Mapping
+
+from pgherd.drivers.fio import MIX_WITH_RATE
+from pgherd.host import direct_io, file_systems, mounts, paths
+from pgherd.host.account import server_account
+from pgherd.host.block_devices import chain, devices_of
+from pgherd.host.block_devices import device as device_of
+from pgherd.host.empty_device import insist_empty
+from pgherd.host.facts import gather
+from pgherd.model.deployment import Volume
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.run import Surroundings
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.node.protocol import CANNOT_RUN, Command, Node
+from pgherd.prepare import host_share
+from pgherd.prepare.merge_hosts import versions_text
+from pgherd.prepare.prepared_study import Prepared, thresholds
+from pgherd.prepare.volume_syntax import parse_volume
+from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
+from pgherd.runner.play import io_view
+from pgherd.studies.disk.access import DEFAULT, MIX, TESTS
+from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
+
+DEFAULT_SIZE = 2 * 2**30
+"""Bytes of the file on each volume; a quarter of what is free where that is less."""
+LEAST_SIZE = 16 * 2**20
+LOOP_SHARE = 0.85
+"""Of a volume that pgherd formats, so much may be the file: the file system's own structures take the rest."""
+MEMORY = 256 * 2**20
+"""What fio takes for each volume."""
+DEFAULT_SECONDS = 6.0
+DEFAULT_RAMP = 2.0
+
+
+def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
+    """Complete a disk request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    limits = thresholds(asked.threshold)
+    rate = _rate(asked)
+    tests = _tests(asked, rate)
+    facts = gather(node)
+    account = server_account(asked.run_as)
+    version, engines = _fio(node)
+    traced = io_view.insist_traceable(node, asked.trace)
+    volumes = _volumes(asked, dry, node)
+    found = [_look(node, asked, one, account) for one in volumes]
+    cores = host_share.cores_of(asked.cores, facts)
+    engine = asked.engine or ("libaio" if "libaio" in engines else "psync")
+    if engine not in engines:
+        raise CapabilityError(f"this fio has no engine '{engine}'; it has {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
+    options = DiskOptions(
+        volumes=tuple(found),
+        tests=tests,
+        depth=asked.depth or DiskOptions.model_fields["depth"].default,
+        sequential_depth=asked.sequential_depth or DiskOptions.model_fields["sequential_depth"].default,
+        jobs=asked.jobs or 1,
+        engine=engine,
+        rate=rate,
+        together=asked.together,
+        check_depth=asked.check_depth,
+        fio_version=version,
+        cores=cores,
+        memory=facts.memory,
+        repeats=asked.repeats or DiskOptions.model_fields["repeats"].default,
+        seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
+        ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
+        budget_seconds=parse_seconds(asked.budget) if asked.budget else None,
+        seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+        thresholds=limits,
+    )
+    formatted = tuple(str(one.path) for one in volumes if one.kind == "device")
+    changes = [_change(one) for one in found]
+    return Prepared(
+        study="disk",
+        options=options,
+        surroundings=Surroundings(
+            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found)), trace=asked.trace
+        ),
+        thresholds=limits,
+        facts=facts,
+        installation=None,
+        choices=(*_choices(asked, options, engines), *traced),
+        settings=(),
+        host_changes=tuple(changes),
+        confirm=tuple(change for one, change in zip(found, changes, strict=True) if one.volume.kind == "loop"),
+        typed=formatted,
+        tools={"fio": version},
+        disk=sum(one.volume.size or one.size for one in found if one.volume.kind != "device"),
+        memory=MEMORY * len(found),
+    )
+
+
+def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
+    """The options of a run on several hosts, each of which has completed them for itself: host → options.
+
+    A volume's file is as large on every host as on the one that has least room, so that the hosts do the same.
+
+    Raises:
+        UsageError: not all hosts can be driven by the same engine of fio.
+    """
+    first = next(iter(options.values()))
+    engines = {host: one.engine for host, one in options.items()}
+    if len(set(engines.values())) > 1:
+        raise UsageError(f"the hosts' fio would use different engines ({versions_text(engines)}); name one that all have with --engine")
+    volumes = []
+    for host, one in options.items():
+        for number, volume in enumerate(one.volumes):
+            own = volume.volume.model_copy(update={"host": host})
+            volumes.append(volume.model_copy(update={"volume": own, "size": min(each.volumes[number].size for each in options.values())}))
+    changes = {
+        "volumes": tuple(volumes),
+        "fio_version": versions_text({host: one.fio_version for host, one in options.items()}),
+        "cores": min(one.cores for one in options.values()),
+        "memory": max(one.memory for one in options.values()),
+    }
+    return first.model_copy(update=changes)
+
+
+def _rate(asked: DiskRequest) -> tuple[float, float] | None:
+    if asked.rwmixread is not None:
+        if asked.rate is not None:
+            raise UsageError(f"--rwmixread {asked.rwmixread} with --rate {asked.rate}: {MIX_WITH_RATE}")
+        raise UsageError(f"--rwmixread {asked.rwmixread}: a mix is stated as two rates, reads and writes per second, such as --rate 70,30")
+    if asked.rate is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", asked.rate)
+    if match is None:
+        raise UsageError(f"--rate {asked.rate}: a mix is stated as two rates, reads and writes per second, such as --rate 70,30")
+    reads, writes = float(match[1]), float(match[2])
+    if min(reads, writes) < 1:
+        raise UsageError(f"--rate {asked.rate}: fio takes rates of 1 per second and more; for reads or writes alone use --tests")
+    return reads, writes
+
+
+def _tests(asked: DiskRequest, rate: tuple[float, float] | None) -> tuple[str, ...]:
+    if asked.tests is None:
+        return (*DEFAULT, MIX) if rate else DEFAULT
+    unknown = [name for name in asked.tests if name not in TESTS]
+    if unknown or not asked.tests:
+        raise UsageError(f"--tests: there is no test '{unknown[0] if unknown else ''}'; there are {', '.join(TESTS)}")
+    if MIX in asked.tests and rate is None:
+        raise UsageError("--tests mix needs its two rates, reads and writes per second: --rate 70,30")
+    if rate is not None and MIX not in asked.tests:
+        raise UsageError(f"--rate {asked.rate} is that of the mix, which --tests leaves out; add mix to it")
+    return asked.tests
+
+
+def _fio(node: Node) -> tuple[str, frozenset[str]]:
+    """fio's version and its engines.
+
+    Raises:
+        CapabilityError: it is not installed, or too old.
+    """
+    missing = CapabilityError(
+        "fio is not installed, and it makes the load of this study; install the package fio (apt-get install fio, dnf install fio)"
+    )
+    try:
+        said = node.run(Command(["fio", "--version"]))
+        engines = node.run(Command(["fio", "--enghelp"]))
+    except OSError:
+        raise missing from None
+    if said.code in CANNOT_RUN:
+        raise missing
+    match = re.match(r"fio-((\d+)\.(\d+)\S*)", said.out.strip())
+    if match is None or int(match[2]) < 3:
+        raise CapabilityError(
+            f"this is {said.out.strip() or 'an unknown fio'}, but fio 3.0 or later is needed; install a newer package fio"
+        )
+    return match[1], frozenset(engines.out.split())
+
+
+def _volumes(asked: DiskRequest, dry: bool, node: Node) -> list[Volume]:
+    """The volumes as asked for; by default the directory in which servers' data would lie."""
+    if not asked.volume:
+        cache = paths.cache_dir()
+        if not dry:
+            node.make_dir(str(cache), mode=0o755)
+        return [Volume(name="disk0", path=str(cache))]
+    found = [parse_volume(text, f"disk{number}") for number, text in enumerate(asked.volume)]
+    names = [one.name for one in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"--volume: the name '{twice[0]}' stands twice; write NAME=… with a name of its own for each")
+    if "all" in names:
+        raise UsageError("--volume all=…: 'all' stands for all volumes at once; give it another name")
+    allowed = {os.path.normpath(path) for path in asked.allow_format}
+    devices = {one.path for one in found if one.kind == "device"}
+    for path in sorted(str(path) for path in devices - allowed):
+        raise UsageError(
+            f"--volume device:{path}: a device is formatted, and what is on it is lost; say --allow-format {path} if that is meant"
+        )
+    for path in sorted(allowed - devices):
+        raise UsageError(f"--allow-format {path}: no --volume names device:{path}")
+    return found
+
+
+def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -> DiskVolume:
+    """What a volume is, and the size of its file.
+
+    Raises:
+        UsageError: it is not there, read-only, in use, or too small.
+        CapabilityError: it cannot be had.
+    """
+    option = "--volume"
+    wanted = parse_bytes(asked.size) if asked.size else None
+    if wanted is not None and wanted < LEAST_SIZE:
+        raise UsageError(f"--size {asked.size}: a file has at least {format_bytes(LEAST_SIZE)}; raise it")
+    if volume.kind == "device":
+        assert volume.path is not None
+        file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
+        room = int(insist_empty(node, volume.path) * LOOP_SHARE)
+        whole = device_of(node, mounts.number_of(node, volume.path))  # of a partition too: only whole devices are sampled
+        names = () if whole is None else (whole.name, *(one.name for one in chain(node, whole)))
+        return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=names)
+    if volume.kind == "loop":
+        assert volume.size is not None
+        file_systems.insist_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
+        home = volume.path or str(paths.cache_dir())
+        check_directory(node, _existing(home) if volume.path is None else home, None, volume.size, option)
+        size = _size(wanted, int(volume.size * LOOP_SHARE), volume)
+        # Which loop device it will be is known once it is made; the device below it sees its I/O too.
+        below = devices_of(node, [_existing(home)])
+        under = tuple(one.name for at in below.values() for one in (at, *chain(node, at)))
+        return DiskVolume(volume=volume, size=size, direct=not asked.buffered, filesystem="ext4", devices=under)
+    assert volume.path is not None
+    at = _existing(volume.path) if not asked.volume else volume.path
+    free = check_directory(node, at, account, wanted or LEAST_SIZE, option)
+    size = _size(wanted, free - VOLUME_RESERVE, volume)
+    real = os.path.realpath(at)
+    mount = mounts.mount_of(node, real)
+    device = devices_of(node, [real]).get(real)
+    return DiskVolume(
+        volume=volume,
+        size=size,
+        direct=not asked.buffered and direct_io.possible(at),
+        filesystem=mount.kind if mount else "",
+        devices=() if device is None else (device.name, *(one.name for one in chain(node, device))),
+    )
+
+
+def _size(wanted: int | None, room: int, volume: Volume) -> int:
+    """Bytes of the file, a whole number of the largest I/O."""
+    if wanted is not None and wanted > room:
+        raise UsageError(
+            f"--size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(wanted)}; lower it"
+        )
+    size = wanted or min(DEFAULT_SIZE, room if volume.kind != "directory" else max(room // 4, LEAST_SIZE))
+    if size < LEAST_SIZE:
+        raise UsageError(
+            f"volume '{volume.name}' has room for {format_bytes(max(room, 0))}, and a file of {format_bytes(LEAST_SIZE)} is the least"
+        )
+    return size // 2**20 * 2**20
+
+
+def _existing(directory: str) -> str:
+    """The directory, or the nearest around it that is there."""
+    while not os.path.isdir(directory) and directory != "/":
+        directory = os.path.dirname(directory)
+    return directory
+
+
+def _change(one: DiskVolume) -> str:
+    file = f"a file of {format_bytes(one.size)}"
+    if one.volume.kind == "loop":
+        assert one.volume.size is not None
+        return f"a loop device on a file of {format_bytes(one.volume.size)} with a file system of its own, mounted for '{one.name}'"
+    if one.volume.kind == "device":
+        return f"{one.volume.path} formatted and mounted for '{one.name}', and emptied again"
+    return f"{file} in a private directory below {one.volume.path}"
+
+
+def _choices(asked: DiskRequest, options: DiskOptions, engines: frozenset[str]) -> list[str]:
+    """Sentences on what was chosen, and what it means."""
+    found = [f"fio {options.fio_version}, engine {options.engine}; one I/O at a time with psync (pread and pwrite), as PostgreSQL's."]
+    if not asked.volume:
+        found.append(
+            f"Volume disk0: {options.volumes[0].volume.path}, where the data of pgherd's servers would lie; --volume names others."
+        )
+    sizes = {one.size for one in options.volumes}
+    found.append(
+        f"A file of {', '.join(format_bytes(size) for size in sorted(sizes))} on each volume, written whole before the first trial."
+    )
+    for one in options.volumes:
+        if not one.direct:
+            why = "as asked" if asked.buffered else f"its file system ({one.filesystem or 'unknown'}) takes no direct I/O"
+            found.append(f"{one.name}: through the page cache, {why}.")
+        if one.distorts:
+            found.append(f"Warning: {one.name} is a loop device, which distorts: its figures are those of a file in a file too.")
+    seen: dict[str, str] = {}
+    for one in options.volumes:
+        if one.devices and one.devices[0] in seen:
+            found.append(f"Warning: {one.name} and {seen[one.devices[0]]} lie on the same device ({one.devices[0]}).")
+        elif one.devices:
+            seen[one.devices[0]] = one.name
+    return found

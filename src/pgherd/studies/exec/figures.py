@@ -1,0 +1,121 @@
+"""The figures of a command's run: each trial's duration and values, and what the host did meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from pgherd.model.finding import Finding
+from pgherd.report import chart_style
+from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
+from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import brief, clean, finite
+
+STUDY = "exec"
+_MOST_VALUES = 6
+
+
+@register("fairness")
+@register("order")
+@register("seconds")
+def untold(inputs: Inputs) -> Figure:
+    """The general figures of transactions are not meant for runs of a command."""
+    raise NotDrawn
+
+
+@register("duration")
+def duration(inputs: Inputs) -> Figure:
+    """How long each run took, in the order in which they ran."""
+    runs = inputs.analysis.figures.get("runs", [])
+    points = [_point(run, place, run.get("duration")) for place, run in enumerate(runs, 1) if finite(run.get("duration")) is not None]
+    if not points:
+        raise NotDrawn  # it was ended by the clock: the answer says so
+    found = inputs.analysis.findings.get("duration")
+    sentence = inputs.analysis.answer.partition(";")[0].rstrip(".")
+    return Figure(sentence, _dots(points, "duration, s", sentence, found), (TRIALS,))
+
+
+@register("values")
+def values(inputs: Inputs) -> Figure:
+    """What was read from the output of each run, a panel for each value."""
+    runs = inputs.analysis.figures.get("runs", [])
+    names = list(dict.fromkeys(name for run in runs for name in run.get("values", {})))[:_MOST_VALUES]
+    panels, words = [], []
+    for name in names:
+        points = [
+            _point(run, place, run["values"].get(name)) for place, run in enumerate(runs, 1) if finite(run["values"].get(name)) is not None
+        ]
+        found = inputs.analysis.findings.get(f"value_{name}") or inputs.analysis.findings.get(name)
+        if not points:
+            continue
+        unit = f", {clean(found.unit)}" if found is not None and found.unit else ""
+        mean = finite(found) if found is not None else statistics.fmean(point["y"] for point in points)
+        words.append(f"{clean(name)} {brief(mean)}{unit.removeprefix(',')}")
+        panels.append(_dots(points, f"{clean(name)}{unit}", "", found))
+    if not panels:
+        raise NotDrawn if not names else NotDrawn("none of the values was found in the command's output")
+    sentence = "Read from its output, mean over the trials: " + "; ".join(words)
+    chart = alt.vconcat(*panels).properties(title=chart_style.title(sentence, _SUBTITLE))
+    return Figure(sentence, chart, (TRIALS,))
+
+
+@register("host")
+def host(inputs: Inputs) -> Figure:
+    """CPU of the command and of the whole host, by trial."""
+    bars: list[dict[str, Any]] = []
+    for result in inputs.results:
+        for phase in result.phases:
+            busy = phase.busy_cores()
+            own = sum(target.client_cpu or 0.0 for target in phase.targets)
+            if busy is not None:
+                bars.append({"x": int(result.id), "kind": _KINDS[0], "y": min(own, busy)})
+                bars.append({"x": int(result.id), "kind": _KINDS[1], "y": max(busy - own, 0.0)})
+    if not bars:
+        raise NotDrawn("the host's CPU was not seen")
+    own, rest = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _KINDS)
+    sentence = f"While it ran, the host used {brief(own + rest)} cores; {brief(own)} of them the command"
+    subtitle = "Mean over each trial. The command's own CPU time is that of its processes that it has waited for, over its duration."
+    order = list(dict.fromkeys(bar["x"] for bar in bars))
+    x = alt.X("x:O", sort=order, title="trial", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("y:Q", stack="zero", title="CPU in use, cores", scale=alt.Scale(nice=True, zero=True))
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(_KINDS), range=[BLUE, SERIES[1]]), legend=alt.Legend(title=None))
+    layout = chart_style.plot_width(list(_KINDS))
+    chart = alt.Chart(data(bars)).mark_bar(size=min(40, max(3, int(layout / max(len(order), 1) * 0.6)))).encode(x=x, y=y, color=colour)
+    return Figure(sentence, chart.properties(width=layout, height=HEIGHT, title=chart_style.title(sentence, subtitle)), (TRIALS,))
+
+
+_KINDS = ("the command", "everything else")
+_SUBTITLE = "Each dot is a trial, in the order in which they ran. The line is the mean of the clean ones, the band its interval."
+
+
+def _point(run: dict[str, Any], place: int, value: Any) -> dict[str, Any]:
+    return {"x": place, "y": finite(value), "host": clean(run.get("host")), "kind": "tainted" if run.get("tainted") else "clean"}
+
+
+def _dots(points: Sequence[dict[str, Any]], title: str, sentence: str, found: Finding | None) -> alt.LayerChart | alt.FacetChart:
+    kinds = sorted({point["kind"] for point in points})
+    last = max(point["x"] for point in points)
+    axis = alt.Axis(title="trial", grid=False, values=chart_style.whole_ticks(last, least=1))
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, last + 0.5], nice=False), axis=axis)
+    ends = [end for end in (finite(found.low), finite(found.high)) if end is not None] if found is not None else []
+    highest = max([*(point["y"] for point in points), *(end for end in ends if end <= 2 * max(point["y"] for point in points))])
+    lowest = min(0.0, *(point["y"] for point in points)) if len(points) > 1 else min(0.0, points[0]["y"])
+    y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[lowest, chart_style.nice_ceiling(highest) if highest > 0 else 1.0], nice=False))
+    layers: list[alt.Chart] = []
+    mean = finite(found) if found is not None else None
+    if mean is not None and len(ends) == 2:
+        band = alt.Chart(data([{"y": ends[0], "high": ends[1]}])).mark_rect(color=BLUE, opacity=0.15, clip=True)
+        layers.append(band.encode(y=chart_style.on(y, "y:Q"), y2=alt.Y2("high:Q")))
+    if mean is not None:
+        layers.append(alt.Chart(data([{"y": mean}])).mark_rule(color=BLUE, strokeDash=[5, 4]).encode(y=chart_style.on(y, "y:Q")))
+    colour = alt.Color(
+        "kind:N",
+        scale=alt.Scale(domain=kinds, range=[{"clean": BLUE, "tainted": VERMILLION}[kind] for kind in kinds]),
+        legend=alt.Legend(title=None) if len(kinds) > 1 else None,
+    )
+    layers.append(alt.Chart(data(points)).mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour))
+    chart = alt.layer(*layers, width=chart_style.plot_width(kinds), height=HEIGHT if sentence else 160)
+    return chart.properties(title=chart_style.title(sentence, _SUBTITLE)) if sentence else chart

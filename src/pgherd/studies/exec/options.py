@@ -1,0 +1,94 @@
+"""The complete options of a command's run, and its load."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pydantic import Field, field_validator
+
+from pgherd.model.base import Model
+from pgherd.model.deployment import Deployment, Host
+from pgherd.model.load import Load
+from pgherd.model.thresholds import Thresholds
+from pgherd.study.cluster_options import SpreadRequest
+from pgherd.study.study_options import StudyOptions
+
+TIMEOUT = 600.0
+"""Seconds that a command may take unless told otherwise."""
+
+
+class Value(Model):
+    """A number that is read from the command's output: the last match of ``pattern``, its group 1 if it has one."""
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
+    pattern: str
+    unit: str = ""
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_one(cls, pattern: str) -> str:
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        if compiled.groups > 1:
+            raise ValueError(f"it has {compiled.groups} groups; the number is in one: write the others as (?:…)")
+        return pattern
+
+
+class ExecOptions(StudyOptions):
+    """Everything that a run of a command depends on.
+
+    ``seconds`` None: the command ends by itself within ``timeout`` seconds; else it runs on, and is ended after ``ramp`` seconds, which
+    do not count, and ``seconds`` that do. ``hosts`` all run it at the same time. Times are seconds, as in
+    pgherd.study.database_options.DatabaseOptions.
+    """
+
+    command: tuple[str, ...] = Field(min_length=1)
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    privileged: bool = False
+    values: tuple[Value, ...] = ()
+    hosts: tuple[str, ...] = Field(("local",), min_length=1)
+    cores: float = Field(gt=0)
+    seconds: float | None = Field(None, gt=0)
+    ramp: float = Field(0.0, ge=0)
+    timeout: float = Field(TIMEOUT, gt=0)
+    repeats: int = Field(5, ge=1)
+    budget_seconds: float | None = Field(None, gt=0)
+    max_reruns: int = Field(6, ge=0)
+    precision: float = Field(0.01, gt=0)
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+
+    def deployment(self) -> Deployment:
+        """No server: the hosts alone."""
+        return Deployment(hosts=tuple(Host(name=name, cores=self.cores) for name in self.hosts))
+
+    def load(self) -> Load:
+        """The command, the same on each host."""
+        options = {"argv": json.dumps(self.command)}
+        options |= {f"env:{name}": value for name, value in self.env.items()}
+        options |= {} if self.cwd is None else {"cwd": self.cwd}
+        options |= {"privileged": "1"} if self.privileged else {}
+        options |= {f"value:{value.name}": value.pattern for value in self.values}
+        return Load(driver="command", options=options)
+
+
+class ExecRequest(SpreadRequest):
+    """Options of ``pgherd exec`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+
+    command: tuple[str, ...] = Field((), description="the program and its arguments, a word each; no shell reads them")
+    value: tuple[str, ...] = Field((), description="a number to read from its output, NAME=REGEX")
+    unit: tuple[str, ...] = Field((), description="the unit of a value, NAME=UNIT")
+    env: tuple[str, ...] = Field((), description="a variable of its environment, NAME=VALUE; it has PATH, LC_ALL=C and TZ=UTC besides")
+    cwd: str | None = Field(None, description="the directory in which it is started; by default that in which pgherd is")
+    privileged: bool = Field(False, description="as root: run it as root, not under the servers' account")
+    seconds: str | None = Field(None, description="it runs on: end it after this measured period; by default it ends by itself")
+    ramp: str | None = Field(None, description="with seconds: ramp-up before, not counted")
+    timeout: str | None = Field(None, description="the longest that it may take where it ends by itself")
+    repeats: int | None = Field(None, ge=1, description="how often it is run")
+    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
+    cores: float | None = Field(None, gt=0, description="cores of this host that the run reserves")
+    run_as: str | None = Field(None, description="the account that it runs as (root only)")
+    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")

@@ -1,0 +1,39 @@
+"""Which trials a command's run consists of. Pure; imports no scientific library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgherd.model.finding import Proposal
+from pgherd.model.load import Phase
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Intent, Trial
+from pgherd.studies.exec.options import ExecOptions
+from pgherd.study import trial_schedule
+from pgherd.study.trial_schedule import Design, Point
+
+
+def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:
+    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    return trial_schedule.propose(options, design(options), results)
+
+
+def design(options: ExecOptions) -> Design:
+    """One point, repeated. A command that ends by itself is repeated further while its duration is uncertain and a budget lasts."""
+
+    def build(point: Point, repeat: int, reason: str) -> Trial:
+        return _trial(options, point, repeat, reason)
+
+    points: list[Point] = [{"hosts": len(options.hosts)}]
+    blocks = [[build(points[0], repeat, "planned")] for repeat in range(options.repeats)]
+    return Design(blocks, points, build, lambda point: options.repeats, adaptive=options.seconds is None)
+
+
+def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Trial:
+    loads = dict.fromkeys(options.hosts, options.load())
+    if options.seconds is None:
+        phase = Phase(name="command", ramp=0, seconds=options.timeout, loads=loads, until="drivers")
+    else:
+        phase = Phase(name="command", ramp=options.ramp, seconds=options.seconds, loads=loads)
+    intents: tuple[Intent, ...] = ("exit-code", "values-found") if options.values else ("exit-code",)
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), intents=intents)

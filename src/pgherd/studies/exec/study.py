@@ -1,0 +1,20 @@
+"""The study of any command as one object."""
+
+from __future__ import annotations
+
+from pgherd.study.study import Study
+
+STUDY = Study(
+    package="pgherd.studies.exec",
+    name="exec",
+    rank=12,
+    help="Benchmark any command: duration, CPU, I/O.",
+    examples=(
+        ("pgherd exec -- pg_dump -Fc -f /dev/null mydb", "duration, CPU and device I/O of a dump"),
+        ("pgherd exec --extract 'rate=([0-9.]+) MB/s' -- dd if=/dev/zero of=/tmp/x bs=1M count=500 oflag=direct", ""),
+    ),
+    common=(*("extract", "unit", "env", "cwd", "timeout", "as-root", "duration", "repeats", "time-budget", "dry-run"),),
+    request="ExecRequest",
+    resolved="ExecOptions",
+    each_host=True,
+)

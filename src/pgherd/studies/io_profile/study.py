@@ -1,0 +1,48 @@
+"""The I/O profile of a server as one object."""
+
+from __future__ import annotations
+
+from pgherd.study.study import Column, Study, TableView
+
+STUDY = Study(
+    package="pgherd.studies.io_profile",
+    name="io-profile",
+    rank=7,
+    help="Profile a server's device I/O: WAL, checkpoints, stalls, latency.",
+    examples=(
+        ("pgherd io-profile --workload tpcb-like", ""),
+        ("pgherd io-profile --wal-volume /mnt/wal --checkpoint-timeout 1min", ""),
+        ("pgherd io-profile --compare-setting checkpoint_completion_target=0.5,0.9", ""),
+    ),
+    common=(*("wal-volume", "checkpoint-timeout", "checkpoints", "compare-setting", "variant", "memory-ratio", "trace-io", "dry-run"),),
+    request="StorageRequest",
+    resolved="StorageOptions",
+    hosts="one",
+    tables={
+        "storage": TableView(
+            columns=(
+                Column("server", "server"),
+                Column("measured\ntps", "throughput", "value ±"),
+                Column("IOPS", "iops", "value ±", needs="iops"),
+                Column("under 1 ms\n%", "under_1ms", "share ±", needs="iops"),
+                Column("checkpoints\na trial", "checkpoints", "brief"),
+                Column("stalls\na trial", "stalls", "brief"),
+                Column("of them in\ncheckpoints", "stalls_in_checkpoints", "brief"),
+                Column("WAL/tx\nkB", "wal_per_tx", "value ±"),
+                Column("p95 ms\ninside", "p95_inside", "brief"),
+                Column("p95 ms\noutside", "p95_outside", "brief"),
+            ),
+            main=(
+                *("server", "throughput", "iops", "under_1ms", "checkpoints", "stalls", "stalls_in_checkpoints", "stalled"),
+                *("burst_ratio", "p95_inside", "p95_outside", "p95_ratio", "wal_size", "wal_await", "burst_await"),
+            ),
+        )
+    },
+    labels={
+        "under_1ms": "under 1 ms",
+        "burst_ratio": "data bursts ÷ WAL",
+        "gap_p50": "median gap between requests",
+    },
+    lead=("storage",),
+    web=("workload", "scale", "checkpoints", "checkpoint-timeout"),
+)

@@ -1,0 +1,25 @@
+"""The network study as one object."""
+
+from __future__ import annotations
+
+from pgherd.study.study import Study
+
+STUDY = Study(
+    package="pgherd.studies.network",
+    name="network",
+    rank=9,
+    help="Measure TCP throughput by number of streams with iperf3.",
+    examples=(
+        ("pgherd network --to db2", "'iperf3 --server' runs on db2"),
+        ("pgherd network --to db2 --to db3:5300 --streams 1,2,4,8,16,32", ""),
+        ("pgherd network --cluster mine", "from every host of a cluster to every other"),
+        ("pgherd network --netns --netns-rate 200M", "between two network namespaces of this host"),
+    ),
+    common=(*("to", "streams", "hosts", "netns", "reverse", "duration", "repeats", "time-budget", "cluster", "dry-run"),),
+    request="NetworkRequest",
+    resolved="NetworkOptions",
+    each_host=True,
+    lead=("matrix", "network"),
+    figures=("figures_matrix", "figures"),
+    web=("netns", "streams", "duration", "netns-rate"),
+)

@@ -1,0 +1,181 @@
+"""Completing a scaling request: numbers of clients, one server's limits and load, time, and all of that for each variant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pgherd.model.errors import PgherdError, UsageError
+from pgherd.model.units import format_bytes, parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.prepare import duplicate_variants, merge_variants, version_defaults
+from pgherd.prepare.container_limits import Limits
+from pgherd.prepare.database_preparation import Preparation, preparation
+from pgherd.prepare.prepared_study import Prepared, most_pages
+from pgherd.prepare.variants import FIXED, expand
+from pgherd.studies.scaling.options import BEYOND, ScalingOptions, ScalingRequest, Variant, choose_clients, plural
+from pgherd.studies.scaling.propose import planned
+from pgherd.study.database_options import DatabaseOptions
+
+# A default run is to end within five minutes: this is left after the copy, the start, the report, and some margin.
+DEFAULT_BUDGET = 260.0
+DEFAULT_SECONDS = 9.0
+DEFAULT_RAMP = 1.0
+DEFAULT_SERIES = 3
+SPARE = 1.15
+"""More time than under load: transitions, reruns, further points."""
+RESTART = 6.0
+"""Seconds to go from one variant's server to the next's, copy included."""
+
+BASE = "base"
+"""The name of the request without changes, against which one variant alone is held."""
+_SHARED = {"clients", "state"}
+"""Options that are the same for all variants, beside those of every study."""
+_BRANCHES = ("tpcb-like", "simple-update")
+"""Builtin scripts that pgbench's documentation wants as many branches for as there are clients."""
+
+
+def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
+    """Complete a scaling request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    if not asked.variant:
+        return _with_budget(_server(node, asked, dry))
+    # One variant alone is held against the request without it.
+    texts = asked.variant if len(asked.variant) > 1 else (BASE, *asked.variant)
+    requests = expand(asked.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
+    found: dict[str, Prepared] = {}
+    for name, request in requests.items():
+        try:
+            found[name] = _server(node, request, dry)
+        except PgherdError as error:
+            raise type(error)(f"variant '{name}': {error}") from None
+    whole = _together(found)
+    duplicate_variants.insist_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
+    by_itself = version_defaults.sentences(version_defaults.between(node, found))
+    return _with_budget(replace(whole, choices=(*whole.choices, *by_itself)))
+
+
+def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
+    """One server completed, as a study of its own without a budget of time."""
+    if asked.rate is not None:
+        raise UsageError("--rate: scaling asks how much so many clients get, each as fast as it can; leave the rate out")
+    with preparation(node, asked, dry) as ground:
+        limits = _limits(ground)
+        ground = _enough_branches(ground, limits)
+        size = ground.database_bytes()
+        clients, most = _clients(ground, limits, size)
+        memory = ground.container_memory()
+        selected = ground.settings(size, most, memory)
+        options = ScalingOptions(
+            **ground.options(limits, selected, memory),
+            clients=clients,
+            most=most,
+            refine=asked.clients is None,
+            threads=asked.threads or max(1, math.ceil(limits.vcpus)),
+            repeats=asked.repeats or DEFAULT_SERIES,
+            seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
+            ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
+        )
+        need = memory or ground.memory_needed(size, most)
+        return ground.prepared("scaling", options, selected, disk=ground.disk(1, size), memory=need)
+
+
+def _limits(ground: Preparation) -> Limits:
+    """The whole host's budget without a quota, unless something else was asked for."""
+    if ground.asked.vcpus is None and ground.asked.cpu_mode is None:
+        return Limits(ground.cores, "none")
+    return ground.limits(ground.cores)
+
+
+def _enough_branches(ground: Preparation, limits: Limits) -> Preparation:
+    """A scale of at least as many branches as there may be clients, unless one was asked for."""
+    asked = ground.asked
+    assert isinstance(asked, ScalingRequest)
+    planned_clients = asked.clients or choose_clients(limits.vcpus)
+    if ground.theirs is not None:  # its tables are as they are
+        return ground
+    if asked.script or asked.scale is not None or asked.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
+        return ground
+    scale = max(planned_clients) * (1 if asked.clients else BEYOND)
+    ground.choices.append(
+        f"Scale {scale}: each transaction of {asked.workload} updates one of so many branches, as many as there may be clients."
+    )
+    return replace(ground, scale=scale)
+
+
+def _clients(ground: Preparation, limits: Limits, size: int) -> tuple[tuple[int, ...], int]:
+    """The numbers of clients to measure, and how many the server is set up for."""
+    asked = ground.asked
+    assert isinstance(asked, ScalingRequest)
+    budget = min(ground.memory, ground.container_memory() or ground.memory)
+    wanted = tuple(sorted(set(asked.clients))) if asked.clients else None
+    if wanted is not None and wanted[0] < 1:
+        raise UsageError(f"--clients {wanted[0]}: a number of clients is at least 1")
+    if asked.threads is not None and wanted is not None and asked.threads > wanted[-1]:
+        raise UsageError(f"--threads {asked.threads} is more than the {wanted[-1]} clients; pgbench wants at least one client per thread")
+    least = wanted[-1] if wanted else 1
+    need = ground.memory_needed(size, least)
+    if need > budget:
+        lower = "--clients or --scale" if least > 1 else "--scale"
+        higher = "--memory" if asked.memory else "--host-memory"
+        raise UsageError(
+            f"a server with {plural(least)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but it may have "
+            f"{format_bytes(budget)}; lower {lower}, or raise {higher}"
+        )
+    if wanted is not None:
+        return wanted, wanted[-1]
+    each = ground.memory_needed(size, 2) - need
+    limit = 1 + (budget - need) // max(each, 1)
+    clients = choose_clients(limits.vcpus, limit=limit)
+    if clients[-1] < choose_clients(limits.vcpus)[-1]:
+        ground.choices.append(
+            f"At most {plural(clients[-1])}: with more a server needs more than the {format_bytes(budget)} of memory that it may have."
+        )
+    return clients, max(clients[-1], min(limit, BEYOND * clients[-1]))
+
+
+def _together(found: Mapping[str, Prepared]) -> Prepared:
+    """All variants as one study: the same numbers of clients for all, one budget of the host, one seed."""
+    base = next(iter(found.values()))
+    each = merge_variants.logged_alike({name: _scaling(one) for name, one in found.items()})
+    first = next(iter(each.values()))
+    most = min(options.most for options in each.values())
+    # Variants with fewer vCPUs would choose fewer clients: all of these are measured, as far as every variant has memory for them.
+    clients = tuple(sorted({n for options in each.values() for n in options.clients if n <= most}))
+    same = {"memory": first.memory, "cores": first.cores, "seed": first.seed}
+    variants = tuple(Variant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in each.items())
+    fields = _server_options(first).model_dump() | {"clients": clients, "most": most, "refine": first.refine}
+    return replace(
+        base,
+        options=ScalingOptions(**fields, variants=variants),
+        surroundings=merge_variants.surroundings({name: one.surroundings for name, one in found.items()}),
+        choices=merge_variants.choices({name: one.choices for name, one in found.items()}),
+        settings=merge_variants.settings({name: one.settings for name, one in found.items()}),
+        host_changes=merge_variants.changes(one.host_changes for one in found.values()),
+        confirm=merge_variants.changes(one.confirm for one in found.values()),
+        typed=merge_variants.changes(one.typed for one in found.values()),
+        holds=merge_variants.holds(one.holds for one in found.values()),
+        huge_pages=most_pages(found.values()),
+        # One server's data at a time, and a golden copy of each; that of one is half of what it needs.
+        disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),
+        memory=max(one.memory for one in found.values()),
+    )
+
+
+def _scaling(prepared: Prepared) -> ScalingOptions:
+    assert isinstance(prepared.options, ScalingOptions)
+    return prepared.options
+
+
+def _server_options(options: ScalingOptions) -> DatabaseOptions:
+    return DatabaseOptions(**options.model_dump(include=set(DatabaseOptions.model_fields)))
+
+
+def _with_budget(prepared: Prepared) -> Prepared:
+    """The default budget, which grows with what is planned."""
+    options = _scaling(prepared)
+    if options.budget_seconds is not None:
+        return prepared
+    under_load = sum(trial.seconds() for trial in planned(options))
+    restarts = RESTART * options.repeats * len(options.variants)
+    return replace(prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * SPARE + restarts)}))

@@ -1,0 +1,1 @@
+"""Parts that studies share: options, schedule, grade, comparison machinery. No I/O."""

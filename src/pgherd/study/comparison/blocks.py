@@ -1,0 +1,95 @@
+"""Results in blocks: what holds every arm, and which of them can be compared. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pgherd.model.result import TrialResult
+from pgherd.study.cluster_options import PIN
+from pgherd.study.comparison import time_slices, variants
+from pgherd.study.comparison.options import CompareOptions
+from pgherd.study.comparison.time_slices import VARIANT
+
+ENOUGH = 3
+"""Clean blocks from which on tainted ones are left out; with fewer, those that finished stand in, as an indication."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: its trials (``all``), and by side each one's in the order in which they ran: those of a trial by turns are apart."""
+
+    number: int
+    results: Mapping[str, tuple[TrialResult, ...]]
+    all: tuple[TrialResult, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has numbers."""
+        return all(result.error is None for result in self.all)
+
+    @property
+    def host(self) -> str:
+        """The host of a cluster on which it ran; ``a, b`` where it had to move in its midst, '' for a run without a cluster."""
+        in_order = sorted(self.all, key=lambda result: result.started)
+        return ", ".join(dict.fromkeys(name for result in in_order if (name := _host(result))))
+
+    @property
+    def clean(self) -> bool:
+        """Whether no trial is tainted, and all ran on one host: a pair is only as good as its worse half."""
+        return not any(result.tainted for result in self.all) and ", " not in self.host
+
+    @property
+    def faults(self) -> str:
+        """Why it is not clean: ``base failed steal; big did not finish``."""
+        found = [f"{result.trial.point[VARIANT]} {_fault(result)}" for result in self.all if result.tainted]
+        return "; ".join(found) or f"it ran on several hosts ({self.host})"
+
+    @property
+    def gap(self) -> float:
+        """The longest time between two of its trials, seconds: a run that was interrupted within a block tears it apart."""
+        spans = sorted((result.started, result.ended) for result in self.all)
+        return max((after[0] - before[1] for before, after in itertools.pairwise(spans)), default=0.0)
+
+
+def whole_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> list[Block]:
+    """All blocks of which every trial was run, by number."""
+    numbers = sorted({result.trial.repeat for result in results})
+    by_key: dict[str, TrialResult] = {}
+    for result in results:
+        by_key.setdefault(result.trial.key(), result)
+    found = []
+    for number in numbers:
+        keys = {trial.key() for trial in variants.block(options, number)}
+        if keys <= set(by_key):
+            found.append(_block(options, number, [result for key, result in by_key.items() if key in keys]))
+    return found
+
+
+def _block(options: CompareOptions, number: int, results: Sequence[TrialResult]) -> Block:
+    own = time_slices.apart(results)
+    by_side = {side: tuple(result for result in own if result.trial.point[VARIANT] == side) for side in options.sides}
+    return Block(number, by_side, tuple(results))
+
+
+def counted(blocks: Sequence[Block], most: int) -> list[Block]:
+    """The blocks that the numbers rest on, ``most`` at most: the clean ones, or where those are too few all that finished, the clean
+    ones before others."""
+    clean = [block for block in blocks if block.clean]
+    finished = [block for block in blocks if block.finished]
+    if len(clean) >= min(ENOUGH, len(finished)):
+        return clean[:most]
+    chosen = {block.number for block in sorted(finished, key=lambda block: not block.clean)[:most]}
+    return [block for block in finished if block.number in chosen]
+
+
+def _host(result: TrialResult) -> str:
+    """The host of the cluster that a trial was pinned to, as its deployment names it beside the whole (see runner.placing)."""
+    return next((host.name for host in result.trial.deployment.hosts if host.labels.get(PIN) == host.name), "")
+
+
+def _fault(result: TrialResult) -> str:
+    if result.error is not None:
+        return "did not finish"
+    return "failed " + ", ".join(v.check for v in result.verdicts if v.taints)

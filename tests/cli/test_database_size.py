@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+def test_a_dry_run_shows_the_scales_and_loads_nothing(tmp_path, capsys):
+    assert run(["database-size", "--scales", "3,1", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for word in (
+        "Probe 'database-size', without load",
+        "PostgreSQL",
+        "scale=1#0 fresh scale=3#0",
+        "2 trials, without load",
+        "Disk:",
+        "Host changes",
+    ):
+        assert word in said
+    assert "reruns" not in said and not (tmp_path / "runs").exists()
+
+
+def test_the_plan_as_a_document(capsys):
+    assert run(["database-size", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["study"] == "database-size" and len(plan["trials"]) == 6 and plan["seconds"] == 0
+
+
+def test_a_command_line_is_kept_as_a_scenario(tmp_path, capsys):
+    file = tmp_path / "s.yaml"
+    assert run(["database-size", "--scales", "1,2", "--predict", "7", "--write-scenario", str(file)]) == 0
+    assert read_scenario(file).options == {"scales": [1, 2], "predict": [7]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--scales", "1,x"], "'1,x' is not a list of whole numbers such as 1,2,4,8"),
+        (["--scales", "0"], "'scales': value error, give at least one scale, each of them 1 or more"),
+    ],
+)
+def test_what_is_no_scale_is_bad_usage(words, message, capsys):
+    assert run(["database-size", *words, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,87 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pgherd.distributed import backend
+from pgherd.distributed.on_hosts import OnHosts
+from pgherd.model.cluster import Cluster
+from pgherd.model.errors import UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.run import RunRecord, Surroundings
+from pgherd.node.local import LocalNode
+from pgherd.runner.play.bench import LocalBench
+from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.scaling.options import ScalingRequest
+
+FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=2**33)
+
+
+class Engine:
+    """Is closed at the end."""
+
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+class Bench:
+    """Was opened, and closed."""
+
+    made = None
+
+    def __init__(self, crew, cluster, run, surroundings, postgres, watcher):
+        Bench.made, self.said = self, [run, postgres]
+
+    def open(self):
+        self.said.append("open")
+
+    def close(self):
+        self.said.append("close")
+
+
+def test_a_request_is_completed_where_it_is_to_run(monkeypatch):
+    engine = Engine()
+    monkeypatch.setattr(backend, "prepare", lambda node, study, asked, dry: SimpleNamespace(facts=FACTS, dry=dry))
+    monkeypatch.setattr(backend, "prepare_over", lambda found, study, asked, dry: (found, {"a": FACTS}))
+    monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
+    prepared, facts = backend.complete(LocalNode(), "density", DensityRequest(), dry=True)
+    assert prepared.dry and facts == {"local": FACTS} and not engine.closed
+    prepared, facts = backend.complete(LocalNode(), "density", DensityRequest(cluster="mine"))
+    assert prepared is engine and facts == {"a": FACTS} and engine.closed
+
+
+def record(**fields):
+    return RunRecord(run="r", study="density", options={}, started=0, pgherd="0", postgres={"/pg": "18.6"}, **fields)
+
+
+def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
+    engine = Engine()
+    monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
+    monkeypatch.setattr(backend, "ClusterBench", Bench)
+    cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
+    surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
+    told = SimpleNamespace(output=None, run=Path("/runs/r"))
+    with pytest.raises(ZeroDivisionError), backend.standing(LocalNode(), "r", record(), surroundings, told) as (bench, study):
+        assert isinstance(study, OnHosts) and bench.said == ["r", {"/pg": "18.6"}, "open"]
+        raise ZeroDivisionError
+    assert Bench.made.said[-1] == "close" and engine.closed
+    assert told.output(7) == Path("/runs/r/trials/0007.partial/told")
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
+    told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
+    surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
+    with backend.standing(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (bench, study):
+        assert isinstance(bench, LocalBench) and study.name == "density" and told.output(7).name == "0007"
+        assert told.output(7).parent.is_dir()
+    assert not told.output(7).parent.exists()
+
+
+def test_hosts_are_said_of_a_cluster_only():
+    with pytest.raises(UsageError, match="--client-host says something of the hosts of a cluster; name the cluster with --cluster"):
+        backend.complete(None, "scaling", ScalingRequest(client_host="b"))
+    with pytest.raises(UsageError, match="--placement says something"):
+        backend.complete(None, "scaling", ScalingRequest(placement="pack"))

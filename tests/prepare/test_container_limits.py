@@ -1,0 +1,89 @@
+import pytest
+
+from pgherd.model.deployment import Host
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import Script
+from pgherd.node.local import LocalNode
+from pgherd.prepare.container_limits import Limits, guest_memory_needed, insist_guest_can, limits, memory
+from pgherd.studies.density.options import DensityRequest
+from pgherd.study.database_options import DatabaseRequest
+
+FACTS = HostFacts(hostname="h", kernel="6", cores=8, logical_cpus=8, memory=2**34)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "asked", "vcpus", "found"),
+    [
+        ("cgroup", {}, 0.25, Limits(0.25, "quota")),
+        ("cgroup", {"vcpus": 2}, 0.25, Limits(2, "quota")),
+        ("cgroup", {"vcpus": 2, "cpu_mode": "cpuset"}, 1, Limits(2, "cpuset")),
+        ("process", {}, 0.25, Limits(1, "cpuset")),
+        ("process", {"vcpus": 0.5}, 1, Limits(0.5, "none")),
+        ("vm", {}, 0.25, Limits(1, "none")),
+        ("vm", {"vcpus": 0.5, "cpu_mode": "quota"}, 1, Limits(0.5, "quota")),
+    ],
+)
+def test_cpu(runtime, asked, vcpus, found):
+    assert limits(DatabaseRequest(**asked), runtime, 8, FACTS, vcpus) == found
+
+
+@pytest.mark.parametrize(("runtime", "cores", "found"), [("cgroup", 1.5, 1.5), ("process", 1.5, 1.0), ("process", 2.0, 2.0)])
+def test_nothing_is_chosen_that_no_host_has(runtime, cores, found):
+    over = (Host(name="a", cores=1.0), Host(name="b", cores=cores))
+    assert limits(DensityRequest(over=over), runtime, 8, FACTS, 2.5).vcpus == found
+    with pytest.raises(UsageError, match=f"--vcpus 3 is more than the {cores:g} cores"):
+        limits(DensityRequest(over=over, vcpus=3), runtime, 8, FACTS, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "asked", "error", "message"),
+    [
+        ("process", {"cpu_mode": "quota"}, CapabilityError, "needs the cgroup runtime"),
+        ("cgroup", {"vcpus": 1.5, "cpu_mode": "cpuset"}, UsageError, "gives whole CPUs"),
+        ("cgroup", {"vcpus": 9}, UsageError, "--vcpus 9 is more than the 8 cores"),
+        ("cgroup", {"vcpus": 0.005}, UsageError, "--vcpus 0.005 is less than the least CPU quota that the kernel takes, 0.01 cores"),
+        ("vm", {"vcpus": 1.5}, UsageError, "a guest has whole vCPUs"),
+        ("vm", {"vcpus": 9}, UsageError, "more than the 8 CPUs of this host"),
+    ],
+)
+def test_what_cannot_be_given_is_said(runtime, asked, error, message):
+    with pytest.raises(error, match=message):
+        limits(DatabaseRequest(**asked), runtime, 8, FACTS, 1)
+
+
+def test_memory():
+    assert memory(DatabaseRequest(), "process") is None
+    assert memory(DatabaseRequest(memory="1GB"), "cgroup") == memory(DatabaseRequest(memory="1GB"), "vm") == 2**30
+    with pytest.raises(CapabilityError, match="--memory needs the cgroup runtime"):
+        memory(DatabaseRequest(memory="1GB"), "process")
+    with pytest.raises(UsageError, match="--memory 0 is less than the 24.4 MB that a server needs"):
+        memory(DatabaseRequest(memory="0"), "cgroup")
+
+
+@pytest.mark.parametrize("pages", ["2MB", "thp"])
+def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
+    with pytest.raises(CapabilityError, match="a server in a guest has the guest's own"):
+        insist_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
+
+
+@pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_on": "loop:1GB"}, {"tablespaces_on": ("loop:1GB",)}])
+def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
+    insist_guest_can(LocalNode(), DatabaseRequest(**asked), ())
+
+
+def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
+    mine, plain = tmp_path / "mine.sql", tmp_path / "plain.sql"
+    mine.write_text("SELECT 1;\n\\set a 1\n\\shell date\n")
+    plain.write_text("SELECT '\\shell';\n")
+    calls = (Script(source=str(plain)), Script(source=str(mine)))
+    with pytest.raises(UsageError, match=r"mine\.sql:3: \\shell runs a program of the machine"):
+        insist_guest_can(LocalNode(), DatabaseRequest(), calls)
+    insist_guest_can(LocalNode(), DatabaseRequest(client_place="outside"), calls)
+    insist_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
+
+
+def test_a_guest_is_given_what_its_server_needs_and_its_system():
+    small = guest_memory_needed({"shared_buffers": "32MB", "max_connections": "20"})
+    assert 256 * 2**20 <= small <= 448 * 2**20 and small % (64 * 2**20) == 0
+    assert guest_memory_needed({"shared_buffers": "1GB", "max_connections": "20"}) >= small + 2**30 - 64 * 2**20

@@ -1,0 +1,186 @@
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import paths
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.node.local import LocalNode
+from pgherd.prepare import vm_options
+from pgherd.prepare.database_preparation import preparation
+from pgherd.runtimes.runtime import Capabilities
+from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.density.prepare import prepare
+from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+def _ground(**asked):
+    return preparation(LocalNode(), DatabaseRequest(**asked), dry=True)
+
+
+def test_what_is_made_to_look_goes_again():
+    with _ground() as ground:
+        assert ground.work.is_dir()
+        work = ground.work
+    assert not work.exists()
+    assert not list((Path(paths.state_dir()) / "journal").glob("[a-z]*"))
+
+
+@pytest.mark.parametrize(("dry", "overhead"), [(False, 64), (True, 104)])
+def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, overhead):
+    """The first time on a host: until KVM is known to work, more is reckoned with."""
+    tried, beneath = [], (object(), object())
+
+    def hypervisor(node, cache, work, *, dry):
+        assert work.is_dir()
+        tried.extend([] if dry else [beneath])
+        return beneath
+
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr(vm_options, "hypervisor", hypervisor)
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 64 if tried else 104)
+    with preparation(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as ground:
+        assert ground.guest_memory == GuestMemory(overhead=overhead)
+        assert ground.beneath is beneath, "it is not looked for a second time"
+    assert tried == ([] if dry else [beneath])
+
+
+def test_without_guests_nobody_shares_their_memory():
+    with _ground(runtime="process") as ground:
+        assert ground.guest_memory is None
+
+
+def test_options_of_the_databases_are_complete():
+    with _ground(runtime="process", vcpus=1, set=("work_mem=3MB",), seed=4, scale=2) as ground:
+        limits = ground.limits(8.0)
+        size = ground.database_bytes()
+        selected = ground.settings(size, 2, None)
+        options = DatabaseOptions(**ground.options(limits, selected, None))
+    assert (options.vcpus, options.cpu_mode, options.runtime, options.seed, options.scale) == (1, "cpuset", "process", 4, 2)
+    assert options.settings["work_mem"] == "3MB" and options.read_only
+    assert 2 * 10e6 < size < 2 * 30e6
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"cores": 4096}, UsageError, "--cores 4096 is more than this host has"),
+        ({"host_memory": "900TB"}, UsageError, "--host-memory 900"),
+        ({"vcpus": 1.5, "cpu_mode": "cpuset", "runtime": "process"}, UsageError, "whole CPUs"),
+        ({"cpu_mode": "quota", "runtime": "process"}, CapabilityError, "needs the cgroup runtime"),
+        ({"vcpus": 4096.0, "runtime": "process"}, UsageError, "more than the"),
+        ({"memory": "1GB", "runtime": "process"}, CapabilityError, "--memory needs the cgroup runtime"),
+        ({"init": "x.sql"}, UsageError, "--init fills a database"),
+        ({"set": ("shared_bufers=1GB",)}, UsageError, "shared_bufers"),
+    ],
+)
+def test_what_cannot_be_is_refused(asked, error, message):
+    with pytest.raises(error, match=message), _ground(**asked) as ground:
+        ground.container_memory()
+        ground.limits(1.0)
+        ground.settings(ground.database_bytes(), 2, None)
+
+
+def test_the_wal_lies_where_it_is_asked_for(tmp_path):
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.owner() == "root" and str(directory).startswith("/tmp/"):
+            directory.chmod(0o755)
+    with _ground(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as ground:
+        apart = ground.disk(2, 2**20)
+        options = DatabaseOptions(**ground.options(ground.limits(1.0), ground.settings(2**20, 2, None), None))
+        assert not list(tmp_path.iterdir()), "it was only looked at"
+    with _ground(runtime="process", workload="tpcb-like") as ground:
+        assert ground.disk(2, 2**20) > apart, "what is written is not counted with the data"
+    assert options.wal_dir == str(tmp_path)
+    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), points=(1,), scale=1), True)
+    assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
+    (held,) = prepared.holds
+    assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
+    with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_dir=str(tmp_path / "no")) as ground:
+        ground.disk(1, 1)
+
+
+def test_a_disk_too_small_is_refused(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    with _ground() as ground:
+        assert ground.disk(3, 10**8) >= 4 * 10**8
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 9 * 10**8, 10**8))
+        with pytest.raises(UsageError, match=r"3 databases of about .* MB free; lower --scale"):
+            ground.disk(3, 10**8)
+
+
+def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
+    script, init = tmp_path / "x.sql", tmp_path / "init.sql"
+    script.write_text("select 1;")
+    init.write_text("create table t (i int);")
+    os.chmod(tmp_path, 0o755)
+    with _ground(script=(str(script),), init=str(init)) as ground:
+        assert ground.database_bytes() > 10**8
+        assert any("known only once it is loaded" in choice for choice in ground.choices)
+        assert not ground.read_only
+
+
+def _own(**asked):
+    with _ground(runtime="process", vcpus=1, **asked) as ground:
+        selected = ground.settings(ground.database_bytes(), 2, None)
+        return DatabaseOptions(**ground.options(ground.limits(1.0), selected, None)), list(ground.choices)
+
+
+def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
+    options, choices = _own(workload="orders", check_consistency=True)
+    assert (options.workload, options.scale, options.state, options.sampling) == ("orders", 1, "fresh", 1.0)
+    assert not options.read_only and options.variables == {"base": "0"}
+    assert options.load(3).options == {"define:base": "0"}
+    assert [script.name for script in options.scripts][:2] == ["new-order", "new-order-rolled-back"]
+    assert options.container("db01").servers[0].databases[0].verify
+    assert any("not comparable with published TPC results" in choice for choice in choices)
+
+
+def test_what_the_user_says_goes_before_the_workloads_own():
+    options, _ = _own(workload="orders", state="warm", scale=2, think=0.5)
+    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
+    options, choices = _own(workload="random-block", updates=0, zipf=1.2)
+    assert (options.workload, options.scale, options.state, options.read_only) == ("random-block", 256, "warm", True)
+    assert options.variables == {"zipf": "1.2"} and not options.check_consistency
+    assert not any("TPC" in choice for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"check_consistency": True}, "--check-consistency is for --workload orders only"),
+        ({"think": 1.0}, "--think is for --workload orders only"),
+        ({"workload": "orders", "updates": 5}, "--updates is for --workload random-block only"),
+        ({"workload": "orders", "server": "host=/nowhere"}, "--workload orders fills databases of its own"),
+    ],
+)
+def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
+    with pytest.raises(UsageError, match=message), _ground(**asked):
+        pass
+
+
+def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
+    script = tmp_path / "x.sql"
+    script.write_text("select 1;")
+    with _ground(script=(str(script),), read_only=True) as ground:
+        selected = ground.settings(2**24, 2, None)
+        options = DatabaseOptions(**ground.options(ground.limits(1), selected, None))
+    assert options.read_only and options.settings["default_transaction_read_only"] == "on"
+    assert {row.name: row.why for row in selected.rows}["default_transaction_read_only"] == "asked for with --read-only"
+    assert options.load(2).read_only, "no checkpoint, no warning, no writable session on its account"
+    assert any("taken to write nothing" in choice for choice in ground.choices)
+    with _ground(script=(str(script),)) as ground:
+        options = DatabaseOptions(**ground.options(ground.limits(1), ground.settings(2**24, 2, None), None))
+    assert not options.read_only and not options.load(2).read_only
+
+
+@pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_write": True}])
+def test_read_only_is_for_scripts_of_ones_own(asked):
+    with pytest.raises(UsageError, match="--read-only is for scripts of your own"), _ground(**asked):
+        pass

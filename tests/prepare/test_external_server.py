@@ -1,0 +1,71 @@
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.postgres.external import Found
+from pgherd.prepare import external_server
+from pgherd.study.database_options import DatabaseRequest
+
+FOUND = Found(dsn="host=h", version="17.2", major=17, database="app", bytes=2**20, scale=5)
+
+
+@pytest.fixture(autouse=True)
+def looked(monkeypatch):
+    """Nobody is connected to; what was asked of whom is noted."""
+    calls = []
+
+    def look(dsn, *, writes):
+        calls.append((dsn, writes))
+        return FOUND
+
+    monkeypatch.setattr(external_server.external, "look", look)
+    return calls
+
+
+def find(read_only=True, **asked):
+    return external_server.find(DatabaseRequest(server="postgresql://h", **asked), read_only=read_only)
+
+
+def test_a_server_is_looked_at(looked):
+    assert find() is FOUND
+    assert find(read_only=False, allow_write=True, workload="tpcb-like") is FOUND
+    assert looked == [("host=h", False), ("host=h", True)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"set": ("work_mem=1MB",)}, "--set does not go with --server: host=h is somebody else's"),
+        ({"like": "x.conf"}, "--like does not go"),
+        ({"wal_dir": "/tmp"}, "--wal-dir does not go"),
+        ({"init": "x.sql"}, "--init does not go"),
+        ({"runtime": "cgroup"}, "--runtime does not go"),
+        ({"memory": "1GB"}, "--memory does not go"),
+        ({"cpu_mode": "quota"}, "--cpu-mode does not go"),
+        ({"checksums": False}, "--checksums does not go"),
+        ({"state": "restarted"}, "--state restarted does not go"),
+        ({"client_place": "inside"}, "--client-place inside does not go"),
+        ({"scale": 6}, "--scale is 6"),
+    ],
+)
+def test_what_is_of_servers_of_our_own_is_refused(asked, message, looked):
+    with pytest.raises(UsageError, match=message):
+        find(**asked)
+    assert "scale" in asked or not looked, "nobody is connected to for nothing"
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"), [({"workload": "tpcb-like"}, "tpcb-like writes"), ({"script": ("x.sql",)}, "scripts of your own")]
+)
+def test_writing_must_be_allowed(asked, what, looked):
+    with pytest.raises(UsageError, match=f"only read unless you allow more, and {what}.*--allow-write"):
+        find(read_only=False, **asked)
+    assert not looked
+
+
+def test_what_a_reader_is_told():
+    asked = DatabaseRequest(server="postgresql://h", vcpus=2, trace=True)
+    said = external_server.sentences(FOUND, asked, read_only=True)
+    assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
+    assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: vcpus 2 say nothing")
+    assert said[4].startswith("Warning: --trace sees no device of somebody else's server")
+    assert "--allow-write" in external_server.sentences(FOUND, asked, read_only=False)[1]

@@ -1,0 +1,89 @@
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Script
+from pgherd.node.local import LocalNode
+from pgherd.prepare.load_options import data_of_init, own_mix, partitions, sampling, scripts
+from pgherd.study.database_options import DatabaseRequest
+
+
+def asked(**words):
+    return DatabaseRequest(**words)
+
+
+def found(**words):
+    request = asked(**words)
+    return scripts(request, own_mix(request))
+
+
+def test_a_builtin_is_one_script():
+    assert found() == ((Script(source="builtin:select-only"),), True, [])
+    assert found(workload="tpcb-like")[1] is False
+
+
+def test_a_workload_of_our_own_brings_its_scripts():
+    mix = own_mix(asked(workload="orders"))
+    assert mix is not None and found(workload="orders")[0] == mix.scripts and own_mix(asked()) is None
+
+
+def test_scripts_of_the_user_s_are_taken_to_write_unless_said():
+    some, read_only, words = found(script=("a.sql@3",))
+    assert (some[0].source, some[0].weight, read_only) == ("a.sql", 3, False) and "taken to write;" in words[0]
+    assert found(script=("a.sql",), read_only=True)[1] is True
+
+
+def test_the_data_of_an_init_file_are_told(tmp_path):
+    init = tmp_path / "init.sql"
+    init.write_text("\\copy t FROM data.csv\n")
+    (tmp_path / "data.csv").write_text("1\n")
+    request = asked(init=str(init))
+    data, said = data_of_init(LocalNode(), request)
+    assert data is not None and data.files == ("data.csv",)
+    assert said == ["--init reads data.csv: when that changes, the database is loaded anew."]
+    init.write_text("\\copy t FROM PROGRAM 'seq 3'\n")
+    data, said = data_of_init(LocalNode(), request)
+    assert data is not None and not data.files and "has a program run" in said[0] and "pgherd clean --golden" in said[0]
+    assert data_of_init(LocalNode(), asked()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"workload": "orders", "server": "host=a"}, "somebody else's server"),
+        ({"check_consistency": True}, "--check-consistency is for --workload orders"),
+        ({"read_only": True}, "--read-only is for scripts of your own"),
+        ({"script": ("a.sql",), "read_only": True, "allow_write": True}, "--allow-write says the opposite"),
+        ({"init": "a.sql"}, "--init fills a database for scripts"),
+    ],
+)
+def test_contradictions_are_said(words, message):
+    with pytest.raises(UsageError, match=message):
+        found(**words)
+
+
+def test_so_much_is_logged():
+    plain = (Script(source="builtin:select-only"),)
+    assert sampling(asked(), True, plain) == 0.05 and sampling(asked(), False, plain) == 0.2
+    assert sampling(asked(rate=5000.0), True, plain) == 0.1 and sampling(asked(rate=10.0), True, plain) == 1.0
+    assert sampling(asked(), True, (Script(source="a", name="payment"),)) == 1.0
+
+
+@pytest.mark.parametrize(("pace", "share"), [(None, 0.05), (0.00005, 0.05), (0.0003, 0.1), (0.0015, 0.5), (0.002, 1.0), (3.0, 1.0)])
+def test_of_slow_scripts_of_the_users_own_a_larger_share_is_logged(pace, share):
+    for read_only, least in ((True, 0.05), (False, 0.2)):  # where it writes, the pace is that of commits that wait for nothing
+        assert sampling(asked(script=("a.sql",)), read_only, (Script(source="a.sql"),), pace) == max(least, share)
+    assert sampling(asked(), True, (Script(source="builtin:select-only"),), pace) == 0.05
+
+
+def test_large_tables_are_parted_where_they_are_ours():
+    assert partitions(asked()) == 1 and partitions(asked(partitions=4)) == 4
+    assert partitions(asked(workload="random-block", partitions=8)) == 8
+    assert partitions(asked(workload="orders", script=("a.sql",), partitions=2)) == 2, "scripts without --init are on pgbench's tables"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [({"workload": "orders"}, "--workload orders"), ({"init": "/x.sql", "script": ("a",)}, "--init")]
+)
+def test_others_tables_are_not_parted(words, said):
+    with pytest.raises(UsageError, match=f"--partitions .*{said}"):
+        partitions(asked(partitions=2, **words))

@@ -1,0 +1,49 @@
+from dataclasses import replace
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.run import Surroundings
+from pgherd.model.thresholds import Thresholds
+from pgherd.prepare.merge_hosts import joined, same_options, versions_text
+from pgherd.prepare.prepared_study import Prepared
+from pgherd.studies.network.options import NetworkOptions
+
+OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), cores=2)
+ONE = Prepared(
+    study="disk",
+    options=OPTIONS,
+    surroundings=Surroundings(runtime="process", cores=2, memory=1),
+    thresholds=Thresholds(),
+    facts=HostFacts(hostname="a", kernel="6.1", cores=2, logical_cpus=2, memory=4, memory_available=2),
+    installation=None,
+    choices=("fio 3.33.", "a file of 2 GB."),
+    settings=(),
+    host_changes=("a file",),
+    disk=3,
+    memory=5,
+    confirm=("a loop device",),
+    tools={"fio": "3.33"},
+    typed=("/dev/sdb",),
+)
+
+
+def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
+    other = replace(ONE, choices=("fio 3.28.", "a file of 2 GB."), tools={"fio": "3.28"}, confirm=(), disk=4)
+    found = joined({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
+    assert found.choices == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
+    assert found.host_changes == ("on each of the 2 hosts: a file",) and found.confirm == ("on a: a loop device",)
+    assert found.typed == ("a:/dev/sdb", "b:/dev/sdb"), "each host's device is typed for itself"
+    assert found.tools == {"fio": "3.33 on a, 3.28 on b"} and (found.disk, found.memory) == (7, 10)
+    assert found.options is OPTIONS and found.facts is ONE.facts
+
+
+def test_one_account_is_used_on_all():
+    other = replace(ONE, surroundings=ONE.surroundings.model_copy(update={"run_as": "postgres"}))
+    with pytest.raises(UsageError, match="would run as the agent's own account on a, postgres on b; name an account"):
+        joined({"a": ONE, "b": other}, OPTIONS)
+
+
+def test_one_version_is_told_once():
+    assert versions_text({"a": "3.12", "b": "3.12"}) == "3.12"

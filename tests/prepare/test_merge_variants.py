@@ -1,0 +1,77 @@
+import pytest
+
+from pgherd.model.deployment import Volume
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.load import Script
+from pgherd.model.run import Surroundings
+from pgherd.model.swap import Swap
+from pgherd.postgres.settings import Row
+from pgherd.prepare import merge_variants
+from pgherd.prepare.server_volumes import Holding
+from pgherd.studies.density.options import DensityOptions
+
+
+def test_what_goes_for_all_is_said_once_and_the_rest_with_names():
+    said = {"a": ("Common.", "Of two.", "Common."), "b": ("Common.", "Of two."), "c": ("Own.", "Common.")}
+    assert merge_variants.choices(said) == ("Common.", "a, b: Of two.", "c: Own.")
+
+
+def test_settings_that_differ_come_first_with_every_value():
+    def row(name, value):
+        return Row(name, value, "0", "why")
+
+    found = merge_variants.settings({"a": [row("x", "1"), row("y", "1")], "b": [row("x", "1"), row("y", "2")], "c": [row("x", "1")]})
+    assert [(one.name, one.value) for one in found] == [("y", "a: 1; b: 2; c: the default"), ("x", "1")]
+
+
+def test_changes_once():
+    assert merge_variants.changes([("a", "b"), ("b", "c")]) == ("a", "b", "c")
+
+
+def test_a_volume_holds_what_the_largest_variant_puts_there():
+    fast, other = Volume(name="fast", path="/fast"), Volume(name="other", path="/other")
+    small, large = Holding(fast, "servers' WAL", 1), Holding(fast, "servers' WAL", 3)
+    assert merge_variants.holds([(small,), (large, Holding(other, "servers' data", 2)), ()]) == (large, Holding(other, "servers' data", 2))
+    assert merge_variants.holds([(large,), (small,)]) == (large,)
+
+
+BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",))
+
+
+def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
+    guests = GuestMemory(policy="guest-balloon")
+    other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "guest_memory": guests})
+    found = merge_variants.surroundings({"a": BASE, "b": other})
+    assert (found.runtime, found.cores, found.memory, found.platform) == ("cgroup", 2, 300, ("process=sshd",))
+    assert found.guest_memory == guests, "though the baseline has no guests"
+    assert merge_variants.surroundings({"a": BASE}) == BASE
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trace": True}, "whether block requests are traced is the same for a whole run, but it is off in 'a', on in 'c'"),
+        ({"run_as": "postgres"}, "but it is as the host has it in 'a', postgres in 'c'"),
+        ({"platform": ()}, "but it is process=sshd in 'a', none in 'c'"),
+        ({"swap": Swap(kind="zram", size=2**30)}, "the run's own swap is .* as the host has it in 'a', zram of 1 GB in 'c'"),
+    ],
+)
+def test_what_a_run_has_once_cannot_differ(change, said):
+    """All but the first would be measured in surroundings that they did not ask for."""
+    with pytest.raises(UsageError, match=said):
+        merge_variants.surroundings({"a": BASE, "b": BASE, "c": BASE.model_copy(update=change)})
+
+
+def test_variants_of_the_same_scripts_are_logged_alike():
+    """The share follows from a measurement, and noise would have one variant pay for more lines than the other."""
+
+    def one(sampling, source="a.sql", rate=None):
+        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "points": (1,)}
+        return DensityOptions(**common, scripts=(Script(source=source),), sampling=sampling, rate=rate)
+
+    given = {"a": one(1.0), "b": one(0.2), "other": one(0.5, source="b.sql"), "slow": one(0.5, rate=1000.0)}
+    found = merge_variants.logged_alike(given)
+    assert {name: options.sampling for name, options in found.items()} == {"a": 0.2, "b": 0.2, "other": 0.5, "slow": 0.5}
+    assert found["b"] == given["b"]
+    assert merge_variants.logged_alike({"a": BASE, "b": BASE}) == {"a": BASE, "b": BASE}, "other studies log nothing"

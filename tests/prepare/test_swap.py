@@ -1,0 +1,106 @@
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pgherd.host.swap_areas import Area
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.run import Surroundings
+from pgherd.model.swap import Swap
+from pgherd.node.local import LocalNode
+from pgherd.prepare import swap as prepare_swap
+from pgherd.prepare.swap import complete, described, with_swap
+from pgherd.study.swap_options import SwapRequest
+
+NODE, MB, GB = LocalNode(), 2**20, 2**30
+FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=8 * GB, memory_available=6 * GB)
+
+
+@pytest.fixture
+def able(monkeypatch):
+    """A host on which all swap can be made, and that has none; what was checked."""
+    checked = []
+    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: checked.append(swap))
+    monkeypatch.setattr(prepare_swap, "areas", lambda node: [])
+    return checked
+
+
+def ask(overcommitted=True, budget=2 * GB, **given):
+    asked = SwapRequest(**given)
+    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, budget=budget)
+
+
+def test_zram_where_memory_is_overcommitted_and_none_where_it_is_not(able):
+    swap, said = ask()
+    assert swap == Swap(kind="zram", size=GB) == able[0]
+    assert said == ["Swap: zram of 1 GB, made for this run; the containers use no more than that."]
+    assert ask(overcommitted=False) == (Swap(kind="none"), [])
+
+
+def test_what_is_asked_for_is_taken(able):
+    swap, _ = ask(swap="zram", swap_size="512MB", swap_algorithm="lz4", swap_memory="100MB")
+    assert swap == Swap(kind="zram", size=512 * MB, algorithm="lz4", memory=100 * MB)
+    assert ask(overcommitted=False, swap="file")[0] == Swap(kind="file", size=GB, path="/cache")
+    assert ask(swap="file", swap_dir="/srv/x")[0].path == "/srv/x"
+
+
+def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
+    def refuse(node, swap):
+        raise CapabilityError("it takes root")
+
+    monkeypatch.setattr(prepare_swap.host_swap, "check", refuse)
+    assert ask() == (Swap(kind="none"), ["Warning: no swap for what does not fit: it takes root."])
+    with pytest.raises(CapabilityError, match="it takes root"):
+        ask(swap="zram")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"swap": "none", "swap_size": "1GB"}, "--swap-size 1GB says how swap is to be made, and none is"),
+        ({"overcommitted": False, "swap_algorithm": "lz4"}, "--swap-algorithm lz4"),
+        ({"swap": "zram", "swap_dir": "/srv"}, "the swap is zram"),
+        ({"swap": "file", "swap_memory": "1GB"}, "--swap-memory is for compressed swap"),
+        ({"swap": "zram", "swap_algorithm": "LZ 4"}, "--swap-algorithm"),
+        ({"swap": "zram", "swap_size": "0"}, "such swap cannot be made"),
+        ({"swap": "zram", "swap_size": "lots"}, "not a memory size"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(able, given, says):
+    with pytest.raises(UsageError, match=says):
+        ask(**given)
+
+
+def test_memory_that_zram_may_need_is_said(able):
+    _, said = ask(budget=int(5.5 * GB))
+    assert "zram may take up to 1 GB" in said[-1] and "512 MB are left" in said[-1]
+    _, said = ask(budget=int(5.5 * GB), swap_memory="256MB")
+    assert len(said) == 1
+
+
+def test_the_hosts_own_swap_is_named(able, monkeypatch):
+    monkeypatch.setattr(prepare_swap, "areas", lambda node: [Area("/dev/sda2", "partition", GB, 0, -2)])
+    assert "/dev/sda2" in ask()[1][-1]
+    assert "may not use the host's" in ask(swap="none")[1][0]
+
+
+@dataclass(frozen=True)
+class Half:
+    """What of a Prepared matters here."""
+
+    surroundings: Surroundings
+    host_changes: tuple[str, ...] = ("groups",)
+    confirm: tuple[str, ...] = ()
+
+
+def test_swap_is_among_what_is_changed_and_confirmed():
+    before = Half(Surroundings(runtime="cgroup", cores=2, memory=GB))
+    swap = Swap(kind="file", size=GB, path="/srv")
+    after = with_swap(before, swap)
+    assert after.surroundings.swap == swap
+    assert after.confirm == (described(swap),) and after.host_changes == ("groups", described(swap))
+    assert "a swap file of 1 GB in /srv" in described(swap)
+    nothing = with_swap(before, Swap(kind="none"))
+    assert nothing == replace(before, surroundings=before.surroundings.model_copy(update={"swap": Swap(kind="none")}))
+    assert with_swap(before, None) is before

@@ -1,0 +1,51 @@
+import pytest
+
+from pgherd.host import paths
+from pgherd.node.local import LocalNode
+from pgherd.postgres.defaults import Defaults
+from pgherd.postgres.installations import Installation
+from pgherd.prepare import version_defaults as module
+from pgherd.prepare.version_defaults import differences
+
+NODE = LocalNode()
+OLD, NEW, TWIN = (
+    Installation(bin_, version, int(version[:2]), "system") for bin_, version in (("/a", "15.1"), ("/b", "18.1"), ("/c", "18.1"))
+)
+
+
+@pytest.fixture
+def asked(own_directories, monkeypatch):
+    """No server is started; of whom it was asked is noted."""
+    found = []
+
+    def of(node, installation, *, account, directory, socket_dir, checksums):
+        assert NODE.exists(directory) and NODE.exists(socket_dir) and checksums is True
+        found.append(installation.bin)
+        return Defaults(installation.version, {"jit": "on" if installation.major < 18 else "off"}, {})
+
+    monkeypatch.setattr(module.defaults, "of", of)
+    monkeypatch.setattr(module.installations, "reachable_copy", lambda node, one, account, cache: one)
+    return found
+
+
+def test_each_installation_is_asked_once_and_nothing_stays(asked):
+    found = differences(NODE, OLD, {"new": NEW, "again": OLD, "other new": TWIN}, account=None, checksums=True)
+    assert asked == ["/a", "/b", "/c"]
+    assert [(row.name, row.one, row.other) for row in found["new"]] == [("jit", "on", "off")] and found["new"] == found["other new"]
+    assert found["again"] == ()
+    assert not list((paths.state_dir() / "journal").glob("[a-z]*")) and not list((paths.cache_dir() / "work").iterdir())
+
+
+def test_what_differs_is_one_sentence():
+    assert module.sentences({}) == []
+    assert module.sentences({"jit": {"old": "on", "new": "off"}, "built": {"old": "gcc 12", "new": "gcc 14"}}) == [
+        "What differs by itself, though nobody has set it: jit is on in old, off in new; built is gcc 12 in old, gcc 14 in new."
+    ]
+
+
+def test_what_is_set_on_all_does_not_count(asked):
+    assert differences(NODE, OLD, {"new": NEW}, account=None, checksums=True, settings=["jit"]) == {"new": ()}
+
+
+def test_one_installation_alone_is_not_asked(asked):
+    assert differences(NODE, OLD, {"x": OLD}, account=None, checksums=True) == {"x": ()} and not asked

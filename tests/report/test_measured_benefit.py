@@ -1,0 +1,121 @@
+import pytest
+
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Analysis, Finding
+from pgherd.model.run import RunRecord
+from pgherd.report.measured_benefit import differing, of_run, worths
+from pgherd.store.run_directory import RunDirectory
+
+
+def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, ratio=(1.05, 1.02, 1.08), metric="throughput"):
+    arms = [
+        {"name": "base", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 1} | (old or {})},
+        {"name": "other", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 2} | (new or {})},
+    ]
+    value, low, high = ratio
+    row = {"variant": "other", "metric": metric, "ratio": Finding(value=value, unit="", low=low, high=high, confidence=0.95, n=9)}
+    return RunRecord(
+        run=run,
+        study="compare",
+        options={"arms": arms, "baseline": "base"},
+        started=0,
+        pgherd="1",
+        hosts={"local": HostFacts(hostname=host, kernel="6", cores=1, logical_cpus=1, memory=1)},
+        analysis=Analysis(answer="", grade="A", tables={"comparison": [row]}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "check"),
+    [
+        ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
+        ({"wal_dir": "/wal"}, "devices-apart"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "devices-apart"),
+        ({"checksums": False}, "checksums"),
+        ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-spread"),
+    ],
+)
+def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check):
+    [(found, worth)] = of_run(record(new=new))
+    assert found == check and "throughput +5.0 % (+2.0 % to +8.0 %, n = 9), workload orders, grade A" in worth.text and "→" in worth.text
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({"wal_dir": "/wal"}, "all in one place → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all in one place → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
+        ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
+    ],
+)
+def test_places_are_told_in_words(new, said):
+    [(_, worth)] = of_run(record(new=new))
+    assert said in worth.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"new": {}},
+        {"new": {"wal_dir": "/wal", "checksums": False}},
+        {"new": {"settings": {"a": "1", "wal_compression": "lz4", "max_wal_size": "1GB"}}},
+        {"new": {"wal_dir": "/wal"}, "metric": "p95"},
+        {"new": {"wal_dir": "/wal"}, "ratio": (None, None, None)},
+    ],
+)
+def test_a_comparison_that_changed_several_or_nothing_tells_nothing(changes):
+    assert of_run(record(**changes)) == []
+
+
+def test_a_run_without_arms_tells_nothing():
+    assert of_run(record().model_copy(update={"options": {}})) == []
+
+
+def consolidated(*rows):
+    found = [{"buffers": 25, "rate": 0.0, "what": "1/1/M", "trials": 3, **row} for row in rows]
+    asked = {"workload": "orders", "vcpus": 2.0}
+    analysis = Analysis(answer="", grade="B", tables={"consolidation": found})
+    return record().model_copy(update={"study": "consolidation", "options": asked, "analysis": analysis})
+
+
+FIRST = {"scheme": 1, "ratio": Finding(value=None, unit="ratio", n=0), "corrected": Finding(value=10.0, unit="tps", n=3)}
+APART = {"scheme": 3, "what": "M/M/M", "ratio": Finding(value=1.1, unit="ratio", low=1.05, high=1.15, confidence=0.95, n=3)}
+
+
+def test_schemes_beside_each_other_tell_what_a_server_for_each_database_was_worth():
+    [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"rate": 0.3}))
+    assert check == "dedicated-server"
+    assert worth.text == (
+        "1/1/M → M/M/M containers/servers/databases, and with vCPUs of its own each, buffers 25 %: "
+        "throughput +10.0 % (+5.0 % to +15.0 %, n = 3), workload orders, grade B"
+    )
+
+
+@pytest.mark.parametrize("rows", [(), (FIRST,), (APART,), (FIRST | {"scheme": 2}, APART), (FIRST, {"scheme": 3, "ratio": None})])
+def test_schemes_without_the_two_tell_nothing(rows):
+    assert of_run(consolidated(*rows)) == []
+
+
+def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
+    for number, host in enumerate(["here", "there", "here"]):
+        directory = RunDirectory.create(tmp_path, "compare")
+        directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
+    (tmp_path / "20260101-000000-compare-bbbb").mkdir()
+    (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
+    found = worths(tmp_path, "here")["devices-apart"]
+    assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
+    assert worths(tmp_path / "gone", "here") == {}
+
+
+def test_differences_name_options_and_settings():
+    assert differing({"settings": {"x": "1"}, "seed": 1}, {"settings": {"x": "2"}, "seed": 2}) == {"settings.x": ("1", "2")}
+    assert differing({"settings": None}, {"wal_dir": "/w"}) == {"wal_dir": (None, "/w")}
+
+
+def test_the_weight_of_a_run_and_pgbenchs_own_script_are_told():
+    scripts = {"scripts": [{"source": "builtin:simple-update"}], "workload": "pgbench"}
+    one = record(old=scripts, new=scripts | {"wal_dir": "/wal"})
+    weak = one.model_copy(update={"analysis": one.analysis.model_copy(update={"grade": "C"})})
+    [(_, worth)] = of_run(weak)
+    assert worth.text.endswith("workload simple-update, grade C: an indication only")

@@ -1,0 +1,43 @@
+"""The directories that stand for volumes in a script. What the steps are in a whole script: test_commands.py; that they work: tests/it."""
+
+from __future__ import annotations
+
+import subprocess
+
+from pgherd.model.deployment import Container, Deployment, Host, Server, Volume
+from pgherd.report import repro_volumes
+
+
+def deployment(*servers: Server, volumes: tuple[Volume, ...]) -> Deployment:
+    return Deployment(hosts=(Host(containers=(Container(name="db01", servers=servers),)),), volumes=volumes)
+
+
+VOLUMES = (Volume(name="on-data", path="/it's here"), Volume(name="spare", path="/spare"), Volume(name="lo", kind="loop", size=2**30))
+SERVER = Server(bin="/pg", version="18.6", volumes={"data": "on-data", "wal": "lo"}, tablespaces=("on-data", "lo"))
+
+
+def test_only_volumes_that_servers_use_are_asked_for() -> None:
+    given = deployment(SERVER, SERVER.model_copy(update={"name": "second"}), volumes=VOLUMES)
+    assert {name: parts for name, (_, parts) in repro_volumes.used(given).items()} == {
+        "on-data": ["data", "tables and indexes"],
+        "lo": ["WAL", "tables and indexes"],
+    }
+    assert list(repro_volumes.environment(given)) == [
+        "# DIR_on_data, a directory for the servers' data and tables and indexes (it was /it's here).",
+        "# DIR_lo, a directory for the servers' WAL and tables and indexes (it was a loop volume of pgherd's).",
+    ]
+    assert list(repro_volumes.defaults(deployment(volumes=VOLUMES))) == []
+
+
+def test_a_directory_is_where_it_was_unless_another_is_named() -> None:
+    line = repro_volumes.default(VOLUMES[0])
+    for environment, wanted in (({}, "/it's here"), ({"DIR_on_data": "/else"}, "/else")):
+        done = subprocess.run(["sh", "-euc", f'{line}\nprintf %s "$DIR_on_data"'], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, wanted)
+
+
+def test_without_tablespaces_nothing_is_asked_of_a_running_server() -> None:
+    plain = Server(bin="/pg", version="18.6")
+    assert list(repro_volumes.populated("db01.pg", plain)) == [] and list(repro_volumes.relations([plain])) == []
+    assert list(repro_volumes.copied("loaded1", "db01.pg", plain)) == ["copy loaded1 db01.pg"]
+    assert "pg_relation_size" in "\n".join(repro_volumes.relations([plain, SERVER]))

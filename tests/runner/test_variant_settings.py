@@ -1,0 +1,41 @@
+from pgherd.model.load import Load, Phase
+from pgherd.model.run import RunRecord
+from pgherd.model.trial import Trial
+from pgherd.runner.variant_settings import noted
+from pgherd.study.database_options import DatabaseOptions, target
+
+SAID = {"a": {"work_mem": "8MB", "jit": "off"}, "b": {"work_mem": "16MB", "jit": "off", "fsync": "off"}}
+
+
+class Bench:
+    def __init__(self):
+        self.asked = []
+
+    def settings(self, target=None):
+        self.asked.append(target)
+        return SAID[target.split("/")[1]] if target else {"jit": "off"}
+
+
+def trial(container, variant=None):
+    options = DatabaseOptions(cores=2, memory=2**30, vcpus=1, pg_bin="/pg", pg_version="18.6")
+    point = {"variant": variant} if variant else {"databases": 1}
+    phase = Phase(ramp=0, seconds=1, loads={target(container): Load(clients=1)})
+    return Trial(point=point, deployment=options.deploy((container,)), phases=(phase,))
+
+
+def record():
+    return RunRecord(run="r", study="compare", options={}, started=0.0, pgherd="0")
+
+
+def test_a_run_without_variants_asks_once():
+    bench = Bench()
+    found = noted(noted(record(), trial("a"), bench), trial("a"), bench)
+    assert found.settings == {"jit": "off"} and found.variant_settings == {} and bench.asked == [None]
+
+
+def test_each_variant_is_asked_once_and_what_they_share_stands_apart():
+    bench, found = Bench(), record()
+    for container, variant in (("a", "base"), ("a", "base again"), ("b", "big"), ("a", "base")):
+        found = noted(found, trial(container, variant), bench)
+    assert len(bench.asked) == 2
+    assert found.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and found.settings == {"jit": "off"}

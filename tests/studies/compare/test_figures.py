@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from pgherd.model.finding import Finding
+from pgherd.report import chart_style, drawing
+from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.studies.compare import figures
+from pgherd.studies.compare.figures_data import Change
+
+
+def inputs(record):
+    return Inputs(record, record.analysis, [])
+
+
+def words(svg: str) -> str:
+    return " ".join(text for text in ElementTree.fromstring(svg).itertext())
+
+
+def changed(record, **update):
+    return record.model_copy(update={"analysis": record.analysis.model_copy(update=update)})
+
+
+@pytest.fixture(scope="module")
+def record(comparison):
+    return comparison.comparison_run()
+
+
+@pytest.fixture(scope="module")
+def several(comparison):
+    return comparison.comparison_run({"big_buffers": comparison.GOOD, "tiny": comparison.BAD, "same": {}}, blocks=8)
+
+
+@pytest.fixture(scope="module")
+def svgs(several):
+    return {
+        name: drawing.svg(builder(inputs(several)), prefix=name)
+        for name, builder in drawing.builders("compare").items()
+        if name in ("forest", "pairs", "order")
+    }
+
+
+def test_a_comparison_has_its_own_figures_first_and_its_own_order():
+    builders = drawing.builders("compare")
+    assert list(builders)[:3] == ["forest", "pairs", "order"]
+    assert builders["order"] is figures.order and drawing.builders("density")["order"] is not figures.order
+
+
+@pytest.mark.parametrize("name", ["forest", "pairs", "order"])
+def test_specifications_are_valid_vega_lite(several, record, comparison, name):
+    builder = drawing.builders("compare")[name]
+    for one in (
+        several,
+        record,
+        comparison.comparison_run(blocks=2),
+        comparison.comparison_run(points=("4 clients", "8 clients"), blocks=5),
+    ):
+        drawing.specification(builder(inputs(one)), validate=True)
+
+
+def test_every_svg_is_well_formed_and_no_wider_than_a_figure(svgs):
+    for name, svg in svgs.items():
+        _, _, width, height = map(float, ElementTree.fromstring(svg).get("viewBox").split())
+        assert 560 <= width <= chart_style.WIDTH + 20 and 200 <= height <= 1200, (name, width, height)
+
+
+def test_the_forest_states_what_is_certain_and_shows_every_metric(several, svgs, comparison):
+    title = figures.forest(inputs(several)).title
+    assert re.search(r"big_buffers: throughput \+4\.\d %, CPU per transaction −4\.\d %", title)
+    assert re.search(r"tiny: throughput −6\.\d %", title)
+    text = words(svgs["forest"])
+    assert text.count("throughput (decides)") == 3 and text.count("context switches per transaction") == 3
+    assert text.count("← worse | better →") == 3 and text.count("← better | worse →") == 3 * (len(comparison.METRICS) - 1)
+    for said in ("big_buffers against base", "change against base, %", "cannot tell", "no difference beyond the margin", "±2"):
+        assert said in text
+
+
+def test_a_wide_interval_does_not_hide_the_metric_that_decides(several):
+    found = figures.figures_data.changes(inputs(several))
+    low, high = figures._domain(found, 0.02)
+    assert max(change.high for change in found) > high < 1.5 and low == pytest.approx(1 / high)
+    assert "An arrow" in str(drawing.specification(figures.forest(inputs(several)))["title"])
+
+
+def test_what_nothing_is_certain_of_is_said(comparison):
+    title = figures.forest(inputs(comparison.comparison_run({"same": {}}, blocks=2))).title
+    assert title == "same: no difference is certain"
+
+
+def test_that_the_deciding_metric_cannot_tell_comes_before_what_others_can():
+    def change(label, low, high, primary=False):
+        return Change("x", label, 1.0, low, high, "higher", primary, None)
+
+    unclear, equal = change("throughput", 0.9, 1.1, True), change("memory", 0.999, 1.001)
+    said = figures._sentence({"x": [unclear, equal]}, 0.02)
+    assert said == "x: nobody can tell by throughput, no difference beyond 2 % in memory"
+    slower = change("p95 latency", 1.01, 1.1)
+    assert figures._sentence({"x": [unclear, slower]}, 0.02).startswith("x: nobody can tell by throughput, p95 latency +")
+    assert figures._sentence({"x": [unclear]}, 0.02) == "x: no difference is certain"
+
+
+def test_pairs_count_the_blocks_and_draw_both_panels(several, svgs):
+    title = figures.pairs(inputs(several)).title
+    assert "big_buffers in 8 of 8, tiny in 0 of 8" in title and "base again in" in title
+    text = words(svgs["pairs"])
+    assert "throughput, tps" in text and "change against base, %" in text
+    assert text.count("big_buffers") <= 3  # one legend beside the title, not one for each channel and panel
+
+
+def test_a_block_without_a_value_is_left_out(record):
+    series = record.analysis.figures["series"]
+    held = series["metrics"]["throughput"]
+    values = {side: [None, *found[1:]] if side == "big_buffers" else found for side, found in held["values"].items()}
+    update = {**series, "metrics": {**series["metrics"], "throughput": {**held, "values": values}}}
+    assert "big_buffers in 13 of 13" in figures.pairs(inputs(changed(record, figures={"series": update}))).title
+
+
+def test_no_pair_is_no_figure(record):
+    series = record.analysis.figures["series"]
+    held = series["metrics"]["throughput"]
+    values = {side: [None] * 14 for side in held["values"]}
+    update = {**series, "metrics": {"throughput": {**held, "values": values}}}
+    for nothing in ({}, {"series": update}):
+        with pytest.raises(NotDrawn):
+            figures.pairs(inputs(changed(record, figures=nothing)))
+
+
+def test_a_drift_of_the_machine_is_found_again(record):
+    title = figures.order(inputs(record)).title
+    total = float(re.match(r"Throughput drifted by −(\d+\.\d) ± ", title)[1])
+    assert total == pytest.approx(3, abs=1.2)
+
+
+def test_tainted_trials_are_ringed_and_do_not_tell_the_drift(comparison):
+    figure = figures.order(inputs(comparison.comparison_run(tainted=frozenset({(2, "base"), (5, "big_buffers")}))))
+    assert "a ring marks a tainted one" in str(drawing.specification(figure)["title"])
+    every = frozenset((block, side) for block in range(1, 15) for side in ("base", "base again", "big_buffers"))
+    figure = figures.order(inputs(comparison.comparison_run(tainted=every)))
+    assert "Too few clean trials" in str(drawing.specification(figure)["title"])
+
+
+def test_several_points_are_set_against_their_own_means(comparison):
+    figure = figures.order(inputs(comparison.comparison_run(points=("4 clients", "8 clients"), blocks=5)))
+    assert "% off the mean of its variant and point" in str(drawing.specification(figure))
+
+
+def test_what_cannot_be_drawn_says_why(record, comparison):
+    drawn, left_out = drawing.draw(Inputs(record, changed(record, tables={}, figures={}).analysis, []))
+    assert drawn == [] and left_out["forest"] == "no metric has a ratio to the baseline"
+    with pytest.raises(NotDrawn, match="fewer than four trials"):
+        figures.order(inputs(comparison.comparison_run(blocks=1)))
+
+
+def test_hostile_names_stay_text(comparison, synthetic):
+    record = comparison.comparison_run({synthetic.HOSTILE: comparison.GOOD}, blocks=4)
+    shown = record.analysis.tables["comparison"]
+    rows = [{**row, **{name: synthetic.HOSTILE + row[name] for name in ("metric", "label")}} for row in shown]
+    hostile = changed(record, tables={**record.analysis.tables, "comparison": rows})
+    for one in (record, hostile):
+        drawn, left_out = drawing.draw(inputs(one))
+        assert not any("could not be drawn" in reason for reason in left_out.values()), left_out
+        for figure in drawn:
+            assert not [node for node in ElementTree.fromstring(figure.svg).iter() if node.tag.endswith("script")]
+
+
+def test_more_metrics_than_fit_are_said(record):
+    row = record.analysis.tables["comparison"][1]
+    rows = [record.analysis.tables["comparison"][0], *({**row, "metric": f"own_{i}", "label": f"own {i}", "better": ""} for i in range(40))]
+    figure = figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": rows})))
+    assert f"The first {figures.MOST} metrics" in str(drawing.specification(figure)["title"])
+
+
+def test_a_far_change_has_few_ticks(record):
+    row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=3.0, unit="", low=2.0, high=4.5, confidence=0.95, n=9)}
+    figure = figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": [row]})))
+    assert "+100" in words(drawing.svg(figure, prefix="f")) and "+200 %" in figure.title

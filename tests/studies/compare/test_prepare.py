@@ -1,0 +1,364 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres import installations, validation
+from pgherd.prepare import registry
+from pgherd.prepare.prepared_study import with_inputs
+from pgherd.runtimes.runtime import Capabilities
+from pgherd.studies.compare import prepare as prepare_compare_module
+from pgherd.studies.compare.options import CompareRequest
+from pgherd.studies.compare.prepare import prepare
+from pgherd.studies.density.options import DensityRequest
+from pgherd.study.comparison import variants
+from pgherd.study.comparison.tables import difference_rows
+
+REFUSED_BY_POSTGRESQL = [
+    ({"variant": ("x:work_mem=much",)}, 'variant \'x\': .* invalid value for parameter "work_mem": "much"'),
+    ({"variant": ("x:nonsense=1",)}, "variant 'x': .* unrecognized configuration parameter \"nonsense\""),
+]
+
+
+VALIDATE = validation.validate
+
+
+@pytest.fixture(autouse=True)
+def _without_validation(own_directories, monkeypatch):
+    """PostgreSQL is asked for its opinion of settings only where that is what is tested: it makes a cluster for each answer."""
+    monkeypatch.setattr(validation, "validate", lambda *given: None)
+
+
+def prepared(**asked):
+    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **asked}), dry=True)
+
+
+def options_of(found, name):
+    return found.options.arm(name).options
+
+
+def test_one_variant_is_compared_with_the_request_without_changes():
+    found = prepared(variant=("simple:protocol=simple",), seed=3, arrangement="one-at-a-time")
+    options = found.options
+    assert [arm.name for arm in options.arms] == ["base", "simple"] and options.baseline == "base"
+    assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
+    assert options.seed == 3 and options.most >= 6 and not options.own
+    trials = variants.block(options, 0)
+    assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
+    assert all(trial.deployment == trials[0].deployment for trial in trials)
+    assert "What differs: protocol is prepared in base, simple in simple." in found.choices
+    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.choices) == 1, "what goes for all arms is said once"
+
+
+def test_the_first_of_several_variants_is_the_baseline():
+    found = prepared(variant=("big:shared_buffers=256MB", "small:shared_buffers=32MB", "plain"))
+    assert found.options.baseline == "big" and found.options.variants == ("small", "plain")
+    differing = found.settings[0]
+    assert differing.name == "shared_buffers" and differing.why == "differs between the variants"
+    assert differing.value.startswith("big: 256MB; small: 32MB; plain: ")
+    assert found.options.budget_seconds > prepared(variant=("x:jit=off",)).options.budget_seconds
+
+
+def test_what_writes_begins_fresh_and_gets_longer_trials():
+    reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
+    assert {trial.state for trial in variants.block(writes.options, 0)} == {"fresh"}
+    assert options_of(writes, "x")["seconds"] > options_of(reads, "x")["seconds"]
+    asked = prepared(variant=("x:jit=off",), workload="tpcb-like", state="warm", seconds="2s", ramp="1s")
+    assert {(trial.state, trial.seconds()) for trial in variants.block(asked.options, 0)} == {("warm", 3.0)}
+
+
+def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():
+    found = prepared(variant=("a", "b:scale=2"), arrangement="one-at-a-time")
+    assert {trial.state for trial in variants.block(found.options, 0)} == {"fresh"}
+
+
+def test_versions_are_compared_with_what_differs_by_itself():
+    majors = sorted({one.major: one.bin for one in installations.find_all(LocalNode())}.items())
+    if len(majors) < 2:
+        pytest.skip("there is only one version of PostgreSQL here")
+    (_, old_bin), (_, new_bin) = majors[0], majors[-1]
+    found = prepared(variant=(f"old:pg-bin={old_bin}", f"new:pg-bin={new_bin}"))
+    assert found.options.side_by_side
+    assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
+    assert not {setting for arm in found.options.arms for setting in arm.options["settings"]} & set(found.options.defaults)
+    assert any(choice.startswith("What differs by itself, though nobody has set it: ") for choice in found.choices)
+    assert not prepared(variant=("x:jit=off",)).options.defaults
+
+
+def test_what_reads_stands_side_by_side_and_takes_turns():
+    found = prepared(variant=("simple:protocol=simple",))
+    (trial,) = variants.block(found.options, 0)
+    assert found.options.side_by_side and found.options.most >= 25, "many blocks within the default budget"
+    assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-again", "simple"]
+    assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
+    assert any(choice.startswith("Arms side by side: 3 servers are up at once, base twice") for choice in found.choices)
+    assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
+    one = prepared(variant=("simple:protocol=simple",), arrangement="one-at-a-time")
+    assert not one.options.side_by_side and one.disk < found.disk
+
+
+def test_order_entry_begins_every_trial_fresh():
+    found = prepared(variant=("x:jit=off",), workload="orders", metric="new_orders_per_minute", host_memory="4GB")
+    assert {trial.state for trial in variants.block(found.options, 0)} == {"fresh"} and not found.options.side_by_side
+
+
+def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
+    requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
+    found = prepare_compare_module._off_pages(dict(requests))
+    assert found["a"].set == ("huge_pages=off",) and found["b"] == requests["b"] and found["c"] == requests["c"]
+    assert prepare_compare_module._off_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
+
+
+def test_limits_of_the_run():
+    found = prepared(variant=("x:jit=off",), blocks=30, precision="1%", equivalence="5%", threshold=("steal=0.5",))
+    assert found.options.most == 30 and found.options.precision == 0.01 and found.options.equivalence == 0.05
+    assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
+    assert found.options.budget_seconds > 260, "who names blocks wants them run"
+    assert prepared(variant=("x:jit=off",), blocks=30, budget="1m").options.budget_seconds == 60
+
+
+def test_what_is_left_to_other_programs_is_said_where_something_is():
+    def said(**asked):
+        return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
+
+    assert said(cores=2) == ["1 vCPU of 2 for the server and its clients: the rest is left to other programs."]
+    assert not said(cores=1), "it has all that the run may use"
+
+
+def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
+    """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
+
+    def warned(blocks, *variants):
+        return [said for said in prepared(variant=variants, blocks=blocks).choices if "can tell no difference" in said]
+
+    assert warned(5, "x:jit=off") == [
+        "Warning: 5 blocks can tell no difference, however large it is: 5 % takes at least 6; raise --blocks or --budget."
+    ]
+    assert not warned(6, "x:jit=off")
+    (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
+    assert "6 blocks can tell" in said and "2 variants share 5 %, which takes at least 7" in said
+    assert not warned(7, "a", "b:jit=off", "c:geqo=off")
+
+
+def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
+    complete = registry.prepare
+    devices = iter([("/dev/sdy",), ("/dev/sdz", "/dev/sdy")])
+    monkeypatch.setattr(registry, "prepare", lambda *given, **more: replace(complete(*given, **more), typed=next(devices)))
+    assert prepared(variant=("x:jit=off",)).typed == ("/dev/sdy", "/dev/sdz")
+
+
+def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
+    shares = iter([1.0, 0.2] * 2)
+    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), arrangement="one-at-a-time")
+    assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
+    assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
+    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical"):
+        prepared(variant=("a", "b"))
+
+
+def test_at_a_given_rate_latency_decides():
+    assert prepared(variant=("x:jit=off",), rate=100).options.metric == "p95"
+    assert prepared(variant=("x:jit=off",), rate=100, metric="p50").options.metric == "p50"
+    assert prepared(variant=("x:jit=off",)).options.metric is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({}, UsageError, "nothing to compare; name variants, such as"),
+        ({"variant": ("a", "b")}, UsageError, "variants 'a' and 'b' are identical: nothing could differ but noise"),
+        ({"variant": ("same:protocol=prepared",)}, UsageError, "variants 'base' and 'same' are identical"),
+        (
+            {"variant": ("a:work_mem=1GB", "b:work_mem=1024MB")},
+            UsageError,
+            "variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to the same; nothing could differ",
+        ),
+        (
+            {"variant": ("a:jit=on,memory=1GB", "b:jit=true,memory=1024MB")},
+            UsageError,
+            "memory is 1GB in 'a' and 1024MB in 'b', jit is on in 'a' and true in 'b', which comes to the same",
+        ),
+        ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which comes to the same"),
+        ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' stands twice"),
+        ({"variant": ("base:jit=off",)}, UsageError, "stands twice .which the request without changes has."),
+        ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*is protocol meant"),
+        ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
+        ({"variant": ("x:state=warm",)}, UsageError, "'state' cannot differ between variants"),
+        ({"variant": ("x:points=1",)}, UsageError, "'points' cannot differ between variants"),
+        ({"variant": ("x:trace=true",)}, UsageError, "'trace' cannot differ between variants: it is the same for all"),
+        (
+            {"variant": ("x:guest-memory=guest-balloon,guest-minimum=256MB",), "runtime": "vm"},
+            UsageError,
+            "'guest-memory' cannot differ between variants",
+        ),
+        ({"variant": ("x:jit",)}, UsageError, "'jit' is not key=value"),
+        ({"variant": ("x:vcpus=4096",)}, UsageError, "variant 'x': --vcpus 4096 is more than the"),
+        ({"variant": ("x:runtime=process,cpu-mode=quota",)}, CapabilityError, "--cpu-mode quota needs the cgroup runtime"),
+        (
+            {"variant": ("x:jit=off",), "metric": "tps"},
+            UsageError,
+            "no such metric; there are throughput, new_orders",
+        ),
+        ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; there are throughput"),
+        ({"variant": ("x:jit=off",), "seconds": "long"}, UsageError, "'long' is not a duration"),
+        ({"arms": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
+        ({"arms": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a stands twice"),
+        (
+            {"arms": [{"name": "a", "study": "database-size"}, {"name": "b", "study": "density"}]},
+            UsageError,
+            "different studies cannot be compared: a is database-size, b is density",
+        ),
+        ({"arms": [{"name": n, "study": "compare"} for n in "ab"]}, UsageError, "a comparison cannot be compared"),
+        ({"arms": [{"name": n, "study": "hugepages"} for n in "ab"]}, UsageError, "cannot be compared, and hugepages is one"),
+        (
+            {"arms": [{"name": n, "study": "scaling", "options": {"variant": ["x:jit=off"]} if n == "b" else {}} for n in "ab"]},
+            UsageError,
+            "a comparison cannot be compared, and scenario 'b' is one, of variants of its own; give a scenario of each",
+        ),
+        (
+            {"arms": [{"name": n, "study": "io-profile", "options": {"compare": "jit=on,off"}} for n in "ab"]},
+            UsageError,
+            "a comparison cannot be compared, and scenario 'a' is one",
+        ),
+        ({"arms": [{"name": n, "study": "none"} for n in "ab"]}, UsageError, "there is no study 'none'"),
+        ({"arms": [{"name": n, "study": "database-size"} for n in "ab"]}, UsageError, "scenarios 'a' and 'b' are identical"),
+        (
+            {"arms": [{"name": n, "study": "database-size", "options": {"scale": [1]}} for n in "ab"]},
+            UsageError,
+            "arm 'a': 'scale': extra inputs",
+        ),
+        (
+            {"arms": [{"name": n, "study": "database-size"} for n in "ab"], "vcpus": 1},
+            UsageError,
+            "--vcpus is for --variant; scenarios say it",
+        ),
+        ({"arms": [{"name": n, "study": "database-size"} for n in "ab"], "variant": ("x",)}, UsageError, "do not go together"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_starts(asked, error, message):
+    with pytest.raises(error, match=message):
+        prepared(**asked)
+
+
+@pytest.mark.parametrize(("asked", "message"), REFUSED_BY_POSTGRESQL)
+def test_what_postgresql_refuses_is_said_in_its_words(asked, message, monkeypatch):
+    monkeypatch.setattr(validation, "validate", VALIDATE)
+    with pytest.raises(UsageError, match=message):
+        prepared(**asked)
+
+
+def test_studies_are_arms_with_each_point_measured_once_per_block():
+    one = {"name": "a", "study": "density", "options": {"points": [1, 2], "scale": 1, "repeats": 4}}
+    found = prepared(arms=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
+    assert found.options.own
+    assert [arm.options["seed"] for arm in found.options.arms] == [5, 5], "the order is the comparison's own matter"
+    trials = variants.block(found.options, 0)
+    assert len(trials) == 6 and {trial.point["databases"] for trial in trials} == {1, 2}
+    assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
+    sizes = [{"name": name, "study": "database-size", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
+    assert len(variants.block(prepared(arms=sizes).options, 0)) == 3
+
+
+def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp_path):
+    """The storage study's options hold those of its server: what goes for arms goes for that."""
+    scripts = {}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        scripts[name] = tmp_path / name / "same.sql"
+        scripts[name].write_text(f"SELECT '{name}';\n")
+    shares = iter([1.0, 0.2] * 2)
+    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    one = {"study": "io-profile", "options": {"scale": 1, "seconds": "40s", "clients": 2}}
+    found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
+    assert len(variants.block(found.options, 0)) == 3
+    assert {variants.prepared(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
+    assert [row["option"] for row in difference_rows(found.options) if row["option"] != "settings.max_connections"] == ["clients"]
+    own = [
+        {"name": name, "study": "io-profile", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()
+    ]
+    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: 1.0)
+    kept = with_inputs(LocalNode(), prepared(arms=own).options, tmp_path / "run" / "inputs")
+    for arm in kept.arms:
+        with open(variants.prepared(arm)[1].of("db01")["scripts"][0]["source"]) as file:
+            assert file.read() == f"SELECT '{arm.name}';\n"
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """Guests can be had, whatever there is here."""
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr("pgherd.prepare.vm_options.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.prepare.vm_options.sentence", lambda *given: "Guests run.")
+
+
+def _scenarios(**options):
+    common = {"points": [1], "scale": 1, "vcpus": 1}
+    return [{"name": name, "study": "density", "options": {**common, **own}} for name, own in options.items()]
+
+
+@pytest.mark.usefixtures("hypervisor")
+def test_guests_of_all_arms_share_memory_by_one_policy():
+    """A run has one: an arm's own would be reported and never run."""
+    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"guest_memory": "guest-balloon", "guest_minimum": "256MB"}
+    with pytest.raises(UsageError, match=r"static \(guest_tax 0.75\) in 'a' and guest_memory guest-balloon \(guest_tax 0.75\) in 'b'"):
+        prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
+    with pytest.raises(UsageError, match=r"\(guest_tax 0.75\) in 'a' and .* \(guest_tax 0\) in 'b'"):
+        prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "guest_tax": 0}))
+    found = prepared(arms=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
+    assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"
+
+
+def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
+    files = []
+    for name, text in (("a", "SELECT 1;\n"), ("b", "SELECT 2;\n")):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "same.sql").write_text(text)
+        files.append(directory / "same.sql")
+    found = prepared(variant=(f"a:script={files[0]}", f"b:script={files[1]}"), scale=1)
+    kept = with_inputs(LocalNode(), found.options, tmp_path / "run" / "inputs")
+    for file in files:
+        file.unlink()
+    sources = {arm.name: arm.options["scripts"][0]["source"] for arm in kept.arms}
+    texts = {}
+    for name, source in sources.items():
+        with open(source) as file:
+            texts[name] = file.read()
+    assert texts == {"a": "SELECT 1;\n", "b": "SELECT 2;\n"}
+    loads = [load for trial in variants.block(kept, 0) for phase in trial.phases for load in phase.loads.values()]
+    assert {script.source for load in loads for script in load.scripts} == set(sources.values())
+
+
+def test_arms_with_the_same_files_do_not_differ_in_them(tmp_path):
+    (tmp_path / "mine.sql").write_text("SELECT 1;\n")
+    (tmp_path / "other.sql").write_text("SELECT 2;\n")
+    asked = (f"a:jit=off,script={tmp_path}/mine.sql", f"b:script={tmp_path}/mine.sql", f"c:script={tmp_path}/other.sql")
+    kept = with_inputs(LocalNode(), prepared(variant=asked, scale=1).options, tmp_path / "run" / "inputs")
+    sources = [arm.options["scripts"][0]["source"] for arm in kept.arms]
+    assert sources[0] == sources[1] != sources[2]
+    assert "scripts" not in {row["option"] for row in difference_rows(kept.model_copy(update={"arms": kept.arms[:2]}))}
+
+
+def test_scenarios_have_the_same_budget_and_do_not_differ_by_what_was_free(monkeypatch):
+    free = iter((8e9, 7e9, 6e9, 5e9, 4e9, 3e9, 2e9, 1e9))
+    monkeypatch.setattr(LocalNode, "read", _with_free_memory(LocalNode.read, free))
+    one = {"name": "a", "study": "density", "options": {"points": [1], "scale": 1, "memory": "1GB"}}
+    request = {"arms": [one, {**one, "name": "b"}], "blocks": 1}
+    with pytest.raises(UsageError, match="'a' and 'b' are identical"):
+        prepare(LocalNode(), CompareRequest(**request), dry=True)
+
+
+def _with_free_memory(read, free):
+    """Every look at /proc/meminfo finds less."""
+
+    def changed(self, path):
+        data = read(self, path)
+        if path != "/proc/meminfo":
+            return data
+        return re.sub(rb"MemAvailable: +[0-9]+ kB", b"MemAvailable: %d kB" % (next(free) // 1024), data)
+
+    return changed

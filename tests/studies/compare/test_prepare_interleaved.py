@@ -1,0 +1,102 @@
+import dataclasses
+
+import pytest
+
+from pgherd.model.deployment import Volume
+from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres import validation
+from pgherd.prepare import registry
+from pgherd.studies.compare import prepare_interleaved
+from pgherd.studies.compare.options import CompareRequest
+from pgherd.studies.density.options import DensityRequest
+
+
+@pytest.fixture(autouse=True)
+def _without_validation(own_directories, monkeypatch):
+    monkeypatch.setattr(validation, "validate", lambda *given: None)
+
+
+def completed(**asked):
+    return registry.prepare(LocalNode(), "density", DensityRequest(points=(1,), host_memory="2GB", **asked), dry=True)
+
+
+def chosen(made, metric=None, **asked):
+    requests = {name: DensityRequest() for name in made}
+    return prepare_interleaved.choose(CompareRequest(variant=("a", "b:jit=off"), **asked), requests, made, metric)
+
+
+def changed(prepared, **options):
+    return dataclasses.replace(prepared, options=prepared.options.model_copy(update=options))
+
+
+def test_by_default_where_it_is_honest():
+    plain = completed()
+    made = {"a": plain, "b": plain}
+    found = chosen(made)
+    assert found.together and found.said.startswith("Arms side by side: 3 servers are up at once, a twice (the A/A pair)")
+    assert set(found.memory) == {"a", "b"}
+    assert chosen(made, "cpu_per_tx").together
+    late = chosen(made, "p95")
+    assert not late.together and "p95 wants longer trials" in late.said
+    assert chosen(made, "p95", arrangement="side-by-side").together, "who asks for it gets it"
+    assert chosen(made, arrangement="one-at-a-time").said.startswith("Arms one at a time, as asked")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"read_only": False}, "still to write"),
+        ({"huge_page_bytes": 2**30}, "pages of memory"),
+        ({"transparent_huge_pages": True}, "pages of memory"),
+        ({"cpu_mode": "cpuset"}, "with whole CPUs"),
+        ({"wal_dir": "/elsewhere"}, "volumes of their own"),
+        ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
+        ({"server": "host=elsewhere"}, "somebody else's"),
+        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn"),
+        ({"rate": 100.0}, "at a given rate transactions do not wait"),
+        ({"runtime": "vm"}, "clients in guests cannot be stopped"),
+    ],
+)
+def test_not_where_servers_would_disturb_each_other(options, why):
+    plain = completed()
+    made = {"a": plain, "b": changed(plain, **options)}
+    found = chosen(made)
+    assert not found.together and found.said.startswith("Arms one at a time: ") and why in found.said
+    with pytest.raises(UsageError, match=f"--arms side-by-side cannot be: .*{why}"):
+        chosen(made, arrangement="side-by-side")
+
+
+def test_not_where_a_transaction_is_long_beside_a_turn():
+    plain = completed()
+    slow = {"a": plain, "b": dataclasses.replace(plain, pace=0.0042)}
+    assert "a transaction takes 4.2 ms, too long to be counted in turns of 63 ms" in chosen(slow).said
+    assert chosen({"a": plain, "b": dataclasses.replace(plain, pace=0.0003)}).together
+    many = {"a": plain, "b": changed(plain, clients=100)}
+    assert "with 100 clients a transaction waits too long" in chosen(many).said
+
+
+def test_not_where_a_state_is_asked_for_or_memory_is_short():
+    plain = completed()
+    made = {"a": plain, "b": plain}
+    assert "--state fresh" in chosen(made, state="fresh").said
+    assert chosen(made, state="warm").together
+    short = dataclasses.replace(plain, surroundings=plain.surroundings.model_copy(update={"memory": 300 * 2**20}))
+    assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).said
+
+
+def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
+    plain = dataclasses.replace(changed(completed(), container_memory=2**30), memory=2**30)
+    made = {"a": plain, "b": plain}
+    requests = {"a": DensityRequest(), "b": DensityRequest(memory="1GB")}
+    found = prepare_interleaved.choose(CompareRequest(variant=("a", "b")), requests, made, None)
+    assert found.memory["b"] == 2**30 and 256 * 2**20 < found.memory["a"] <= 512 * 2**20
+    assert prepare_interleaved.memory(made, found.memory) == 2 * found.memory["a"] + 2**30
+
+
+def test_servers_of_somebody_else_are_up_all_the_time():
+    plain = completed()
+    theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
+    assert chosen(theirs).said.startswith("Somebody else's servers are up all the time")
+    with pytest.raises(UsageError, match="--arms is for servers of our own"):
+        chosen(theirs, arrangement="side-by-side")

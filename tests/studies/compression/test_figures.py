@@ -1,0 +1,49 @@
+import pytest
+
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.studies.compression.figures import blocks, kinds
+from pgherd.studies.compression.options import SEGMENT, CompressionOptions, Source
+from pgherd.studies.compression.study import STUDY
+
+
+def inputs(blocks=(4096, 32768, 131072), segments=5):
+    options = CompressionOptions(sources=(Source(name="pgbench", workload="pgbench"),), codecs=("lz4",), blocks=blocks)
+    results = []
+    for trial in STUDY.propose(options, []).trials:
+        probe = {"size_bytes/t": 9e7, "segments/t": 90}
+        for segment in range(segments):
+            probe[f"raw_bytes/{segment}/t"] = SEGMENT
+            for block in blocks:
+                packed = SEGMENT / (4 + block / 1e5) * (1 + segment / 100)
+                probe |= {f"{what}_bytes/lz4/{block}/{segment}/t": packed for what in ("compressed", "stored")}
+        results.append(TrialResult(id="0001", trial=trial, started=0, ended=1, probe=probe))
+    analysis = STUDY.analyse(options, results)
+    record = RunRecord(run="r", study="compression", options=options.model_dump(mode="json"), started=0, pgherd="1", analysis=analysis)
+    return Inputs(record, analysis, results)
+
+
+def test_kinds_are_drawn_beside_the_published_ratio():
+    drawn = str(drawing.specification(kinds(inputs()), validate=True))
+    for word in ("encrypted first", '"x": 2.0', "E15's published 2:1", "'type': 'log'"):
+        assert word in drawn
+
+
+def test_ratios_are_drawn_over_the_block_size():
+    figure = blocks(inputs())
+    assert "larger blocks compress further" in figure.title
+    assert "4 kB sectors" in str(drawing.specification(figure, validate=True))
+
+
+def test_both_are_drawn_and_none_is_missed():
+    drawn, left_out = drawing.draw(inputs())
+    assert [one.name for one in drawn] == ["kinds", "blocks"] and left_out == {}
+
+
+def test_too_little_is_said():
+    with pytest.raises(NotDrawn, match="fewer than two block sizes"):
+        blocks(inputs(blocks=(8192,)))
+    with pytest.raises(NotDrawn, match="no data"):
+        kinds(inputs(segments=0))

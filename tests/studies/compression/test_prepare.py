@@ -1,0 +1,46 @@
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.node.local import LocalNode
+from pgherd.studies.compression.options import CompressionRequest
+from pgherd.studies.compression.prepare import prepare
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+for library in ("lz4", "zstandard", "mimesis", "cryptography"):
+    pytest.importorskip(library)
+
+
+def prepared(**asked):
+    return prepare(LocalNode(), CompressionRequest(**asked), dry=True)
+
+
+def test_a_plain_request_is_completed(own_directories):
+    found = prepared()
+    assert [(one.name, one.scale) for one in found.options.sources] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
+    assert found.options.blocks[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
+    assert not own_directories.joinpath("cache").exists()
+
+
+def test_a_directory_alone_needs_no_postgresql(tmp_path):
+    found = prepared(kinds=("none",), directory=str(tmp_path), codecs=("lz4",), encrypt=False)
+    assert found.installation is None and found.disk == 0 and set(found.tools) == {"lz4"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"kinds": ("gold",)}, "'gold' is no kind of data"),
+        ({"kinds": ("pgbench@0",)}, "'pgbench@0' is no kind of data"),
+        ({"kinds": ("pgbench", "pgbench@2")}, "pgbench more than once"),
+        ({"kinds": ("none",)}, "nothing to compress"),
+        ({"blocks": ("3k",)}, "a power of two from 512 bytes to 1 MB, such as 8k, not 3k"),
+        ({"blocks": ("big",)}, "'big' is not a memory size"),
+        ({"codecs": ()}, "names no codec"),
+        ({"codecs": ("lzma",)}, "there is no codec 'lzma'"),
+        ({"directory": "/nonexistent"}, "no such directory"),
+        ({"kinds": ("none",), "dsn": "what?"}, "--dsn"),
+    ],
+)
+def test_what_cannot_be_done_is_said(asked, message):
+    with pytest.raises(UsageError, match=message):
+        prepared(**asked)

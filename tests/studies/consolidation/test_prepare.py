@@ -1,0 +1,340 @@
+"""Completing a consolidation request for this host."""
+
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pgherd.cli.main import run
+from pgherd.cli.scenarios import read_scenario
+from pgherd.host.facts import gather
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.swap import Swap
+from pgherd.node.local import LocalNode
+from pgherd.prepare import database_preparation
+from pgherd.runtimes.runtime import Capabilities
+from pgherd.studies.consolidation import prepare as module
+from pgherd.studies.consolidation.options import ConsolidationRequest
+from pgherd.studies.consolidation.prepare import prepare
+from pgherd.studies.consolidation.propose import planned
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+ROOT = Path(__file__).parents[3]
+GB = 2**30
+MB = 2**20
+OWN = 64 * MB
+"""What each hypervisor is reckoned with."""
+
+
+def prepared(**asked):
+    known = {"host_memory": "2GB", "runtime": "process", "memory": None}
+    if asked.get("runtime") == "cgroup":
+        known["memory"] = "512MB"
+    return prepare(LocalNode(), ConsolidationRequest(**{**known, **asked}), dry=True)
+
+
+@pytest.fixture(autouse=True)
+def _settings_are_taken(monkeypatch):
+    """That PostgreSQL refuses what it does not take is tested elsewhere, and asking it each time takes long."""
+    monkeypatch.setattr(database_preparation.validation, "validate", lambda *_: None)
+
+
+@pytest.fixture
+def groups():
+    """Skip where memory cannot be limited."""
+    try:
+        prepared(runtime="cgroup", schemes=(3,))
+    except CapabilityError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def no_swap_looked_for(monkeypatch):
+    """What can be had of swap is the host module's matter."""
+    monkeypatch.setattr(module.prepare_swap.host_swap, "check", lambda node, swap: None)
+
+
+def test_a_plain_request_is_e4_in_small():
+    found = prepared(schemes=(1, 2, 3))
+    options = found.options
+    assert (options.schemes, options.buffers, options.rates, options.blocks) == ((1, 2, 3), (25, 75), (0.0,), 1)
+    assert options.plan == ((30, 2, 30, 2), (2, 30, 2, 30))
+    assert (options.workload, options.client_place, options.state) == ("orders", "outside", "fresh")
+    assert options.share == GB and options.scale == 6, "a database of three quarters of its memory, as 3 GB in 4 GB"
+    assert int(options.settings["max_connections"]) >= 64 + 5, "old and new clients overlap at a border"
+    assert found.study == "consolidation"
+    assert any("not comparable with published TPC results" in choice for choice in found.choices)
+
+
+def test_memory_follows_from_warehouses_and_the_other_way_round():
+    assert prepared(schemes=(3,), warehouses=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
+    found = prepared(schemes=(3,), workload="select-only").options
+    assert 0.7 * GB < found.scale * 15.6 * MB < 0.8 * GB
+
+
+def test_the_host_has_little_more_than_is_configured_unless_asked_for():
+    found = prepared(schemes=(3,), host_memory=None, warehouses=1)
+    assert found.options.configured < found.options.memory <= found.options.configured * 11 / 8
+    assert found.surroundings.memory == found.options.memory
+    assert prepared(schemes=(3,), warehouses=1).options.memory == 2 * GB
+
+
+def test_the_budget_must_hold_what_is_configured():
+    with pytest.raises(
+        UsageError, match=r"3 databases of 832 MB are 2.44 GB of configured memory, more than the host's budget of 2 GB; .*--rates"
+    ):
+        prepared(databases=3, schemes=(2,), runtime="process", scale=6)
+
+
+def test_without_control_groups_memory_cannot_be_short():
+    with pytest.raises(CapabilityError, match="--rates above 0 need the cgroup runtime"):
+        prepared(schemes=(3,), rates=(0.3,))
+    assert any("nothing limits the containers' memory" in choice for choice in prepared(schemes=(3,)).choices)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"schemes": (5,)}, r"there is no such scheme; there are 1 \(1/1/M\), 2 \(1/M/M\), 3"),
+        ({"pattern": "weekly"}, "there is no pattern 'weekly'"),
+        ({"buffers": (95,)}, "1 to 90 per cent"),
+        ({"rates": (1.0,)}, "at least 0 and below 1"),
+        ({"set": ("shared_buffers=1GB",)}, "give --buffers instead"),
+        ({"warehouses": 2, "workload": "select-only"}, "for --workload orders only"),
+        ({"warehouses": 2, "scale": 3}, "say two things"),
+        ({"pattern": "9,1/1,9", "high": 50}, "--high 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
+        ({"pattern": "9,1/1,9", "low": 3}, "--low 3 is for patterns by name"),
+        (
+            {"warehouses": 1_000_000, "host_memory": None, "databases": 2, "runtime": "process"},
+            "configured memory, more than the host's budget",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked, told):
+    with pytest.raises(UsageError, match=told):
+        prepared(**asked)
+
+
+def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
+    monkeypatch.setattr(module.Preparation, "disk", _full)
+    with pytest.raises(UsageError, match="lower --databases or --warehouses"):
+        prepared(schemes=(3,))
+
+
+def _full(self, databases, size, lower, golden):
+    raise UsageError(f"{databases} databases do not fit; lower {lower}")
+
+
+def test_golden_copies_count_on_the_disk(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module.Preparation, "disk", lambda self, databases, size, lower, golden: asked.append((databases, golden)) or 0)
+    for schemes in ((3,), (1,), (1, 3)):
+        prepared(schemes=schemes)
+    assert asked == [(2, 1), (2, 2), (2, 3)], "scheme 1 has a golden copy of its own, of all databases in one server"
+
+
+@pytest.mark.usefixtures("groups", "no_swap_looked_for")
+class TestWithControlGroups:
+    def test_containers_get_their_memory_and_a_rate_its_baseline(self):
+        options = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,)).options
+        assert options.container_memory == options.share == 512 * MB
+        assert options.rates == (0.0, 0.3), "a rate is held against the undercommitted baseline"
+        assert len(planned(options)) == 2
+
+    def test_swap_is_made_where_memory_is_short_and_confirmed(self):
+        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        assert found.options.swap == Swap(kind="zram", size=GB) == found.surroundings.swap
+        (change,) = found.confirm
+        assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on while the run lasts")
+        assert change in found.host_changes
+        plain = prepared(runtime="cgroup", schemes=(3,), buffers=(25,))
+        assert plain.surroundings.swap == Swap(kind="none") and plain.confirm == ()
+
+    def test_swap_as_asked(self):
+        found = prepared(runtime="cgroup", schemes=(3,), buffers=(25,), swap="file", swap_size="64MB", swap_dir="/mnt")
+        assert found.surroundings.swap == Swap(kind="file", size=64 * MB, path="/mnt")
+        with pytest.raises(UsageError, match="--swap-size 64MB says how swap is to be made, and none is"):
+            prepared(runtime="cgroup", schemes=(3,), swap="none", swap_size="64MB")
+
+    def test_a_host_without_zram_goes_without_and_says_so(self, monkeypatch):
+        def refuse(node, swap):
+            raise CapabilityError("no module zram")
+
+        monkeypatch.setattr(module.prepare_swap.host_swap, "check", refuse)
+        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        assert found.surroundings.swap == Swap(kind="none")
+        assert any("no module zram" in choice for choice in found.choices)
+        with pytest.raises(CapabilityError, match="no module zram"):
+            prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,), swap="zram")
+
+    def test_buffers_that_cannot_leave_memory_are_warned_of(self):
+        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.55,), buffers=(75,), swap="none", high=5)
+        assert any("at 55% and 75 % buffers the kernel will end servers" in choice for choice in found.choices)
+
+    def test_the_honest_rate_is_said_before_anything_starts(self):
+        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,), working_set=("172MB", "144MB"))
+        assert any("316 MB in all leave 708 MB of 1 GB to spare: overcommitment is honest up to 69%" in c for c in found.choices)
+        unknown = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        assert any("honest is not known" in choice for choice in unknown.choices)
+
+    def test_a_budget_below_the_working_sets_is_refused(self):
+        with pytest.raises(UsageError, match=r"--rates 0.8 leaves 205 MB, but the working sets need 316 MB: beyond 69%"):
+            prepared(runtime="cgroup", schemes=(3,), rates=(0.3, 0.8), buffers=(25,), working_set=("172MB", "144MB"))
+
+    def test_a_budget_in_which_nothing_could_run_is_refused(self):
+        with pytest.raises(UsageError, match=r"--rates 0.99 leaves 10.2 MB of 1 GB, but 2 servers with 32 clients need"):
+            prepared(runtime="cgroup", schemes=(3,), rates=(0.99,), buffers=(25,))
+
+    def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
+        monkeypatch.setattr(module.read_ahead, "words", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
+        assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,)).choices
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), buffers=(25,)).choices
+
+    def test_a_container_that_cannot_hold_its_server_is_refused(self):
+        with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 200 clients needs at least"):
+            prepared(runtime="cgroup", schemes=(3,), buffers=(75,), memory="128MB", high=200)
+        found = prepared(runtime="cgroup", schemes=(3,), buffers=(75,))
+        assert any("scheme 3 with 75 % buffers and 30 clients may need" in choice for choice in found.choices)
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """Guests can be had, in control groups, whatever there is here."""
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+    monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: True)
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OWN)
+
+
+def in_guests(**asked):
+    return prepared(**{"runtime": "vm", "memory": "512MB", "vcpus": 1, "schemes": (1, 3), "buffers": (25,), "high": 4, **asked})
+
+
+@pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
+class TestInGuests:
+    def test_guests_get_their_memory_and_how_they_share_it(self):
+        found = in_guests(rates=(0.3,), guest_memory="guest-balloon")
+        options = found.options
+        assert (options.runtime, options.container_memory, options.cpu_mode, options.client_place) == ("vm", 512 * MB, "none", "outside")
+        assert found.surroundings.guest_memory.policy == "guest-balloon" and found.surroundings.swap.kind == "zram"
+        assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
+
+    def test_the_host_needs_room_for_their_hypervisors_too(self):
+        assert in_guests(host_memory=None).options.memory >= module.vm_memory_policy.needed(2, 512 * MB, OWN)
+        with pytest.raises(UsageError, match=r"1 GB of configured memory and need 1.15 GB with their guests' hypervisors"):
+            in_guests(host_memory="1GB")
+
+    def test_that_room_is_worked_out_once(self, monkeypatch):
+        """It is another once the hypervisor is known: the plan, the check of the budget and the run must have the same."""
+        answers = iter((OWN, 104 * MB))
+        monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: next(answers))
+        found = in_guests(memory=None, host_memory="1GB")
+        assert found.surroundings.guest_memory.overhead == OWN and next(answers) == 104 * MB
+        assert any("64 MB reckoned for each QEMU" in choice for choice in found.choices)
+
+    def test_a_default_memory_leaves_it(self):
+        options = in_guests(memory=None, host_memory="1GB").options
+        assert options.configured + 2 * OWN <= GB
+
+    def test_minima_that_do_not_fit_are_refused(self):
+        with pytest.raises(
+            UsageError, match=r"--rates 0.7 leaves 307 MB, of which scheme 1's guests can have 237 MB .* leave them 256 MB at least"
+        ):
+            in_guests(rates=(0.7,), guest_memory="guest-balloon")
+
+    def test_a_guests_own_system_is_counted(self):
+        with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 4 clients needs at least"):
+            in_guests(schemes=(3,), buffers=(75,), memory="384MB")
+
+    def test_without_swap_it_is_said_what_happens_to_guests(self):
+        found = in_guests(rates=(0.3,), swap="none")
+        assert any("the kernel will end guests" in choice for choice in found.choices)
+
+    def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
+        monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: False)
+        assert in_guests().options.container_memory == 512 * MB, "a guest's memory is its own"
+        with pytest.raises(CapabilityError, match="--rates above 0 need control groups around the guests"):
+            in_guests(rates=(0.3,))
+
+
+def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "make is missing: install make")
+    options = prepared(schemes=(3, 4)).options
+    assert options.unavailable == {4: "pg_balloon cannot be built: make is missing: install make"}
+    assert options.runnable == (3,)
+    with pytest.raises(CapabilityError, match="scheme 4 cannot be had: pg_balloon cannot be built: make is missing"):
+        prepared(schemes=(4,))
+
+
+def test_a_balloon_that_is_there_is_loaded_by_scheme_4_only(monkeypatch):
+    library = module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc")
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: library)
+    monkeypatch.setattr(module.balloon_build, "ensure_balloon", lambda *_, **__: library)
+    options = prepared(schemes=(3, 4)).options
+    assert options.balloon["shared_preload_libraries"] == "pg_balloon"
+    assert options.balloon["pg_balloon.enabled"] == "on"
+    assert options.balloon["dynamic_library_path"].startswith("/made")
+    assert "shared_preload_libraries" not in options.settings
+    assert options.balloon["huge_pages"] == "off", "in huge pages that happen to be free it would be no balloon, and be shown as one"
+    assert "huge_pages" not in prepared(schemes=(3, 4), set=("huge_pages=off",)).options.balloon
+
+
+def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    facts = SimpleNamespace(huge_pages={"2 MB": 8})
+    ground = SimpleNamespace(node=LocalNode(), cache="/nowhere", facts=facts, choices=[], dry=True, runtime="cgroup", usable=None)
+    unavailable, balloon = module._balloon(ground, {"huge_pages": "on"})
+    assert unavailable == {4: "a pool in huge pages has no balloon, and huge_pages = on is asked for"} and balloon == {}
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "")
+    assert module._balloon(ground, {})[1] == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
+    assert "add --set huge_pages=off" in ground.choices[0]
+
+
+def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
+    if gather(LocalNode()).cores >= 8:
+        pytest.skip("this host is large enough for it")
+    with pytest.raises(UsageError, match="--cores 8 is more than this host has"):
+        prepare(LocalNode(), ConsolidationRequest(paper="E4"), dry=True)
+    own = module._published(ConsolidationRequest(paper="E5", cores=2, warehouses=1))
+    assert (own.cores, own.warehouses, own.memory, own.vcpus) == (2, 1, "4GB", 3)
+    assert own.rates == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
+
+
+def test_a_list_of_clients_says_itself_who_is_busy():
+    options = prepared(schemes=(3,), pattern="9,1/1,8").options
+    assert (options.high, options.low, options.plan) == (9, 1, ((9, 1), (1, 8)))
+    own = module._published(ConsolidationRequest(paper="E4", pattern="9,1/1,8"))
+    assert (own.high, own.low, own.periods, own.vcpus) == (None, None, None, 3), "the published clients are not meant then"
+
+
+def test_the_same_seed_gives_the_same_options():
+    assert prepared(schemes=(1, 3), seed=5).options == prepared(schemes=(1, 3), seed=5).options
+
+
+def _documented():
+    """The commands of docs/vm-on-kvm.md for E4 and E5, with the scenario that each is said to be, and how long it is said to take."""
+    text = (ROOT / "docs/vm-on-kvm.md").read_text()
+    return re.findall(r"^pgherd consolidation (--paper .*?)\s+# = pgherd run (\S+\.yaml), ([\d.]+) (hours|days)", text, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
+def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as_is_said(monkeypatch, tmp_path, capsys):
+    facts = gather(LocalNode())
+    large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
+    monkeypatch.setattr(database_preparation, "gather", lambda node: large)
+    monkeypatch.setattr(database_preparation.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    assert len(_documented()) == 2
+    for words, scenario, number, unit in _documented():
+        file = tmp_path / "s.yaml"
+        assert run(["consolidation", *words.split(), "--write-scenario", str(file)]) == 0
+        capsys.readouterr()
+        asked = [ConsolidationRequest(**{**read_scenario(one).options, "seed": 1}) for one in (file, ROOT / scenario)]
+        one, other = (prepare(LocalNode(), request, dry=True) for request in asked)
+        assert one.options == other.options and one.surroundings == other.surroundings
+        seconds = sum(trial.seconds() for trial in planned(one.options))
+        assert seconds / (3600 if unit == "hours" else 86400) == pytest.approx(float(number), rel=0.1), "as the page says"

@@ -1,0 +1,73 @@
+"""What guests need of their host, and what a trial leaves them."""
+
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemory
+from pgherd.prepare import vm_memory_policy
+from pgherd.runtimes.vm.acceleration import OVERHEAD
+from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation.options import ConsolidationOptions
+
+GB, MB = 2**30, 2**20
+STATIC, BALLOONS = GuestMemory(), GuestMemory(policy="guest-balloon")
+
+
+def options(**changes):
+    known = {"cores": 8, "memory": 11 * GB, "vcpus": 3, "share": 4 * GB, "runtime": "vm", "pg_bin": "/pg/bin", "pg_version": "18.6"}
+    known |= {"workload": "orders", "scale": 30, "cpu_mode": "none"}
+    found = ConsolidationOptions.model_validate({**known, **changes})
+    return found.model_copy(update={"container_memory": found.share})
+
+
+def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
+    for own in OVERHEAD.values():
+        need = vm_memory_policy.needed(2, 4 * GB, own)
+        assert need == pytest.approx((8 * GB + 2 * own) / 0.98, abs=1)
+        assert vm_memory_policy.largest(2, need, own) == pytest.approx(4 * GB, abs=2)
+        assert vm_memory_policy.largest(40, GB, own) == 0, "there is not even room for the hypervisors"
+
+
+def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypatch):
+    class Best:
+        name = "cgroup"
+
+    monkeypatch.setattr(vm_memory_policy, "choose", lambda node, journal, facts, requested, suffix: (Best, requested))
+    assert vm_memory_policy.in_groups(None, None, None)
+    monkeypatch.setattr(Best, "name", "process")
+    assert not vm_memory_policy.in_groups(None, None, None)
+
+
+@pytest.mark.parametrize("policy", [STATIC, BALLOONS])
+def test_the_published_rates_leave_enough(policy):
+    prepare_guests.insist_fit(options(rates=(0.0, 0.3, 0.55)), policy)
+
+
+def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
+    tight = options(schemes=(3,), rates=(0.0, 0.75))
+    prepare_guests.insist_fit(tight, STATIC)
+    with pytest.raises(
+        UsageError, match=r"--rates 0.75 leaves 2 GB, of which scheme 3's guests can have 1.83 GB .* leave them 2 GB at least; lower"
+    ):
+        prepare_guests.insist_fit(tight, BALLOONS)
+
+
+def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
+    with pytest.raises(UsageError, match=r"--rates 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
+        prepare_guests.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
+    with pytest.raises(UsageError, match=r"need for themselves \(208 MB\)"):
+        emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})
+        prepare_guests.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.85)), emulated)
+
+
+def test_a_guest_that_could_not_come_up_is_refused():
+    with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to come up"):
+        prepare_guests.insist_fit(options(share=128 * MB), STATIC)
+
+
+def test_what_becomes_of_a_guests_memory_is_said():
+    given = options()
+    assert prepare_guests.words(given, 3, BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
+    assert prepare_guests.words(given, 1, BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
+    assert prepare_guests.words(given, 3, STATIC).startswith("its balloon is not moved")
+    assert prepare_guests.words(given, 3, GuestMemory(policy="free-page-reporting")).startswith("it reports what is free")

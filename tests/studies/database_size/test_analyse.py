@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.model.finding import Finding
+from pgherd.model.result import TrialResult
+from pgherd.studies.database_size.options import SCALES, SizesOptions
+from pgherd.studies.database_size.published import E10, megabytes
+from pgherd.studies.database_size.study import STUDY
+
+MB = 2**20
+
+
+def test_a_line_is_found_and_predicts_e10(options, results):
+    found = STUDY.analyse(options(), results(SCALES))
+    assert found.grade == "A"
+    assert found.findings["per_scale"].value * MB == pytest.approx(15_680_000, rel=1e-6)
+    assert found.findings["fixed"].value * MB == pytest.approx(7_700_000, rel=1e-6)
+    for scale in (1000, 2500, 5000, 10000):
+        predicted = found.findings[f"size_{scale}"]
+        # PostgreSQL 9.x made rows and catalogues a little differently, and E10 rounds to whole GB.
+        assert predicted.value == pytest.approx(megabytes(scale), rel=0.05)
+        assert predicted.low <= predicted.value <= predicted.high and predicted.confidence == 0.95
+        assert (predicted.experiment, predicted.published) == ("E10", E10[scale])
+    assert "scale 1000 would take 14.6 GB" in found.answer and "PostgreSQL 18.6" in found.answer
+
+
+def test_the_table_has_measured_and_predicted_with_e10_beside(options, results):
+    rows = STUDY.analyse(options(scales=(1, 2, 5, 10), predict=(2, 100)), results((1, 2, 5, 10))).tables["sizes"]
+    assert [(row["scale"], row["how"]) for row in rows] == [
+        (1, "measured"),
+        (2, "measured"),
+        (5, "measured"),
+        (10, "measured"),
+        (100, "predicted"),
+    ]
+    assert [row["published"] for row in rows] == ["23 MB", None, None, "157 MB", "1.7 GB"]
+    first = rows[0]
+    assert first["size"].value == pytest.approx(sum(first[part].value for part in ("tables", "indexes", "rest")))
+    assert first["size"].published == "23 MB" and rows[-1]["tables"] is None
+    assert {row["size"].unit for row in rows} == {"MB"}
+
+
+def test_parts_that_were_not_seen_are_left_out(options, results):
+    rows = STUDY.analyse(options(), results(SCALES, parts=False)).tables["sizes"]
+    assert rows[0]["tables"] is None and rows[0]["size"].value > 0
+
+
+def test_fewer_than_four_scales_have_no_interval_and_say_so(options, results):
+    found = STUDY.analyse(options(scales=(1, 10, 50)), results((1, 10, 50)))
+    assert found.grade == "B"
+    assert found.findings["size_1000"].low is None
+    assert any("no interval: 3 scales" in text for text in found.warnings)
+
+
+def test_sizes_off_the_line_are_said(options, results):
+    found = STUDY.analyse(options(), results(SCALES, sizes={20: 900e6}))
+    assert found.grade == "B"
+    assert any("do not lie on a line" in text for text in found.warnings)
+
+
+def test_far_predictions_are_marked(options, results):
+    warnings = STUDY.analyse(options(predict=(100, 10000, 20000)), results(SCALES)).warnings
+    assert any(text.startswith("Scale 10000, 20000 lies more than 100 times beyond") for text in warnings)
+
+
+def test_a_scale_that_failed_is_said_and_lowers_the_grade(options, results):
+    found = STUDY.analyse(options(), results(SCALES, failed=(50,)))
+    assert found.grade == "B" and "Scale 50 could not be measured: no room" in found.warnings
+
+
+@pytest.mark.parametrize(
+    ("scales", "failed", "answer"),
+    [((), (), "Nothing can be said"), ((5,), (5,), "Nothing can be said"), ((5,), (), "one size gives no line")],
+)
+def test_too_little_for_a_line_still_gives_an_answer(options, results, scales, failed, answer):
+    found = STUDY.analyse(options(), results(scales, failed=failed) if scales else [])
+    assert answer in found.answer and found.grade == "C"
+
+
+@given(st.dictionaries(st.integers(1, 1000), st.floats(1, 1e13), max_size=6), st.sets(st.integers(1, 20000), min_size=1, max_size=4))
+def test_any_sizes_give_an_answer(sizes, predict):
+    options = SizesOptions(pg_bin="/b", pg_version="18.6", scales=tuple(sizes) or (1,), predict=tuple(predict))
+    trials = STUDY.propose(options, []).trials
+    results = [
+        TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": sizes[trial.point["scale"]]})
+        for trial in trials
+        if sizes
+    ]
+    found = STUDY.analyse(options, results)
+    assert found.answer.endswith(".") and found.grade in "ABC"
+    assert all(isinstance(row["size"], Finding) for rows in found.tables.values() for row in rows)

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pgherd.model.errors import TrialError
+from pgherd.node.local import LocalNode
+from pgherd.postgres import golden
+from pgherd.postgres.installations import Installation
+from pgherd.runner import probes
+from pgherd.runner.watcher import Watcher
+from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.study import STUDY
+from pgherd.workloads.pgbench import PgbenchFilling
+
+PG = Installation(bin="/pg/bin", version="18.6", major=18, kind="system", build="18.6")
+
+
+@pytest.fixture
+def session(tmp_path):
+    return SimpleNamespace(node=LocalNode(), account=None, sockets=tmp_path / "s", cache=tmp_path / "cache")
+
+
+@pytest.fixture
+def trial():
+    return STUDY.propose(SizesOptions(pg_bin="/pg/bin", pg_version="18.6", scales=(3,)), []).trials[0]
+
+
+SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "rest_bytes": 5}
+
+
+def copy_of(session) -> Path:
+    """A golden copy of scale 3 as far as anybody can see."""
+    key = golden.key_of(PG, [PgbenchFilling("bench", 3)], True)
+    home = session.cache / "golden" / key
+    (home / "data").mkdir(parents=True)
+    marker = {"schema": golden.SCHEMA, "key": key, "path": str(home), "version": "18.6", "contents": ["pgbench-3"], "checksums": True}
+    marker |= {"bytes": 9, "databases": {"bench": 55}, "made": 0, "seconds": 1, "parts": {"bench": {"tables": 40, "indexes": 10}}}
+    (home / "golden.json").write_text(json.dumps(marker))
+    return home
+
+
+def measure(session, trial):
+    return probes.measure(session, {"/pg/bin": PG}, trial, Watcher())
+
+
+def test_a_golden_copy_that_is_there_tells_its_sizes_and_stays(session, trial):
+    home = copy_of(session)
+    assert measure(session, trial) == SIZES
+    assert home.exists()
+
+
+def test_one_that_is_made_for_this_is_removed_again(session, trial, monkeypatch):
+    made = []
+
+    def ensure(node, installation, contents, **_):
+        made.append(copy_of(session))
+        return golden.find(node, installation, contents, str(session.cache))
+
+    monkeypatch.setattr(golden, "ensure", ensure)
+    assert measure(session, trial) == SIZES
+    assert len(made) == 1 and not made[0].exists()
+
+
+def test_an_unknown_probe_is_said(session, trial):
+    with pytest.raises(TrialError, match="no probe 'smell'"):
+        measure(session, trial.model_copy(update={"probe": "smell"}))

@@ -1,0 +1,169 @@
+"""A disk request completed for this host, with nothing written; what cannot be done is said."""
+
+import os
+
+import pytest
+
+from pgherd.host import block_trace
+from pgherd.host.block_devices import Device
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Completed
+from pgherd.studies.disk import prepare as module
+from pgherd.studies.disk.options import DiskRequest
+from pgherd.studies.disk.prepare import over_hosts, prepare
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+class Node(LocalNode):
+    """As this one, but with a fio of its own."""
+
+    version, engines = "fio-3.33", "libaio\n\tpsync\n\tio_uring\n"
+
+    def run(self, command, timeout=60.0):
+        if command.argv[0] != "fio":
+            return super().run(command, timeout)
+        if self.version is None:
+            raise FileNotFoundError(2, "No such file or directory", "fio")
+        return Completed(0, self.version if command.argv[1] == "--version" else self.engines, "")
+
+
+@pytest.fixture
+def place(tmp_path_factory):
+    """A directory that every account can enter."""
+    found = tmp_path_factory.mktemp("volume")
+    for path in (found, *found.parents):
+        if str(path).startswith("/tmp/") and path.owner() == "root" and os.geteuid() == 0:
+            path.chmod(0o755)
+    return found
+
+
+def prepared(node=None, **asked):
+    return prepare(node or Node(), DiskRequest.model_validate(asked), dry=True)
+
+
+def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directories):
+    found = prepared()
+    assert found.options.volumes[0].volume.path == str(own_directories / "cache" / "pgherd")
+    assert found.installation is None and found.tools == {"fio": "3.33"} and found.tool_versions()["fio"] == "3.33"
+    assert not (own_directories / "cache").exists(), "a dry run makes nothing"
+    assert any("--volume names others" in choice for choice in found.choices)
+    assert found.confirm == () and found.typed == ()
+
+
+def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
+    monkeypatch.setattr(block_trace, "refused", lambda node: "")
+    found = prepared(trace=True)
+    assert found.surroundings.trace and any("traced by perf" in choice for choice in found.choices)
+    assert not prepared().surroundings.trace
+    monkeypatch.setattr(block_trace, "refused", lambda node: "perf is not installed")
+    with pytest.raises(CapabilityError, match="--trace: perf is not installed"):
+        prepared(trace=True)
+
+
+def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
+    """The sampler leaves partitions out: what their device did is all there is to see."""
+    monkeypatch.setattr(module, "insist_empty", lambda node, path: 2**30)
+    monkeypatch.setattr(module.file_systems, "insist_tools", lambda *asked: None)
+    monkeypatch.setattr(module.mounts, "number_of", lambda node, path: {"/dev/mapper/part": "8:17"}[path])
+    monkeypatch.setattr(module, "device_of", lambda node, number: {"8:17": Device("8:16", "sdb")}[number])
+    (one,) = prepared(volume=("device:/dev/mapper/part",), allow_format=("/dev/mapper/part",)).options.volumes
+    assert one.devices == ("sdb",) and one.filesystem == "ext4"
+
+
+def test_volumes_are_looked_at_and_left_as_they_are(place):
+    found = prepared(volume=(f"a={place}", str(place)), size="64MB", rate="70,30", depth=4)
+    assert [one.name for one in found.options.volumes] == ["a", "disk1"]
+    one = found.options.volumes[0]
+    assert one.size == 64 * 2**20 and one.filesystem and found.disk == 128 * 2**20
+    assert found.options.rate == (70, 30) and "mix" in found.options.tests and found.options.depth == 4
+    assert list(place.iterdir()) == [] and f"private directory below {place}" in found.host_changes[0]
+    if one.devices:
+        assert any("lie on the same device" in choice for choice in found.choices)
+
+
+def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
+    if os.geteuid() != 0:
+        pytest.skip("loop volumes need root")
+    found = prepared(volume=(f"loop:128MB@{place}",))
+    assert len(found.confirm) == 1 and "loop device" in found.confirm[0]
+    assert found.options.volumes[0].distorts and any("distorts" in choice for choice in found.choices)
+    assert found.options.volumes[0].size <= 0.85 * 128 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        (
+            {"rate": "70,30", "rwmixread": 70},
+            UsageError,
+            "--rwmixread 70 with --rate 70,30: rwmixread and a rate do not go together: fio limits",
+        ),
+        ({"rwmixread": 70}, UsageError, "a mix is stated as two rates"),
+        ({"rate": "100"}, UsageError, "as two rates|two rates, reads and writes"),
+        ({"rate": "70,0"}, UsageError, "rates of 1 per second and more"),
+        ({"tests": ("mix",)}, UsageError, "needs its two rates"),
+        ({"tests": ("random-read",), "rate": "70,30"}, UsageError, "which --tests leaves out"),
+        ({"tests": ("fast",)}, UsageError, "no test 'fast'; there are random-read"),
+        ({"volume": ("/nonexistent",)}, UsageError, "--volume /nonexistent does not exist"),
+        ({"volume": ("/etc/hostname",)}, UsageError, "--volume /etc/hostname is not a directory"),
+        ({"volume": ("device:/dev/pgherd-none",)}, UsageError, "say --allow-format /dev/pgherd-none"),
+        ({"volume": ("device:/dev/pgherd-none",), "allow_format": ("/dev/pgherd-none",)}, UsageError, "is not there|needs root"),
+        ({"allow_format": ("/dev/sdz",), "volume": ("/tmp",)}, UsageError, "no --volume names device:/dev/sdz"),
+        ({"volume": ("/tmp", "disk0=/var")}, UsageError, "'disk0' stands twice"),
+        ({"volume": ("all=/tmp",)}, UsageError, "'all' stands for all volumes"),
+        ({"size": "1MB"}, UsageError, "a file has at least 16 MB"),
+        ({"size": "900TB"}, UsageError, "900 TB"),
+        ({"cores": 4096}, UsageError, "--cores 4096 is more"),
+        ({"run_as": "no-such-account"}, UsageError, "no account 'no-such-account'"),
+    ],
+)
+def test_what_cannot_be_done_is_said(asked, error, said):
+    with pytest.raises((error, CapabilityError), match=said):
+        prepared(**asked)
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused(place):
+    if os.path.exists("/proc/sys"):
+        with pytest.raises(CapabilityError, match="/proc/sys cannot be written to|/proc/sys: servers run"):
+            prepared(volume=("/proc/sys",))
+
+
+def test_fio_that_is_missing_or_old_is_named_with_its_package():
+    node = Node()
+    node.version = None
+    with pytest.raises(CapabilityError, match=r"fio is not installed.*install the package fio \(apt-get install fio"):
+        prepared(node)
+    node.version = "fio-2.16"
+    with pytest.raises(CapabilityError, match="this is fio-2.16, but fio 3.0 or later is needed"):
+        prepared(node)
+
+
+def test_an_engine_that_this_fio_lacks_is_refused():
+    node = Node()
+    node.engines = "psync\n"
+    assert prepared(node).options.engine == "psync"
+    with pytest.raises(CapabilityError, match="no engine 'io_uring'; it has psync"):
+        prepared(node, engine="io_uring")
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_shell_that_finds_no_fio_says_the_same(code):
+    class Without(Node):
+        def run(self, command, timeout=60.0):
+            return Completed(code, "", "sh: 1: exec: fio: not found") if command.argv[0] == "fio" else super().run(command, timeout)
+
+    with pytest.raises(CapabilityError, match="fio is not installed.*install the package fio"):
+        prepared(Without())
+
+
+def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
+    one = prepared(volume=(f"data={place}",), size="64MB", seed=3).options
+    smaller = one.model_copy(update={"volumes": (one.volumes[0].model_copy(update={"size": 32 * 2**20}),), "cores": 1, "seed": 4})
+    found = over_hosts({"a": one, "b": smaller})
+    assert [volume.volume.target for volume in found.volumes] == ["a/data", "b/data"] and found.hosts == ("a", "b")
+    assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.cores, found.seed) == (1, 3)
+    assert found.fio_version == "3.33"
+    with pytest.raises(UsageError, match=r"different engines \(libaio on a, psync on b\); name one that all have with --engine"):
+        over_hosts({"a": one, "b": one.model_copy(update={"engine": "psync"})})

@@ -1,0 +1,70 @@
+import pytest
+
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.studies.exec.figures import duration, host, values
+from pgherd.studies.exec.options import ExecOptions
+from pgherd.studies.exec.study import STUDY
+
+RATE = {"name": "rate", "pattern": "x", "unit": "MB/s"}
+
+
+def inputs(seen=True, told=True, **changes):
+    options = ExecOptions.model_validate({"command": ("make",), "cores": 2} | changes)
+    results = []
+    for number, trial in enumerate(STUDY.propose(options, []).trials):
+        took = 4 + 0.1 * number
+        own = {"duration_seconds": took} if options.seconds is None else {}
+        own |= {"value:rate": 250.0 + number} if told else {}
+        target = TargetResult(
+            target="local",
+            driver="command",
+            transactions=1,
+            throughput=1,
+            first=0,
+            last=took,
+            values=own,
+            client_cpu=1.2,
+            client_cpu_seconds=5,
+        )
+        metrics = {"host": {"cpu.user": 1.5, "cpu.online": 2.0, "cpu.idle": 0.2}} if seen else {}
+        phase = PhaseResult(phase="command", start=0, end=took, overlap=1, targets=[target], metrics=metrics)
+        results.append(TrialResult(id=f"{number + 1:04d}", trial=trial, started=0, ended=took, phases=[phase]))
+    analysis = STUDY.analyse(options, results)
+    return Inputs(RunRecord(run="r", study="exec", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+
+
+def test_durations_are_drawn_with_their_mean_and_interval():
+    figure = duration(inputs())
+    drawn = str(drawing.specification(figure, validate=True))
+    assert figure.title.startswith("'make' takes 4.2 (") and "duration, s" in drawn and "'type': 'rect'" in drawn
+
+
+def test_each_value_has_a_panel():
+    figure = values(inputs(values=(RATE,)))
+    assert "rate 252 MB/s" in figure.title and "rate, MB/s" in str(drawing.specification(figure, validate=True))
+
+
+def test_the_host_is_parted_into_the_command_and_the_rest():
+    figure = host(inputs())
+    assert figure.title == "While it ran, the host used 1.8 cores; 1.2 of them the command"
+    drawing.specification(figure, validate=True)
+
+
+def test_what_there_is_not_is_not_drawn():
+    with pytest.raises(NotDrawn, match="not seen"):
+        host(inputs(seen=False))
+    with pytest.raises(NotDrawn, match="none of the values"):
+        values(inputs(values=(RATE,), told=False))
+    for builder, asked in ((duration, {"seconds": 5.0}), (values, {})):
+        with pytest.raises(NotDrawn) as reason:
+            builder(inputs(**asked))
+        assert not str(reason.value), "nobody misses it"
+
+
+def test_all_are_drawn_and_none_is_missed():
+    drawn, left_out = drawing.draw(inputs(values=(RATE,)))
+    assert {"duration", "values", "host"} <= {one.name for one in drawn}
+    assert not {"order", "seconds", "fairness"} & ({one.name for one in drawn} | set(left_out))

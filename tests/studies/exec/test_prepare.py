@@ -1,0 +1,99 @@
+import os
+
+import pytest
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.studies.exec.options import ExecRequest, Value
+from pgherd.studies.exec.prepare import prepare
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+def prepared(*command, **asked):
+    return prepare(LocalNode(), ExecRequest(command=command or ("sleep", "1"), **{"cwd": "/", **asked}), True)
+
+
+def test_a_plain_command_is_completed():
+    found = prepared("sleep", "1")
+    options = found.options
+    assert options.command == ("sleep", "1") and options.seconds is None and options.timeout == 600 and options.repeats == 5
+    assert options.cwd == "/" and not options.privileged and options.hosts == ("local",)
+    assert found.installation is None and found.disk == 0 and "whatever the command changes" in found.host_changes[0]
+    assert any("started in /" in text for text in found.choices) and any("sleep 1" in text for text in found.choices)
+
+
+def test_everything_that_can_be_said():
+    options = prepared(
+        "env",
+        value=("rate=rate=([0-9.]+) MB/s", "n=[0-9]+"),
+        unit=("rate=MB/s",),
+        env=("A=b=c", "EMPTY="),
+        seconds="30s",
+        ramp="5s",
+        repeats=7,
+        budget="10m",
+    ).options
+    assert options.values == (Value(name="rate", pattern="rate=([0-9.]+) MB/s", unit="MB/s"), Value(name="n", pattern="[0-9]+"))
+    assert options.env == {"A": "b=c", "EMPTY": ""}
+    assert (options.seconds, options.ramp, options.repeats, options.budget_seconds) == (30, 5, 7, 600)
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "message"),
+    [
+        ((), {"command": ()}, "there is no command: write it after --"),
+        (("no-such-program-anywhere",), {}, "there is no program 'no-such-program-anywhere'"),
+        (("./no-such",), {}, r"there is no program './no-such'"),
+        (("if",), {}, "no shell is asked"),
+        (("/etc",), {}, "there is no program '/etc'"),
+        (("sleep", "a\0b"), {}, "NUL character"),
+        (("sleep",), {"cwd": "/no/such/directory"}, "cannot enter /no/such/directory"),
+        (("sleep",), {"value": ("rate",)}, "--value rate: write NAME=REGEX"),
+        (("sleep",), {"value": ("rate=",)}, "--value rate=: write NAME=REGEX"),
+        (("sleep",), {"value": ("rate=(",)}, "not a regular expression"),
+        (("sleep",), {"value": ("rate=(a)(b)",)}, "it has 2 groups"),
+        (("sleep",), {"value": ("a b=x",)}, "letters, digits and _"),
+        (("sleep",), {"value": ("a=x", "a=y")}, "given twice"),
+        (("sleep",), {"unit": ("rate=MB/s",)}, "there is no --value rate"),
+        (("sleep",), {"env": ("A",)}, "--env A: write NAME=VALUE"),
+        (("sleep",), {"env": ("a-b=1",)}, "no name of a variable"),
+        (("sleep",), {"ramp": "1s"}, "--ramp is for a command that runs on"),
+        (("sleep",), {"seconds": "3s", "timeout": "9s"}, "give one of them"),
+        (("sleep",), {"seconds": "0"}, "a time above zero"),
+        (("sleep",), {"seconds": "soon"}, "not a duration"),
+        (("sleep",), {"cores": 10000}, "more than this host has"),
+        (("sleep",), {"threshold": ("x=1",)}, "no threshold 'x'"),
+        (("sleep",), {"run_as": "root"}, "run as root by --privileged"),
+        (("sleep",), {"run_as": "no-such-account"}, "no account 'no-such-account'"),
+    ],
+)
+def test_what_is_wrong_is_said(command, asked, message):
+    with pytest.raises(UsageError, match=message):
+        prepare(LocalNode(), ExecRequest(**{"command": command, "cwd": "/", **asked}), True)
+
+
+def test_a_program_is_looked_for_from_its_directory(tmp_path):
+    for path in (tmp_path, *tmp_path.parents):
+        if os.geteuid() == 0 and path != path.parent:
+            path.chmod(path.stat().st_mode | 0o055)
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    with pytest.raises(UsageError, match="no program './tool'"):
+        prepared("./tool", cwd=str(tmp_path))
+    program.chmod(0o755)
+    assert prepared("./tool", cwd=str(tmp_path)).options.command == ("./tool",)
+    assert prepared("echo", "x").options.command == ("echo", "x"), "a shell's builtin that is a program, too"
+
+
+def test_without_a_directory_it_is_ours(monkeypatch):
+    monkeypatch.chdir("/")
+    assert prepare(LocalNode(), ExecRequest(command=("sleep",)), True).options.cwd == "/"
+
+
+def test_only_root_runs_a_command_as_root(monkeypatch):
+    if os.geteuid() == 0:
+        assert prepared(privileged=True).options.privileged
+    else:
+        with pytest.raises(CapabilityError, match="needs root"):
+            prepared(privileged=True)

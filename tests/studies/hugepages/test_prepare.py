@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.host import holds, huge_pages
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.studies.hugepages import prepare as module
+from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest
+from pgherd.studies.hugepages.prepare import prepare
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+NODE = LocalNode()
+
+
+@pytest.fixture(scope="module")
+def fake_pools():
+    spec = importlib.util.spec_from_file_location("fake_pools", Path(__file__).parents[2] / "host/fake_pools.py")
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["fake_pools"] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+def kinds(node, scale=10, **asked):
+    return module._kinds(node, HugepagesRequest(**asked), scale)
+
+
+def test_all_kinds_that_the_host_can_give(fake_pools):
+    assert kinds(fake_pools.PoolNode()) == (("none", "2MB", "1GB", "thp"), [])
+
+
+def test_what_the_host_cannot_give_is_left_out_and_said(fake_pools):
+    node = fake_pools.PoolNode(memory=900 * 2**20)
+    node.own = "never"
+    found, said = kinds(node)
+    assert found == ("none", "2MB")
+    assert len(said) == 2 and said[0].startswith("Left out: 1GB: ") and said[1].startswith("Left out: thp: ")
+
+
+def test_a_kernel_of_other_sizes(fake_pools):
+    assert kinds(fake_pools.PoolNode(sizes=(65536, 32 * 2**20)))[0] == ("none", "64kB", "32MB", "thp")
+
+
+def test_without_root_there_is_nothing_to_compare(fake_pools):
+    with pytest.raises(CapabilityError, match=r"no huge pages\. 2MB: .* as root.* 1GB: .* thp: ") as caught:
+        kinds(fake_pools.PoolNode(root=False))
+    assert caught.value.exit_code == 3
+
+
+def test_kinds_by_name_in_any_spelling_the_first_is_the_baseline(fake_pools):
+    node = fake_pools.PoolNode()
+    assert kinds(node, pages=("1gb", "OFF", "2 MB"))[0] == ("1GB", "none", "2MB")
+    assert kinds(node, pages=("2MB",))[0] == ("none", "2MB"), "one alone is compared with ordinary pages"
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"), [(("none", "off"), "none stands twice"), (("2MB", "2048kB"), "2MB stands twice"), (("large",), "'large'")]
+)
+def test_kinds_that_are_none(fake_pools, pages, message):
+    with pytest.raises(UsageError, match=message):
+        kinds(fake_pools.PoolNode(), pages=pages)
+
+
+def test_the_scale_is_what_memory_holds():
+    from pgherd.host.facts import gather
+
+    facts = gather(NODE)
+    small = module._scale(HugepagesRequest(host_memory="1500MB"), facts)[0]
+    large = module._scale(HugepagesRequest(host_memory="100GB"), facts)[0]
+    assert small < large == module.SCALES[0]
+    assert module._scale(HugepagesRequest(scale=7), facts) == (7, [])
+    assert module._scale(HugepagesRequest(host_memory="100GB"), facts)[1] == ["Scale 30: about 456 MB, all of it in shared buffers."]
+    for asked in ({"set": ("shared_buffers=64MB",)}, {"like": "postgresql.conf"}, {"memory": "200MB"}):
+        (said,) = module._scale(HugepagesRequest(host_memory="100GB", **asked), facts)[1]
+        assert said.endswith(" MB."), "whether they hold it is not known, or known to be false"
+
+
+def test_ordinary_pages_alone_are_no_comparison():
+    with pytest.raises(UsageError, match="only none is to be measured"):
+        prepare(NODE, HugepagesRequest(pages=("none",)), dry=True)
+
+
+def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
+    with pytest.raises(CapabilityError, match="the guest's own kernel; whole guests on huge pages are compared by 'pgherd compare"):
+        prepare(NODE, HugepagesRequest(runtime="vm"), dry=True)
+
+
+def test_a_server_that_the_host_cannot_hold_names_options_of_this_verb():
+    needs_pages()
+    asked = HugepagesRequest(pages=("none", "2MB"), scale=100_000, host_memory="1GB")
+    with pytest.raises(
+        UsageError, match=r"'none': one database needs .* memory budget is .*; lower --scale or --memory, or raise --host"
+    ) as said:
+        prepare(NODE, asked, dry=True)
+    assert "--points" not in str(said.value)
+
+
+def needs_pages():
+    if os.geteuid() != 0 or not huge_pages.may_reserve(NODE, 2**21):
+        pytest.skip("huge pages cannot be reserved here: that needs root and a kernel with pages of 2 MB")
+
+
+@pytest.fixture
+def prepared():
+    needs_pages()
+    before = {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()}
+    found = prepare(NODE, HugepagesRequest(pages=("none", "2MB"), scale=5, memory="1GB", seed=3), dry=False)
+    assert {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()} == before
+    return found
+
+
+def test_a_request_is_completed_for_this_host(prepared):
+    options = prepared.options
+    assert isinstance(options, HugepagesOptions) and prepared.study == "hugepages" and options.baseline == "none"
+    assert options.page_sizes == {"2MB": 2**21} and options.reserved("2MB") > 40 and options.reserved("none") == 0
+    arm = options.of("2MB")
+    assert arm["settings"]["huge_pages"] == "on" and arm["clients"] == module.CLIENTS and arm["state"] == "restarted"
+    assert arm["huge_page_bytes"] == options.reserved("2MB") * 2**21
+    assert options.of("none")["transparent_huge_pages"] is False
+    assert any("pages of 2MB" in change for change in prepared.confirm) and set(prepared.confirm) <= set(prepared.host_changes)
+    assert any("TLB" in choice for choice in prepared.choices)
+    assert not os.path.exists(holds.LEDGER) or "prepare" not in holds.LEDGER.read_text()
+
+
+def test_blocks_that_are_asked_for_are_all_run():
+    needs_pages()
+    found = prepare(NODE, HugepagesRequest(pages=("none", "2MB"), scale=5, blocks=30), dry=True)
+    assert found.options.most == 30
+
+
+def test_more_pages_than_memory_are_refused():
+    needs_pages()
+    asked = HugepagesRequest(pages=("none", "2MB"), scale=5, set=("shared_buffers=1TB",), runtime="process")
+    with pytest.raises(CapabilityError, match=r"huge pages of 2MB take 1.\d* TB"):
+        prepare(NODE, asked, dry=True)

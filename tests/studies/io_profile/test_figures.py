@@ -1,0 +1,58 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.run import RunRecord
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn, builders
+from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.propose import trial
+from pgherd.studies.io_profile.study import STUDY
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    spec = importlib.util.spec_from_file_location("storage_conftest", Path(__file__).with_name("conftest.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["storage_conftest"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def inputs(simulator):
+    spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[2] / "study/comparison/conftest.py")
+    compared = importlib.util.module_from_spec(spec)
+    sys.modules["compare_conftest"] = compared
+    spec.loader.exec_module(compared)
+    arm = {"name": "db01", "study": "density", "options": compared.server_options()}
+    options = StorageOptions(arms=[arm], baseline="db01")
+    results = [simulator.result_of(trial(options, number), number, traced=True) for number in range(3)]
+    analysis = STUDY.analyse(options, results)
+    record = RunRecord(run="r", study="io-profile", options={}, started=0.0, pgherd="0", analysis=analysis)
+    return Inputs(record, analysis, results)
+
+
+def test_all_figures_of_a_watched_server_are_drawn_and_valid(inputs):
+    found = builders("io-profile")
+    for name in ("latency", "io", "io_latency"):
+        drawing.specification(found[name](inputs), validate=True)
+    drawn, left_out = drawing.draw(inputs)
+    assert {"latency", "io", "io_latency"} <= {one.name for one in drawn}
+    assert not {"forest", "pairs"} & set(left_out), "they are not missed where nothing is compared"
+
+
+def test_latency_names_both_sides(inputs):
+    title = builders("io-profile")["latency"](inputs).title
+    assert "inside of checkpoints" in title and "outside" in title and "ms" in title
+
+
+def test_without_logged_transactions_there_is_no_curve(inputs):
+    blind = [
+        result.model_copy(update={"phases": [p.model_copy(update={"io": p.io.model_copy(update={"latency": {}})}) for p in result.phases]})
+        for result in inputs.results
+    ]
+    with pytest.raises(NotDrawn, match="fewer than 100"):
+        builders("io-profile")["latency"](Inputs(inputs.record, inputs.analysis, blind))

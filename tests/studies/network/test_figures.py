@@ -1,0 +1,55 @@
+import pytest
+
+from pgherd.model.link import Link
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report import drawing
+from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.studies.network.figures import rtt, shape, streams
+from pgherd.studies.network.options import NetworkOptions
+from pgherd.studies.network.study import STUDY
+
+
+def inputs(numbers=(1, 2, 4), scale=1e9, names=("db2",), told=True):
+    options = NetworkOptions(links=tuple(Link(name=name, host=name) for name in names), streams=numbers, cores=2)
+    results = []
+    for trial in STUDY.propose(options, []).trials:
+        count = trial.point["streams"]
+        values = {"bits_per_second": scale * min(max(count, 0.001), 3) * (1 + trial.repeat / 100)} | (
+            {"rtt_ms": 0.2 + count} if told else {}
+        )
+        target = TargetResult(target=trial.point["link"], driver="iperf3", transactions=1, throughput=1, first=0, last=1, values=values)
+        phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])
+        results.append(TrialResult(id="0001", trial=trial, started=0, ended=1, phases=[phase]))
+    analysis = STUDY.analyse(options, results)
+    return Inputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+
+
+@pytest.mark.parametrize(("scale", "unit"), [(1e9, "Gbit/s"), (1e7, "Mbit/s")])
+def test_throughput_is_drawn_in_a_unit_that_fits(scale, unit):
+    assert f"throughput, {unit}" in str(drawing.specification(streams(inputs(scale=scale)), validate=True))
+
+
+def test_the_shape_stands_beside_e14s():
+    figure = shape(inputs())
+    drawn = str(drawing.specification(figure, validate=True))
+    assert "E14: cloud" in drawn and "E14: on premises" in drawn and "db2: like the cloud's" in figure.title
+
+
+def test_round_trips_are_drawn_from_idle_on():
+    figure = rtt(inputs())
+    assert "0.2 ms (idle) to 4.2 ms (4 streams)" in figure.title
+    drawing.specification(figure, validate=True)
+
+
+def test_all_are_drawn_and_none_is_missed():
+    drawn, left_out = drawing.draw(inputs(names=("db2", "db3")))
+    assert {"streams", "shape", "rtt"} <= {one.name for one in drawn} and not {"order", "seconds"} & {one.name for one in drawn}
+    assert set(left_out) <= {"fairness"}
+
+
+def test_too_little_is_said():
+    with pytest.raises(NotDrawn, match="fewer than two"):
+        streams(inputs(numbers=(1,)))
+    with pytest.raises(NotDrawn, match="sender only"):
+        rtt(inputs(told=False))

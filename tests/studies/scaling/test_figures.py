@@ -1,0 +1,162 @@
+"""The figures of a scaling run."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from pgherd.model.finding import Analysis, Finding
+from pgherd.report import chart_style, drawing
+from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.studies.scaling import figures
+
+
+def about(value: float | None, spread: float = 0.0, unit: str = "tps") -> Finding:
+    if value is None or not spread:
+        return Finding(value=value, unit=unit, note="no interval: few")
+    return Finding(value=value, unit=unit, low=value * (1 - spread), high=value * (1 + spread), confidence=0.95)
+
+
+def row(clients: int, tps: float, *, variant: str | None = None, limit: str = "host", p99: float | None = 1.0) -> dict:
+    ms = 1000 * clients / tps
+    own = {} if variant is None else {"variant": variant, "ratio": about(1.0)}
+    return {
+        **own,
+        "clients": clients,
+        "clients_per_core": clients / 4,
+        "throughput": about(tps, 0.02),
+        "server_cpu_per_tx": about(0.05, 0.01, "ms"),
+        "client_share": about(0.3),
+        "p50": about(ms, 0.02, "ms"),
+        "p95": about(2 * ms, 0.02, "ms"),
+        "p99": about(None if p99 is None else 3 * ms, 0.02, "ms"),
+        "limited_by": limit,
+        "trials": 3,
+        "tainted": 1 if clients == 8 else 0,
+    }
+
+
+CURVE = [(1, 10_000, "few clients"), (2, 20_000, "few clients"), (4, 39_000, "host"), (8, 45_000, "host"), (16, 43_000, "host")]
+FINDINGS = {
+    "peak_clients": about(8, unit="clients"),
+    "slope": about(10_000, unit="tps per client"),
+    "end_of_linear": Finding(value=4, unit="clients", low=4, high=8),
+    "saturation": about(8, unit="clients"),
+    "knee": about(4.4, unit="clients"),
+}
+MODELS = {"hinge": {"n": [0, 4.4, 16], "x": [0, 44_000, 46_000]}, "usl": {"n": [0, 8, 16], "x": [0, 45_000, 42_000]}, "best": "hinge"}
+
+
+@pytest.fixture(scope="module")
+def record(synthetic):
+    return synthetic.density_run(8)[0].model_copy(update={"study": "scaling"})
+
+
+def inputs(record, rows, findings=FINDINGS, **tables) -> Inputs:
+    analysis = Analysis(answer="", grade="A", findings=findings, tables={"scaling": rows, **tables}, figures={"models": MODELS})
+    return Inputs(record, analysis, [])
+
+
+def one(record) -> Inputs:
+    return inputs(record, [row(n, tps, limit=limit, p99=None if n == 1 else 1.0) for n, tps, limit in CURVE])
+
+
+def two(record) -> Inputs:
+    rows = [row(n, tps * times, variant=name) for name, times in (("old", 1.0), ("new", 1.4)) for n, tps, _ in CURVE]
+    ratio = {"variant": "new", "to": "old", "peak_ratio": about(1.4, 0.02, "ratio"), "slope_ratio": about(1.4, 0.01, "ratio")}
+    ratio |= {"linear_ratio": about(None, unit="ratio"), "cpu_ratio": about(0.7, unit="ratio")}
+    return inputs(record, rows, {"peak_ratio.new": about(1.4, 0.02, "ratio")}, ratios=[ratio])
+
+
+def words(figure: drawing.Figure) -> str:
+    return " ".join(ElementTree.fromstring(drawing.svg(figure, prefix="x")).itertext())
+
+
+def drawn_rows(figure: drawing.Figure) -> list[dict]:
+    spec = drawing.specification(figure, validate=True)
+    return [each for held in spec["datasets"].values() for each in json.loads(held)]
+
+
+def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
+    figure = figures.throughput(one(record))
+    assert figure.title == "Throughput peaks at 45k transactions/s with 8 clients; it is linear up to 4 clients"
+    said = words(figure)
+    for text in ("best fit: hinge", "as many clients as cores", "linear up to 4", "95 % of the peak from 8 on", "knee of the hinge: 4.4"):
+        assert text in said
+    for text in ("limited by the number of clients", "limited by the host's cores", "has tainted trials", "clients"):
+        assert text in said
+    bars = [each for each in drawn_rows(figure) if each.get("low") is not None and "kind" not in each]
+    assert {each["x"] for each in bars} == {1, 2, 4, 8, 16}, "every interval is drawn"
+
+
+def test_a_peak_beyond_the_data_is_not_claimed(record):
+    findings = {**FINDINGS, "peak_clients": about(None, unit="clients"), "end_of_linear": about(16, unit="clients")}
+    rows = [row(n, 10_000 * n) for n in (1, 4, 16)]
+    assert figures.throughput(inputs(record, rows, findings)).title == (
+        "The most measured is 160k transactions/s with 16 clients, and the peak lies beyond; it is linear up to 16 clients, as far as is "
+        "known"
+    )
+
+
+def test_the_largest_number_measured_is_not_called_a_peak(record):
+    rows = [row(n, 10_000 * n) for n in (1, 4, 8)]
+    title = figures.throughput(inputs(record, rows, FINDINGS)).title
+    assert title.startswith("The most measured is 80k transactions/s with 8 clients, the largest number; it is linear up to 4")
+
+
+def test_curves_of_variants_lie_over_each_other(record):
+    figure = figures.throughput(two(record))
+    assert figure.title == "'old' peaks at 45k transactions/s, 'new' at 63k (1.40 times, 1.37 to 1.43)"
+    assert {"old", "new"} <= set(words(figure).split())
+    assert len({each["x"] for each in drawn_rows(figure) if "low" in each}) == 10, "bars of one number stand side by side"
+
+
+def test_each_variants_model_is_dashed_in_its_colour(record):
+    given = two(record)
+    given.analysis.figures["variant_models"] = {"old": {"usl": {"n": [0, 16], "x": [0, 45_000]}, "best": "usl"}}
+    figure = figures.throughput(given)
+    dashed = [each for each in drawn_rows(figure) if each.get("dash") == [4, 4]]
+    assert [each["colour"] for each in dashed] == [chart_style.SERIES[0]] * 2
+    assert "Dashed: the model that fits a variant best." in words(figure)
+    assert "Dashed" not in words(figures.throughput(two(record)))
+
+
+def test_ratios_have_a_bar_each_and_those_without_a_number_are_left_out(record):
+    figure = figures.ratios(two(record))
+    assert figure.title == "Against the peak of 'old': 'new' has 1.40 times that"
+    said = words(figure)
+    assert "new: peak" in said and "1.40 (1.37 to 1.43)" in said and "0.70" in said
+    assert "new: end of the linear region" not in said
+    alike = two(record)
+    alike.analysis.tables["ratios"][0]["peak_ratio"] = about(1.01, 0.05, "ratio")
+    assert figures.ratios(alike).title == "Against the peak of 'old': 'new' cannot be told from that"
+    with pytest.raises(NotDrawn):
+        figures.ratios(one(record))
+
+
+def test_latency_goes_along_the_clients_and_not_along_throughput(record):
+    figure = figures.latency(one(record))
+    assert figure.title.startswith(
+        "At the highest throughput, with 8 clients, p95 is 0.356 ms and p99 is 0.533 ms; with 16, p95 is 0.744 ms"
+    )
+    spec = drawing.specification(figure, validate=True)
+    assert spec["layer"][0]["encoding"]["order"]["field"] == "clients"
+    assert {"p50", "p95", "p99"} <= set(words(figure).split())
+    several = figures.latency(two(record))
+    assert several.title == "At the highest throughput p95 is 0.356 ms for 'old', 0.254 ms for 'new'"
+    assert "p95 of the latency, ms" in words(several)
+
+
+def test_too_little_is_no_curve(record):
+    with pytest.raises(NotDrawn, match="two numbers of clients"):
+        figures.throughput(inputs(record, [row(4, 40_000)]))
+    with pytest.raises(NotDrawn, match="fewer than two numbers"):
+        figures.latency(inputs(record, []))
+
+
+def test_hostile_names_are_cleaned(record):
+    rows = [row(n, tps, variant=name) for name in ("a\x1b[31m", "<b>") for n, tps, _ in CURVE]
+    said = words(figures.throughput(inputs(record, rows, {})))
+    assert "\x1b" not in said and "<b>" in said

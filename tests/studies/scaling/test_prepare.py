@@ -1,0 +1,150 @@
+"""Completing a scaling request for this host."""
+
+from dataclasses import replace
+
+import pytest
+
+from pgherd.model.errors import PgherdError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.postgres.defaults import Difference
+from pgherd.prepare import version_defaults
+from pgherd.studies.scaling import prepare as module
+from pgherd.studies.scaling.options import ScalingRequest
+from pgherd.studies.scaling.prepare import prepare
+from pgherd.studies.scaling.propose import planned
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+def prepared(**asked):
+    return prepare(LocalNode(), ScalingRequest(**asked), dry=True)
+
+
+def test_a_plain_request_is_one_server_with_all_cores():
+    found = prepared()
+    options = found.options
+    assert options.clients[0] == 1 and options.clients[-1] >= 2 * options.cores
+    assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.cores, "none", None)
+    assert options.client_place == "outside" and options.refine and options.variants == ()
+    assert int(options.settings["max_connections"]) >= options.most + 5, "a peak past the planned clients can be looked for"
+    assert options.budget_seconds >= sum(trial.seconds() for trial in planned(options))
+    assert found.study == "scaling"
+
+
+def test_the_same_seed_gives_the_same_options():
+    assert prepared(seed=7, host_memory="2GB").options == prepared(seed=7, host_memory="2GB").options
+
+
+def test_the_clients_that_were_asked_for_and_no_others():
+    options = prepared(clients=(4, 1, 9)).options
+    assert (options.clients, options.most, options.refine) == ((1, 4, 9), 9, False)
+
+
+def test_limits_that_were_asked_for_hold():
+    options = prepared(vcpus=1, runtime="process").options
+    assert (options.vcpus, options.cpu_mode, options.threads) == (1, "cpuset", 1)
+    assert options.clients == (1, 2, 3, 4)
+
+
+def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
+    found = prepared(vcpus=1, runtime="process", scale=1, host_memory="70MB")
+    assert 1 <= found.options.clients[-1] < 4
+    assert any(choice.startswith(f"At most {found.options.clients[-1]} client") for choice in found.choices)
+    assert not any(choice.startswith("At most") for choice in prepared(vcpus=1, runtime="process").choices)
+
+
+def test_a_load_that_writes_gets_as_many_branches_as_clients():
+    found = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
+    assert found.options.scale == 30
+    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of so many branches") for choice in found.choices)
+    assert prepared(workload="tpcb-like", clients=(1, 30), scale=5).options.scale == 5
+    assert prepared(clients=(1, 30)).options.scale == 10, "a load that only reads needs no more"
+
+
+def test_variants_share_all_but_what_they_change():
+    found = prepared(variant=("base", "odd:jit=off,work_mem=8MB,protocol=simple,scale=3"), set=("work_mem=6MB",), clients=(1, 2))
+    options = found.options
+    base, odd = (variant.options for variant in options.variants)
+    assert (base.settings["work_mem"], odd.settings["work_mem"], odd.settings["jit"]) == ("6MB", "8MB", "off")
+    assert (base.protocol, odd.protocol, base.scale, odd.scale) == ("prepared", "simple", 10, 3)
+    assert (base.seed, base.memory, base.cores) == (odd.seed, odd.memory, odd.cores) == (options.seed, options.memory, options.cores)
+    assert "jit" not in base.settings
+    jit = next(row for row in found.settings if row.name == "jit")
+    assert (jit.value, jit.why) == ("base: the default; odd: off", "differs between the variants")
+    assert "max_wal_senders" in {row.name for row in found.settings}
+    assert len([choice for choice in found.choices if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
+
+
+def test_variants_that_say_the_same_in_other_words_are_refused():
+    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to "):
+        prepared(variant=("a:work_mem=1GB", "b:work_mem=1024MB"), clients=(1,))
+
+
+def test_variants_are_logged_alike_however_their_trial_went(monkeypatch):
+    shares = iter([1.0, 0.2])
+    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    options = prepared(variant=("a:jit=off", "b:jit=on")).options
+    assert [variant.options.sampling for variant in options.variants] == [0.2, 0.2] and options.sampling == 0.2
+
+
+def test_one_variant_alone_is_held_against_the_request_as_it_is():
+    options = prepared(variant=("off:jit=off",), clients=(1, 2)).options
+    assert [variant.name for variant in options.variants] == ["base", "off"]
+    assert "jit" not in options.variants[0].options.settings
+
+
+def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
+    found = prepared(variant=("whole", "part:vcpus=1"), runtime="process").options
+    assert {1, 2, 3, 4} <= set(found.clients)
+    assert found.clients[-1] <= found.most
+    assert found.budget_seconds > sum(trial.seconds() for trial in planned(found))
+
+
+def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
+    asked = {}
+
+    def differences(node, baseline, others, **more):
+        asked.update(more)
+        return {name: (Difference("io_method", "–", "worker"),) for name in others}
+
+    monkeypatch.setattr(version_defaults, "differences", differences)
+    found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
+    assert "What differs by itself, though nobody has set it: io_method is – in old, worker in new." in found.choices
+    assert "jit" in asked["settings"], "what is set differs in no default"
+
+
+def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
+    complete = module._server
+    devices = iter([(), ("/dev/sdz",)])
+    monkeypatch.setattr(module, "_server", lambda *given: replace(complete(*given), typed=next(devices)))
+    assert prepared(variant=("a", "b:jit=off"), clients=(1, 2)).typed == ("/dev/sdz",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"clients": (0, 1)}, UsageError, "a number of clients is at least 1"),
+        ({"clients": (1, 2), "threads": 8}, UsageError, "--threads 8 is more than the 2 clients"),
+        (
+            {"clients": (1, 100_000)},
+            UsageError,
+            "a server with 100000 clients .* needs .*; lower --clients or --scale, or raise --host-memory",
+        ),
+        ({"scale": 100_000}, PgherdError, "a server with 1 client that holds a database of .*; lower --scale, or raise"),
+        ({"rate": 5.0}, UsageError, "scaling asks how much so many clients get"),
+        ({"variant": ("base:jit=off",)}, UsageError, "the name 'base' stands twice"),
+        ({"variant": ("a", "b:state=fresh")}, UsageError, "'state' cannot differ between variants"),
+        ({"variant": ("a", "a:jit=off")}, UsageError, "'a' stands twice"),
+        ({"variant": ("a", "b:pg-bin=/nonexistent")}, UsageError, "variant 'b': /nonexistent"),
+        ({"variant": ("a", "b:work_mem=much")}, UsageError, "variant 'b': .*work_mem"),
+        ({"variant": ("a", "b:port=99")}, UsageError, "variant 'b': --set port: pgherd sets it itself"),
+        ({"variant": ("a", "b:seed=3")}, UsageError, "'seed' cannot differ between variants"),
+        ({"variant": ("a", "b:trace=true")}, UsageError, "'trace' cannot differ between variants"),
+        ({"variant": ("a", "b:runtime=vm,guest-memory=guest-balloon")}, UsageError, "'guest-memory' cannot differ between variants"),
+        ({"set": ("nonsense=1",)}, UsageError, 'unrecognized configuration parameter "nonsense"'),
+        ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(asked, error, message):
+    with pytest.raises(error, match=message):
+        prepared(**asked)

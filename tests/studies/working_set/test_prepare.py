@@ -1,0 +1,136 @@
+"""Completing a working-set request for this host."""
+
+import pytest
+from pydantic import ValidationError
+
+from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.swap import Swap
+from pgherd.node.local import LocalNode
+from pgherd.prepare import swap as prepare_swap
+from pgherd.runtimes.runtime import Capabilities
+from pgherd.runtimes.vm.acceleration import OVERHEAD
+from pgherd.studies.working_set.options import GUEST, WorkingSetRequest
+from pgherd.studies.working_set.prepare import prepare
+
+pytestmark = pytest.mark.usefixtures("own_directories")
+
+
+def prepared(**asked):
+    try:
+        return prepare(LocalNode(), WorkingSetRequest(**asked), dry=True)
+    except CapabilityError as error:
+        pytest.skip(f"memory cannot be limited here: {error}")
+
+
+def test_a_plain_request():
+    found = prepared(host_memory="2GB")
+    options = found.options
+    assert options.clients == (30, 2) and options.sweeps == ("memory", "buffers")
+    assert options.workload == "random-block" and options.read_only and options.state == "restarted"
+    assert options.buffers == pytest.approx(options.database / 2, abs=1)
+    assert options.memory_sizes[0] > options.buffers and options.memory_sizes[-1] > options.buffers + options.database
+    assert any(0.45 <= options.buffers / size <= 0.55 for size in options.memory_sizes), "the dip is looked for"
+    assert options.buffer_sizes[0] < options.database / 4 and options.buffer_sizes[-1] > options.database
+    assert options.refine and options.difference is None
+    assert options.budget_seconds <= 270, "a default run ends within five minutes"
+    assert found.study == "working-set"
+    assert any("swap" in choice.lower() for choice in found.choices)
+
+
+def test_swap_is_made_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
+    found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), sweeps=("memory",))
+    assert found.options.swap == found.surroundings.swap
+    assert found.surroundings.swap.kind == "file" and found.surroundings.swap.size >= 200 << 20
+    (change,) = found.confirm
+    assert change.startswith("a swap file of ") and change in found.host_changes
+    assert not any("No swap" in choice for choice in found.choices)
+
+
+@pytest.mark.parametrize(("size", "swap", "warned"), [("24MB", "file", True), ("24MB", "none", False), ("48MB", "file", False)])
+def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size, swap, warned):
+    """The database of 32 MB is a little larger on disk: so much is read into buffers of 64 MB, and no more."""
+    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
+    found = prepared(
+        host_memory="2GB", scale=32, buffers="64MB", swap=swap, memory_sizes=(size,), sweeps=("memory",), clients=(2,), ramp="1s"
+    )
+    assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.choices) is warned
+
+
+def test_the_hosts_swap_is_used_unless_something_else_is_said():
+    assert prepared(host_memory="2GB", scale=32).surroundings.swap is None
+    assert prepared(host_memory="2GB", scale=32, swap="none").surroundings.swap == Swap(kind="none"), "nor may they use the host's"
+    with pytest.raises(UsageError, match="--swap-size 1GB says how swap is to be made, and none is"):
+        prepared(host_memory="2GB", scale=32, swap_size="1GB")
+
+
+def test_sizes_as_asked_and_no_others():
+    options = prepared(memory_sizes=("200MB", "100MB", "0.5GB"), host_memory="2GB", sweeps=("memory",), scale=32).options
+    assert options.memory_sizes == (100, 200, 512) and options.buffer_sizes == () and not options.refine
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """Guests can be had, and KVM runs them, whatever there is here."""
+    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OVERHEAD["kvm"])
+    able = Capabilities(available=True, memory_limit=True, note="pretended")
+    monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
+
+
+@pytest.mark.usefixtures("hypervisor")
+class TestInGuests:
+    def test_a_guest_is_booted_for_every_size(self):
+        found = prepared(runtime="vm", host_memory="2GB", scale=64)
+        options = found.options
+        assert (options.runtime, options.state, options.least) == ("vm", "fresh", 160)
+        assert options.vcpus == int(options.vcpus) and options.cpu_mode == "none"
+        assert options.most == 2048 * 0.98 // 1 - 64, "the hypervisor's own memory is the host's too"
+        assert options.memory_sizes[0] >= options.buffers + GUEST
+        assert any("Guests have no swap" in choice for choice in found.choices)
+
+    @pytest.mark.parametrize(
+        ("asked", "words"),
+        [
+            ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB does not come up, it needs 160 MB"),
+            ({"buffer_sizes": ("16MB",), "difference": "64MB"}, "--difference: a guest of 80 MB does not come up"),
+            ({"state": "restarted"}, "would leave files in a guest's page cache"),
+            ({"swap": "zram"}, "--swap zram is for containers under cgroup"),
+        ],
+    )
+    def test_what_cannot_be_asked(self, asked, words):
+        with pytest.raises(UsageError, match=words):
+            prepared(runtime="vm", host_memory="2GB", scale=64, **asked)
+
+
+def test_what_writes_begins_afresh():
+    assert prepared(updates=25, host_memory="2GB", scale=32).options.state == "fresh"
+    assert prepared(workload="orders", scale=1, host_memory="2GB").options.state == "fresh"
+    assert prepared(workload="select-only", host_memory="2GB").options.state == "restarted"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"set": ("shared_buffers=1GB",)}, "--buffers"),
+        ({"clients": (2, 2)}, "different numbers of clients"),
+        ({"clients": (0,)}, "at least 1"),
+        ({"host_memory": "100MB", "scale": 128}, "no range to find a knee in"),
+        ({"memory_sizes": ("3GB",), "host_memory": "2GB"}, "more than the run may use"),
+        ({"buffers": "100kB"}, "whole MB"),
+        ({"difference": "what"}, "not a memory size"),
+    ],
+)
+def test_what_cannot_be_asked(asked, words):
+    with pytest.raises(UsageError, match=words):
+        prepared(**asked)
+
+
+@pytest.mark.parametrize("asked", [{"memory": "1GB"}, {"server": "dbname=x"}, {"rate": 5.0}, {"huge_pages": "2MB"}, {"state": "warm"}])
+def test_what_does_not_go_with_it(asked):
+    with pytest.raises(ValidationError):
+        WorkingSetRequest(**asked)
+
+
+def test_other_runtimes_cannot_limit_memory():
+    with pytest.raises(CapabilityError, match="needs the cgroup runtime"):
+        prepare(LocalNode(), WorkingSetRequest(runtime="process"), dry=True)

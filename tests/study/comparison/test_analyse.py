@@ -1,0 +1,158 @@
+import pytest
+
+from pgherd.studies.compare.study import STUDY
+from pgherd.study.comparison import variants
+from pgherd.study.comparison.analyse import analyse
+
+
+def told(options, simulate, **how):
+    results, _ = simulate(options, **how).until_stop()
+    return analyse(options, results), results
+
+
+def row(found, variant, metric):
+    return next(row for row in found.tables["comparison"] if row["variant"] == variant and row["metric"] == metric)
+
+
+def test_a_difference_is_told_with_its_interval(options, simulate):
+    found, results = told(options(), simulate, truth={"other": 0.8})
+    assert found.answer.startswith("other is slower than base: throughput −") and "; base against itself (A/A): " in found.answer
+    assert found.grade == "A" and not [warning for warning in found.warnings if not warning.startswith("Left out")]
+    ratio = found.findings["ratio:other:throughput"]
+    assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == found.findings["blocks"].value
+    floor = found.findings["floor:throughput"]
+    assert floor.low < 1 < floor.high
+    first = found.tables["comparison"][0]
+    assert first["metric"] == "throughput" and first["primary"] == 1 and first["verdict"] == "slower" and first["decision"] == "lower"
+    assert first["better"] == "higher" and first["ratio"] == ratio and first["floor"].value == floor.value
+    assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
+    assert row(found, "other", "p95")["verdict"] == "slower" and row(found, "other", "cpu_per_tx")["verdict"] == "dearer"
+    assert any(text.startswith("other differs from base for certain in other metrics: CPU per transaction +2") for text in found.look_at)
+    assert len(found.tables["blocks"]) == len(results)
+    assert found.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
+    assert found.figures["series"]["metrics"]["throughput"]["values"]["other"]
+
+
+def test_what_was_not_seen_is_left_out_with_the_reason(options, simulate):
+    found, _ = told(options(), simulate, truth={"other": 0.8}, p99=False)
+    assert not [row for row in found.tables["comparison"] if row["metric"] in ("p99", "memory", "wal_per_tx")]
+    assert "Left out: p99 latency: fewer than ten sampled transactions lie beyond p99" in found.warnings
+    assert "ratio:other:memory" not in found.findings
+
+
+def test_where_no_server_is_deployed_nobody_misses_what_only_servers_have(options, simulate):
+    results, _ = simulate(options(), truth={"other": 0.8}, p99=False).until_stop()
+    (host,) = results[0].trial.deployment.hosts
+    empty = results[0].trial.deployment.model_copy(update={"hosts": (host.model_copy(update={"containers": ()}),)})
+    bare = [one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": empty})}) for one in results]
+    assert not [said for said in analyse(options(), bare).warnings if said.startswith("Left out")]
+
+
+def test_equal_things_are_said_to_be_equal(options, simulate):
+    found, _ = told(options(budget_seconds=1e6), simulate, noise=0.002)
+    assert found.answer.startswith("other and base do not differ by more than 2 %") and found.grade == "A"
+    assert found.tables["comparison"][0]["verdict"] == "no difference beyond 2 %"
+
+
+def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
+    found, _ = told(options(budget_seconds=1e6), simulate, noise=0.05)
+    first = found.tables["comparison"][0]
+    assert found.answer.startswith("Nobody can tell yet whether other and base differ")
+    assert first["verdict"] == "cannot tell" and first["more"] > 0 and f"about {first['more']} more blocks" in found.answer
+    assert any(text.startswith(f"a run that is likely to tell: --blocks {14 + first['more']} --budget ") for text in found.look_at)
+
+
+def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):
+    made = options(most=40, budget_seconds=20 * 8.5)
+    found, results = told(made, simulate, truth={"other": 0.8}, noise=0.001)
+    assert found.findings["ratio:other:throughput"].low is not None, f"{len(results)} trials"
+
+
+def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(options, simulate):
+    def once(trial):
+        return "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
+
+    found, _ = told(options(budget_seconds=1e6), simulate, truth={"other": 0.8}, taint=once)
+    assert found.grade == "A"
+    assert "blocks hold a tainted trial, by steal (1); they are left out" in found.warnings[0]
+    found, _ = told(options(budget_seconds=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
+    assert found.grade == "B" and found.findings["blocks"].note == "of 14 that were run, 1 tainted"
+
+
+def test_tainted_throughout_is_an_indication(options, simulate):
+    found, _ = told(options(most=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
+    assert found.grade == "C" and found.answer.startswith("Indication only: other is slower than base")
+    assert "they are all there is to go by" in found.warnings[0]
+    assert found.findings["ratio:other:throughput"].note.startswith("only tainted blocks")
+
+
+def test_an_unknown_check_is_no_pass(options, simulate):
+    results, _ = simulate(options(), truth={"other": 0.8}).until_stop()
+    blind = [r.model_copy(update={"verdicts": [v.model_copy(update={"result": "unknown"}) for v in r.verdicts]}) for r in results]
+    found = analyse(options(), blind)
+    assert found.grade == "B" and any("Could not be checked here" in warning for warning in found.warnings)
+
+
+def test_a_baseline_that_differs_from_itself_is_called_into_question(options, simulate):
+    results, _ = simulate(options(budget_seconds=1e6), noise=0.01).until_stop()
+
+    def slower(result):
+        if result.trial.point["variant"] != "base again":
+            return result
+        phase = result.phases[0]
+        targets = [target.model_copy(update={"throughput": target.throughput * 0.9}) for target in phase.targets]
+        return result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]})
+
+    found = analyse(options(budget_seconds=1e6), [slower(result) for result in results])
+    assert found.grade == "B" and any(warning.startswith("base differs from itself (−") for warning in found.warnings)
+
+
+def test_a_torn_block_is_said(options, simulate):
+    simulator = simulate(options(budget_seconds=1e6), noise=0.05)
+    results = simulator.all(variants.block(options(), 0)[:2])
+    simulator.clock += 300
+    results += simulator.all(variants.block(options(), 0)[2:])
+    for number in range(1, 4):
+        results += simulator.all(variants.block(options(), number))
+    assert "Block 0 was interrupted for 5 min: its pairs lie far apart in time" in analyse(options(), results).warnings
+
+
+def test_failures_are_told(options, simulate):
+    made = options()
+    found, _ = told(made, simulate, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None)
+    assert found.grade == "C"
+    assert found.answer == "Nothing can be said: other did not finish a trial in any of 2 blocks: no room."
+    assert "2 trials of other did not finish: no room" in found.warnings
+    assert analyse(made, []).answer == "Nothing can be said: no trial was run."
+
+
+def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
+    arms_ = {name: server(points=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
+    made = options(arms_, own=True, budget_seconds=1e6)
+    found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
+    assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
+    assert row(found, "simple", "throughput@databases=4")["verdict"] == "slower"
+    own = row(found, "simple", "slope")
+    assert own["verdict"] == "lower" and own["better"] == "" and own["unit"]
+
+
+def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(options, simulate):
+    made = options(budget_seconds=1e6)
+    results, _ = simulate(made, noise=0.1).until_stop()
+    steady = []
+    for result in results:
+        phase = result.phases[0]
+        used = {"cpu.usage": phase.throughput * 0.0001}
+        metrics = phase.metrics | {"container:db01": used}
+        steady.append(result.model_copy(update={"phases": [phase.model_copy(update={"metrics": metrics})]}))
+    found = analyse(made, steady)
+    assert any(text.startswith("CPU per transaction is steadier here than throughput") for text in found.look_at)
+    assert not any("steadier" in text for text in analyse(made, results).look_at)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4, 7, 17])
+def test_it_never_raises_for_what_is_missing(options, simulate, cut):
+    results, _ = simulate(options(), noise=0.05).until_stop()
+    found = STUDY.analyse(options(), results[:cut])
+    assert found.answer.endswith(".") and found.grade in "ABC"
+    assert STUDY.analyse(options(metric="memory"), results[:cut]).grade == "C"

@@ -1,0 +1,72 @@
+import pytest
+
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.finding import Analysis, Finding, Verdict
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study.emulation import FUNCTIONAL, WHY, emulated, judged, with_emulated
+
+MEASURED = Analysis(
+    answer="This host holds 7 databases.", grade="A", findings={"databases": Finding(value=7, unit="")}, tables={"density": [{"tps": 5}]}
+)
+
+
+def phase(mark):
+    metrics = {"host": {"cpu.user": 1.0}} | ({} if mark is None else {"guest:a": {"emulated": mark}})
+    return PhaseResult(phase="p", start=0, end=1, overlap=1, targets=[], metrics=metrics)
+
+
+def result(number, mark=1.0, guests=1, error=None):
+    deployment = Deployment(hosts=(Host(containers=tuple(Container(name=f"db{n}", runtime="vm") for n in range(guests))),))
+    loads = {"local": Load(driver="command")}
+    trial = Trial.model_construct(
+        point={"databases": guests}, repeat=0, deployment=deployment, phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),), intents=()
+    )
+    return TrialResult.model_construct(
+        id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[] if error else [phase(mark)], error=error, verdicts=[]
+    )
+
+
+def test_only_a_guest_that_was_emulated_makes_trials_functional():
+    assert emulated([phase(None), phase(1.0)])
+    assert not emulated([phase(None), phase(0.0)]) and not emulated([])
+    assert with_emulated(MEASURED, [result(1, mark=0.0), result(2, mark=None)]) is MEASURED
+
+
+def test_nothing_of_speed_is_said_of_an_emulated_run():
+    found = with_emulated(MEASURED, [result(1), result(2, guests=3), result(3, error="guest db1 ended")])
+    assert found.grade == "C" and "nothing is said of throughput" in found.answer and "1 of 3 trials failed" in found.answer
+    assert "up to 3 guests" in found.answer and set(found.tables) == {FUNCTIONAL} and not found.figures
+    assert {name: one.value for name, one in found.findings.items()} == {"trials_finished": 2, "trials_failed": 1, "guests": 3}
+    assert found.tables[FUNCTIONAL] == [
+        {"point": "databases 1", "trials": 2, "finished": 1},
+        {"point": "databases 3", "trials": 1, "finished": 1},
+    ]
+    assert any("0003 failed: guest db1 ended" in warning for warning in found.warnings)
+
+
+def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
+    kills = [{"container": "db1", "processes": 1}]
+    seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "memory_kills": kills}})
+    found = with_emulated(seen, [result(1)])
+    assert set(found.tables) == {FUNCTIONAL, "memory_kills"} and found.tables["memory_kills"] == kills
+
+
+def test_what_is_judged_by_speed_is_unknown_there():
+    verdicts = [
+        Verdict(check="cpu-bound", kind="intent", result="fail", observed="10 %", wanted="95 %"),
+        Verdict(check="overlap", kind="noise", result="pass", observed="99 %", wanted="95 %"),
+        Verdict(check="cached", kind="intent", result="pass", observed="hit ratio 99.9 %", wanted="hit ratio ≥ 99 %"),
+    ]
+    assert judged(verdicts, [phase(None)]) == verdicts
+    first, *others = judged(verdicts, [phase(1.0)])
+    assert (first.result, first.why, others) == ("unknown", WHY, verdicts[1:])
+
+
+@pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-met"])
+def test_nothing_of_speed_passes_there_either(check):
+    """Nor is it a pass where a phase of several fell short."""
+    for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
+        (found,) = judged([Verdict(check=check, kind="intent", observed="99 %", wanted="95 %", **told)], [phase(1.0)])
+        assert (found.result, found.why, found.failed_in) == ("unknown", WHY, ())

@@ -1,0 +1,132 @@
+import pytest
+
+from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.finding import Analysis
+from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.io_view import DeviceView, IoView
+from pgherd.model.load import Phase
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study.guest_memory import merged, with_guest_memory
+
+MB = 2.0**20
+EMPTY = Analysis(answer="x", grade="A")
+
+
+def metrics(ballooned=300.0, resident=400.0, database=250.0):
+    guest = {"guest.memory": 1000 * MB, "guest.actual": (1000 - ballooned) * MB, "guest.target": 650 * MB, "guest.free": 300 * MB}
+    return {
+        "guest:a": guest | {"qemu.anon": (resident + 60) * MB, "qemu.overhead": 60 * MB},
+        "server:a/pg": {"balloon.bytes": database * MB},
+        "guest-drive:a/data": {"reads": 0.0, "read_bytes": 0.0, "read_time": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.3}
+        | {"flushes": 10.0, "flush_time": 0.1},
+        "guest-disk:a/vdb": {"reads": 0.0, "writes": 100.0, "write_bytes": 8 * MB, "write_time": 0.4, "flushes": 10.0, "flush_time": 0.1},
+    }
+
+
+def trial(number=1, found=None, point=None, error=None, merge=False):
+    host = Host(containers=(Container(name="a", runtime="vm", guest=GuestMachine(merge=merge)),))
+    asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
+    phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
+    return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
+
+
+def test_a_guest_is_a_row_of_every_phase() -> None:
+    found = with_guest_memory(EMPTY, [trial(1), trial(2, metrics(310.0, 390.0)), trial(3, metrics(290.0, 410.0))])
+    (row,) = found.tables["guest_memory"]
+    assert (row["point"], row["phase"], row["guest"]) == ("scheme 3", "high", "a")
+    values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
+    assert values == pytest.approx(
+        {
+            "configured": 1000,
+            "resident": 400,
+            "ballooned": 300,
+            "by_database": 250,
+            "compressed": 0,
+            "swapped": 0,
+            "untouched": 300,
+            "residue": 0,
+            "target": 650,
+        }
+    )
+    parts = ("resident", "ballooned", "compressed", "swapped", "untouched", "residue")
+    assert sum(values[name] for name in parts) == pytest.approx(values["configured"]), "by_database is in it once, as a part of ballooned"
+    ballooned = row["ballooned"]
+    assert ballooned.n == 3 and ballooned.low < 300 < ballooned.high
+    assert "never to be added" in row["by_database"].note
+    assert found.warnings == []
+
+
+def test_a_drive_is_a_row_too_in_both_views() -> None:
+    row, inside = with_guest_memory(EMPTY, [trial()]).tables["guest_drives"]
+    assert (row["drive"], row["seen_by"]) == ("a/data", "the hypervisor")
+    assert (inside["drive"], inside["seen_by"], inside["write_await"].value) == ("a/vdb", "the guest", pytest.approx(3))
+    values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
+    assert values["write_await"] == pytest.approx(2) and values["flush_await"] == pytest.approx(10) and values["write_rate"] == 8
+    assert values["read_await"] is None and values["reads"] == 0
+
+
+def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
+    result = trial()
+    more = {f"guest-{name}": {"reads": 1.0} for name in ("drive:a/wal", "disk:a/vdc", "drive:a/root", "disk:a/vda")}
+    inside = (("vdb", "data"), ("vdc", "wal"))
+    devices = [DeviceView(number=f"guest-disk:a/{name}", name=name, below=[f"guest-drive:a/{drive}"]) for name, drive in inside]
+    devices += [DeviceView(number=f"guest-drive:a/{drive}", name=drive, below=["253:0"]) for _, drive in inside]
+    (phase,) = result.phases
+    phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": IoView(devices=devices)})
+    rows = with_guest_memory(EMPTY, [result.model_copy(update={"phases": [phase]})]).tables["guest_drives"]
+    assert [(row["drive"], row["same_as"]) for row in rows] == [
+        *(("a/vdb", "a/data"), ("a/data", "a/vdb")),
+        ("a/root", ""),
+        ("a/vda", ""),
+        *(("a/vdc", "a/wal"), ("a/wal", "a/vdc")),
+    ]
+
+
+def test_memory_that_is_not_accounted_for_is_said() -> None:
+    found = with_guest_memory(EMPTY, [trial(1, metrics(400.0, 1000.0))])
+    assert ["40% are not accounted for in phase 'high'" in one for one in found.warnings] == [True]
+
+
+def test_points_stand_apart_and_failed_trials_away() -> None:
+    found = with_guest_memory(EMPTY, [trial(1), trial(2, point={"scheme": 4}), trial(3, error="died")])
+    assert [row["point"] for row in found.tables["guest_memory"]] == ["scheme 3", "scheme 4"]
+
+
+def test_runs_without_guests_are_left_as_they_are() -> None:
+    assert with_guest_memory(EMPTY, []) == EMPTY
+    assert with_guest_memory(EMPTY, [trial(1, {"container:a": {"memory.usage": 1.0}})]) == EMPTY
+    once = with_guest_memory(EMPTY, [trial()])
+    assert with_guest_memory(once, [trial()]) == once
+
+
+def test_a_guest_whose_balloon_was_not_seen() -> None:
+    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory": 1000 * MB}})]).tables["guest_memory"]
+    assert row["ballooned"].value is None and row["ballooned"].note == "its balloon was not seen"
+
+
+def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -> None:
+    assert not merged([trial()])
+    (row,) = with_guest_memory(EMPTY, [trial(merge=True)]).tables["guest_memory"]
+    assert "merged (KSM) are counted in each guest" in row["resident"].note
+    (row,) = with_guest_memory(EMPTY, [trial()]).tables["guest_memory"]
+    assert "KSM" not in row["resident"].note
+
+
+def test_what_merging_saves_is_a_table_of_its_own() -> None:
+    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.scans": 0.05}
+    found = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
+    (row,) = found.tables["page_merging"]
+    assert (row["point"], row["phase"]) == ("scheme 3", "high")
+    values = {name: (cell.value, cell.unit) for name, cell in row.items() if hasattr(cell, "value")}
+    assert values == {
+        "shared": (86, "MB"),
+        "saved": (148, "MB"),
+        "unshared": (188, "MB"),
+        "rounds": (pytest.approx(3), "1/min"),
+    }
+    guest = {**metrics()["guest:a"], "guest.merged": 90 * MB}
+    (row,) = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "guest:a": guest})]).tables["guest_memory"]
+    assert row["merged"].value == 90 and row["resident"].value == pytest.approx(400), "a part of it, and not taken off"
+    plain = with_guest_memory(EMPTY, [trial(found={**metrics(), "host": host})]).tables
+    assert "page_merging" not in plain and "merged" not in plain["guest_memory"][0], "others may merge: it was not asked for here"

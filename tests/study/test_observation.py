@@ -1,0 +1,171 @@
+"""One trial's numbers, and where its CPU went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pgherd.model.result import TrialResult
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import planned
+from pgherd.study.observation import observe, of_devices
+
+Build = Callable[..., DensityOptions]
+
+
+def trial(options: DensityOptions, host: Any, databases: int) -> TrialResult:
+    return host.run(next(t for t in planned(options) if t.point["databases"] == databases))
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+@pytest.mark.parametrize("databases", [1, 6, 10])
+def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, databases: int) -> None:
+    given = options(client_place=place)
+    found = observe(given, trial(given, simulate(given, overhead=0.2 if place == "inside" else 0.9), databases))
+    assert found is not None
+    cpu = found.cpu
+    parts = [cpu.databases, cpu.clients, cpu.pgherd, cpu.platform, cpu.iowait, cpu.idle, cpu.steal]
+    assert None not in parts
+    assert sum(parts) == pytest.approx(cpu.total)
+
+
+def test_clients_on_a_host_of_their_own_take_nothing_from_the_servers(options: Build, simulate: Any) -> None:
+    chosen = options(client_place="outside")
+    result = trial(chosen, simulate(chosen, overhead=0.9), 2)
+    beside = observe(chosen, result)
+    (plan,) = result.trial.phases
+    loads = {target: load.model_copy(update={"host": "c"}) for target, load in plan.loads.items()}
+    moved = result.trial.model_copy(update={"phases": (plan.model_copy(update={"loads": loads}),)})
+    apart = observe(chosen, result.model_copy(update={"trial": moved}))
+    assert beside is not None and apart is not None and beside.cpu.clients and apart.cpu.clients == 0
+    assert apart.cpu.databases == beside.cpu.databases
+    assert apart.cpu.platform == pytest.approx((beside.cpu.platform or 0) + beside.cpu.clients), "their CPU is not looked for here"
+
+
+def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
+    given = options()
+    found = observe(given, trial(given, simulate(given, overhead=0.2), 6))
+    assert found.cpu.platform == pytest.approx(0.2)
+    assert found.cpu.named == {"vm": 0.1}
+    assert found.cpu_per_tx == pytest.approx(1000 * 1.5 / found.throughput)
+    assert found.given == pytest.approx(1.0)
+
+
+def test_hypervisors_and_the_balloon_manager_are_the_platforms(options: Build, simulate: Any) -> None:
+    """E2: what QEMU uses beside its vCPUs is not the databases', and the manager is needed whoever measures."""
+    given = options(client_place="outside")
+    result = trial(given, simulate(given, overhead=0.9), 6)
+    before = observe(given, result)
+    metrics = result.phases[0].metrics
+    metrics["guest:db01"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.2}
+    metrics["guest:db02"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.22}
+    metrics["platform:balloon-manager"] = {"cpu.usage": 0.001}
+    after = observe(given, result)
+    assert before is not None and after is not None
+    assert after.cpu.named == {**before.cpu.named, "QEMU": pytest.approx(0.08), "balloon-manager": 0.001}
+    assert after.cpu.platform == pytest.approx(before.cpu.platform + 0.081)
+    assert after.cpu.databases == pytest.approx(before.cpu.databases - 0.08)
+    assert after.cpu.pgherd == pytest.approx(before.cpu.pgherd - 0.001)
+    assert after.cpu.loaded == before.cpu.loaded, "what the containers were given and used is as it was"
+    metrics["guest:db01"]["emulated"] = 1.0
+    emulated = observe(given, result)
+    assert emulated is not None and "QEMU" not in emulated.cpu.named
+
+
+def test_time_that_the_ticks_missed_is_the_platforms(options: Build, simulate: Any) -> None:
+    """As measured: 4 databases used 0.998 cores by their groups' clocks, the host's ticks saw 0.90 in use, and 0.945 idle of 2."""
+    given = options()
+    result = trial(given, simulate(given), 5)
+    host = result.phases[0].metrics["host"]
+    host.update({"cpu.user": 0.6, "cpu.system": 0.5, "cpu.softirq": 0.0, "cpu.idle": 0.65, "cpu.steal": 0.01, "cpu.online": 2.0})
+    found = observe(given, result)
+    assert found.cpu.platform == pytest.approx(2 - 0.66 - 1.25 - 0.01)
+    assert found.cpu.total == pytest.approx(2)
+
+
+@pytest.mark.parametrize(("databases", "limit"), [(1, "quota"), (6, "quota"), (8, "host"), (10, "host")])
+def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) -> None:
+    given = options()
+    assert observe(given, trial(given, simulate(given), databases)).limited_by == limit
+
+
+def test_without_a_quota_a_free_host_has_no_known_limit(options: Build, simulate: Any) -> None:
+    given = options(cpu_mode="none")
+    assert observe(given, trial(given, simulate(given), 3)).limited_by == "unknown"
+
+
+def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
+    given = options(rate=1000)
+    assert observe(given, trial(given, simulate(given), 3)).limited_by == "rate"
+    given = options(cpu_mode="none")
+    starved = trial(options(rate=1000), simulate(options(rate=1000)), 3)
+    verdicts = [v.model_copy(update={"result": "fail"}) if v.check == "rate-met" else v for v in starved.verdicts]
+    assert observe(options(rate=1000), starved.model_copy(update={"verdicts": verdicts})).limited_by != "rate"
+    held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
+    assert observe(given, held).limited_by == "clients"
+    waiting = trial(given, simulate(given), 3)
+    host = waiting.phases[0].metrics["host"]
+    host["cpu.iowait"], host["cpu.idle"] = 0.5, host["cpu.idle"] - 0.5
+    assert observe(given, waiting).limited_by == "storage"
+
+
+def test_nothing_seen_is_none_not_zero(options: Build, simulate: Any) -> None:
+    given = options()
+    found = observe(given, trial(given, simulate(given, metrics=False), 3))
+    assert found.throughput > 0
+    for value in (found.cpu_per_tx, found.given, found.cpu.loaded, found.cpu.platform, found.cpu.idle, found.cpu.pgherd):
+        assert value is None
+    assert found.limited_by == "unknown"
+
+
+def test_one_container_unseen_hides_the_sum(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 3)
+    container = next(entity for entity in result.phases[0].metrics if entity.startswith("container:"))
+    del result.phases[0].metrics[container]
+    found = observe(given, result)
+    assert found.cpu.loaded is None
+    assert found.cpu.platform is None
+    assert found.cpu.idle is not None
+
+
+def test_the_drivers_own_report_stands_in_for_an_unseen_driver(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 1)
+    (phase,) = result.phases
+    seen = phase.metrics.pop(f"driver:{phase.targets[0].target}")["cpu.usage"]
+    assert observe(given, result).cpu.clients is None
+    target = phase.targets[0].model_copy(update={"client_cpu": seen})
+    again = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
+    assert observe(given, again).cpu.clients == pytest.approx(seen)
+
+
+def test_a_failed_trial_has_no_numbers(options: Build, simulate: Any) -> None:
+    given = options()
+    assert observe(given, trial(given, simulate(given, fail=lambda t: "died"), 1)) is None
+
+
+def test_percentiles_need_every_database(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given), 3)
+    assert observe(given, result).p95 == 6
+    (phase,) = result.phases
+    phase.targets[0] = phase.targets[0].model_copy(update={"latency": phase.targets[0].latency.model_copy(update={"p95": None})})
+    assert observe(given, result).p95 is None
+
+
+def test_devices_that_pass_on_what_they_are_asked_are_not_counted_twice(options: Build, simulate: Any) -> None:
+    given = options()
+    (phase,) = trial(given, simulate(given), 1).phases
+
+    def seen(*names: str) -> float | None:
+        plain = {entity: values for entity, values in phase.metrics.items() if not entity.startswith("disk:")}
+        metrics = {**plain, **{f"disk:{name}": {"reads": 1.0, "writes": 2.0} for name in names}, "disk:odd": {"reads": 8.0}}
+        return of_devices(phase.model_copy(update={"metrics": metrics}), "reads", "writes")
+
+    assert seen("vda", "vdb", "dm-0", "loop3") == 6
+    assert seen("n1/vda", "n1/dm-0", "n2/vda", "n2/md127") == 6, "of several hosts"
+    assert seen("dm-0", "dm-1") == 6, "there are no others"
+    assert seen() is None

@@ -1,0 +1,122 @@
+import pytest
+
+from pgherd.model.deployment import Host
+from pgherd.model.finding import Analysis, Verdict
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study.per_host import with_hosts
+
+HOSTS = [Host(name="a", cores=2), Host(name="b", cores=2)]
+
+
+def result(number, by_host, tainted=None):
+    """``by_host``: host → throughput of each loaded database."""
+    containers = {host: [{"name": f"{host}{i}", "servers": [{"bin": "/pg", "version": "18.6"}]} for i in range(2)] for host in ("a", "b")}
+    trial = Trial.model_validate(
+        {
+            "point": {"databases": sum(map(len, by_host.values()))},
+            "repeat": number,
+            "deployment": {"hosts": [{"name": host, "containers": own} for host, own in containers.items()]},
+            "phases": [{"loads": {}}],
+        }
+    )
+    targets = [
+        TargetResult(target=f"{host}/{host}{i}/pg/bench", driver="pgbench", transactions=1, throughput=value, first=0, last=1)
+        for host, values in by_host.items()
+        for i, value in enumerate(values)
+    ]
+    busy = {"cpu.user": 1.5, "cpu.online": 2.0, "cpu.idle": 0.5}
+    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=targets, metrics={"host:a": busy, "host:b": busy})
+    return TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase], verdicts=[tainted] if tainted else [])
+
+
+def analysed(*results):
+    return with_hosts(Analysis(answer="x", grade="A", warnings=["before"]), results, HOSTS)
+
+
+def test_hosts_are_compared_within_each_trial():
+    found = analysed(
+        result(0, {"a": [100, 100], "b": [90, 90]}), result(1, {"a": [210], "b": [190]}), result(2, {"a": [50, 70], "b": [54, 54]})
+    )
+    imbalance, slowest = found.findings["host_imbalance"], found.findings["host_slowest"]
+    assert imbalance.value == pytest.approx((0.1 + 1 - 190 / 210 + 0.1) / 3) and imbalance.n == 3
+    assert slowest.value == pytest.approx((90 / 95 + 190 / 200 + 54 / 57) / 3) and slowest.note.startswith("host b") and slowest.high < 1
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["containers"] == 2 and rows["a"]["cores_given"] == 2
+    assert rows["a"]["per_database"].value == pytest.approx((100 + 210 + 60) / 3)
+    assert rows["b"]["cpu_used"].value == pytest.approx(1.5)
+    assert found.warnings == ["before"] and found.answer == "x"
+
+
+def test_a_difference_that_is_not_shown_is_not_claimed():
+    found = analysed(result(0, {"a": [100], "b": [90]}), result(1, {"a": [90], "b": [100]}), result(2, {"a": [95], "b": [96]}))
+    assert "not shown to be slower" in found.findings["host_slowest"].note
+
+
+def test_trials_that_left_a_host_idle_say_nothing():
+    found = analysed(result(0, {"a": [100]}), result(1, {"b": [10]}))
+    assert found.findings["host_imbalance"].value is None and "loaded every host" in found.findings["host_imbalance"].note
+    assert found.findings["host_slowest"].value is None and found.tables["hosts"][0]["relative"].value is None
+
+
+def test_trials_without_a_host_are_told():
+    gone = Verdict(check="all-hosts", kind="noise", result="fail", observed="1 of 2; missing b", wanted="every host", why="lost")
+    found = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
+    assert found.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
+    assert found.findings["host_imbalance"].n == 1
+
+
+def test_a_study_of_hosts_has_its_own_table_of_them():
+    one = result(0, {"a": [100], "b": [99]})
+    bare = one.trial.deployment.model_copy(update={"hosts": tuple(HOSTS)})
+    found = analysed(one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": bare})}))
+    assert found.tables == {} and found.findings == {} and found.warnings == ["before"]
+
+
+def alone(number, host, tps, clients=None):
+    """A trial whose containers are all on one host, with clients on another perhaps."""
+    found = result(number, {host: [tps]})
+    own = [one for one in found.trial.deployment.hosts if one.name == host]
+    bare = [Host(name=clients, cores=2)] if clients else []
+    deployment = found.trial.deployment.model_copy(update={"hosts": (*own, *bare)})
+    return found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
+
+
+def test_hosts_that_took_turns_are_shown_each_for_itself():
+    found = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["per_database"].value == pytest.approx(105) and rows["b"]["per_database"].value == pytest.approx(50)
+    assert rows["a"]["relative"].value is None and "no trial loaded databases here and on another host" in rows["a"]["relative"].note
+    assert "host_imbalance" not in found.findings and "host_slowest" not in found.findings
+
+
+def test_a_host_of_clients_shows_what_they_cost():
+    rows = {row["host"]: row for row in analysed(alone(0, "a", 100, clients="b")).tables["hosts"]}
+    assert rows["b"]["containers"] == 0 and rows["b"]["per_database"].value is None and rows["b"]["cpu_used"].value == pytest.approx(1.5)
+
+
+def test_hosts_are_compared_without_that_of_the_clients():
+    results = [result(0, {"a": [100], "b": [90]}), result(1, {"a": [100], "b": [92]})]
+    found = with_hosts(Analysis(answer="x", grade="A"), results, [*HOSTS, Host(name="c", cores=2)], "c")
+    assert found.findings["host_imbalance"].value == pytest.approx(0.09) and found.findings["host_slowest"].n == 2
+    rows = {row["host"]: row for row in found.tables["hosts"]}
+    assert rows["a"]["relative"].value > 1 > rows["b"]["relative"].value
+    assert (
+        rows["c"]["containers"] == 0
+        and rows["c"]["relative"].value is None
+        and "no trial loaded databases here" in rows["c"]["relative"].note
+    )
+
+
+def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found():
+    steal = Verdict(check="steal", kind="noise", result="fail", observed="9%", wanted="2%", why="x")
+    found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
+    row = found.tables["hosts"][1]
+    assert row["per_database"].value == pytest.approx(50) and row["relative"].value == pytest.approx(50 / 75)
+    assert all(row[name].note.endswith("; only tainted trials: an indication") for name in ("per_database", "relative", "cpu_used"))
+    assert found.findings["host_slowest"].value is None and found.findings["host_slowest"].note == "no clean trial loaded every host"
+    mixed = analysed(result(0, {"a": [100], "b": [50]}, steal), result(1, {"a": [100], "b": [99]})).tables["hosts"][1]
+    assert mixed["per_database"].value == pytest.approx(99) and "tainted" not in mixed["per_database"].note
+    one = analysed(alone(0, "a", 100).model_copy(update={"verdicts": [steal]})).tables["hosts"]
+    assert one[0]["per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["per_database"].note
+    assert one[1]["cpu_used"].value is None and one[1]["cpu_used"].note == "no clean trial loaded a database here"

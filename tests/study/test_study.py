@@ -1,0 +1,82 @@
+import pkgutil
+import sys
+
+import pytest
+
+import pgherd.studies
+from pgherd.model.errors import UsageError
+from pgherd.study.registry import labels, studies, study_of, table_view
+from pgherd.study.study import Study
+
+FILES = {
+    "__init__.py": "",
+    "study.py": "from pgherd.study.study import Study\n"
+    "STUDY = Study(package='pgherd.studies.tiny', name='tiny', help='Count.', request='TinyRequest', resolved='TinyOptions',"
+    " labels={'ticks': 'ticks of a clock'})\n",
+    "options.py": "from pgherd.model.base import Model\nclass TinyRequest(Model):\n    n: int = 1\nclass TinyOptions(TinyRequest): ...\n",
+    "propose.py": "from pgherd.model.finding import Proposal\ndef propose(options, results):\n    return Proposal(stop='counted')\n",
+    "prepare.py": "def prepare(node, request, dry):\n    return request\n",
+}
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A study in a directory outside the source tree."""
+    for name, text in FILES.items():
+        (tmp_path / "tiny").mkdir(exist_ok=True)
+        (tmp_path / "tiny" / name).write_text(text)
+    monkeypatch.setattr(pgherd.studies, "__path__", [*pgherd.studies.__path__, str(tmp_path)])
+    for cached in (studies, labels):
+        cached.cache_clear()
+    yield study_of("tiny")
+    for name in [name for name in sys.modules if name.startswith("pgherd.studies.tiny")]:
+        del sys.modules[name]
+    monkeypatch.undo()
+    for cached in (studies, labels):
+        cached.cache_clear()
+
+
+def test_a_study_is_found_by_its_directory(tiny):
+    assert isinstance(tiny, Study) and "tiny" in studies()
+    assert tiny.request_model().n == 1 and tiny.options.__name__ == "TinyOptions"
+    assert tiny.propose(tiny.options(), []).stop == "counted"
+    assert labels()["ticks"] == "ticks of a clock"
+
+
+def test_a_hook_that_is_missing_is_none(tiny):
+    assert tiny.hook("prepare", "over_hosts") is None and tiny.hook("probe", "measure") is None
+    assert tiny.hook("prepare", "prepare") is not None
+
+
+def test_an_import_that_fails_inside_a_hook_is_raised(tiny, tmp_path):
+    (tmp_path / "tiny/figures.py").write_text("import no_such_module\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        tiny.hook("figures", "x")
+
+
+def test_an_unknown_study_is_refused():
+    with pytest.raises(UsageError, match="there is no study 'x'; there are compare, "):
+        study_of("x")
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_the_modules_of_each_study_exist(name):
+    study = study_of(name)
+    assert study.request_model.__name__ == study.request and study.options.__name__ == study.resolved
+    for module in ("prepare", study.propose_module, study.analyse_module, *study.figures, *filter(None, [study.overlays])):
+        study.module(module)
+
+
+def test_every_package_of_studies_is_one():
+    assert len(studies()) == sum(one.ispkg for one in pkgutil.iter_modules(pgherd.studies.__path__))
+
+
+def test_no_two_studies_name_a_column_differently():
+    seen: dict[str, str] = {}
+    for study in studies().values():
+        for name, text in study.labels.items():
+            assert seen.setdefault(name, text) == text
+
+
+def test_a_table_without_a_view_has_an_empty_one():
+    assert not table_view("no such table").columns
