@@ -165,7 +165,7 @@ def test_clean_appends_after_a_torn_line(tmp_path: Path) -> None:
     path.write_text(path.read_text() + '{"id": 9, "un')
     (tmp_path / "work/.pgherd").write_text("of somebody else")
     (last,) = [sentence for sentence in clean(NODE, tmp_path / "state") if "not undone" in sentence]
-    assert "carries no .pgherd file" in last
+    assert "has no .pgherd file" in last
     entries = parse(path.read_text())[1]
     assert [undo.kind for undo in entries.values()] == ["remove_tree"]
 

@@ -73,7 +73,7 @@ def test_a_file_on_btrfs_is_not_copied_on_write(journal):
 def test_what_fails_half_way_is_taken_back(journal, broken, wanted):
     node, notes = journal()
     node.broken.add(broken)
-    with pytest.raises(CapabilityError, match="cannot be made"):
+    with pytest.raises(CapabilityError, match="cannot be created"):
         swap.make(node, notes, wanted, "/srv")
     assert not node.areas and not node.files and list(node.zram) == [0]
     assert notes.pending() == []
@@ -97,12 +97,12 @@ def test_none_makes_nothing(journal):
 @pytest.mark.parametrize(
     ("given", "wanted", "error", "says"),
     [
-        ({"root": False}, ZRAM, CapabilityError, "takes root"),
+        ({"root": False}, ZRAM, CapabilityError, "needs root"),
         ({"root": False}, FILE, CapabilityError, "--swap none"),
         ({"module": False}, ZRAM, CapabilityError, "modprobe zram"),
-        ({}, ZRAM.model_copy(update={"algorithm": "zstd"}), CapabilityError, "it has lzo-rle, lzo, lz4"),
+        ({}, ZRAM.model_copy(update={"algorithm": "zstd"}), CapabilityError, "use one of: lzo-rle, lzo, lz4"),
         ({}, ZRAM.model_copy(update={"size": 4096}), UsageError, "at least 1 MB"),
-        ({"file_system": "tmpfs"}, FILE, CapabilityError, "tmpfs, lies in memory"),
+        ({"file_system": "tmpfs"}, FILE, CapabilityError, "tmpfs, is in memory"),
         ({"file_system": "fuse.sshfs"}, FILE, CapabilityError, "fuse.sshfs"),
         ({"free": 512 * MB}, FILE, UsageError, "has 512 MB free"),
         ({}, FILE.model_copy(update={"path": "/nowhere"}), UsageError, "no directory"),

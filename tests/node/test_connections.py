@@ -107,7 +107,7 @@ class Frozen(Connection):
 def test_what_was_interrupted_is_not_run_again(made, monkeypatch):
     connections = Connections()
     frozen = Frozen(lambda: connections.interrupt("host=a"))
-    connections._kept["host=a"] = frozen
+    connections._open["host=a"] = frozen
     connections.sql("host=a", "select 1")
     with pytest.raises(psycopg.OperationalError):
         connections.sql("host=a", "select 1")

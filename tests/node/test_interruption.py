@@ -34,7 +34,7 @@ def test_later_signals_do_not_disturb_what_takes_back(capfd: pytest.CaptureFixtu
                 send(number)
             taken_back = True
     assert taken_back
-    assert "Ending already; everything is being taken back." in capfd.readouterr().err
+    assert "Ending already; changes to the host are being undone." in capfd.readouterr().err
 
 
 def test_what_takes_back_is_not_disturbed_by_a_first_signal_either() -> None:

@@ -1,1 +1,1 @@
-"""A node reads files, spawns processes, runs SQL and tells the time: this host, later a guest or a cluster's agent."""
+"""Access to one machine: files, processes, SQL and sampling, on this host or in a virtual machine."""

@@ -1,0 +1,34 @@
+"""Text files of the kernel (/proc, /sys), read through a node, and their common notations."""
+
+from __future__ import annotations
+
+import re
+
+from pgherd.node.protocol import Node
+
+
+def text_of(node: Node, path: str) -> str:
+    """Return a file's text without surrounding blanks; '' if it is missing or unreadable."""
+    try:
+        return node.read(path).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def names_in(node: Node, directory: str) -> list[str]:
+    """Return the sorted names in a directory; empty if it is missing or unreadable."""
+    try:
+        return node.listdir(directory)
+    except OSError:
+        return []
+
+
+def active_word(text: str) -> str:
+    """Return the word in brackets: ``always [madvise] never`` → ``madvise``; a text without brackets as a whole."""
+    match = re.search(r"\[(.+?)\]", text)
+    return match[1] if match else text.strip()
+
+
+def unescape(path: str) -> str:
+    r"""Decode the octal escapes of blanks and the like (``\040``) in mountinfo and /proc/swaps."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
