@@ -15,7 +15,7 @@ def entry(name: str, uid: int) -> pwd.struct_passwd:
 
 @pytest.fixture
 def accounts(monkeypatch: pytest.MonkeyPatch):
-    """Say which accounts there are and who we are."""
+    """Set the existing users and the current user."""
 
     def given(uid: int, **known: int) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: uid)

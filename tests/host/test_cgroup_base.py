@@ -27,7 +27,7 @@ def test_root_makes_groups_at_the_top_of_v2(tmp_path: Path, fake) -> None:
 
 
 def test_the_top_may_have_to_hand_out_controllers_first(tmp_path: Path, fake) -> None:
-    node = fake.unified(tmp_path, "/")  # our process stands in the root group, which may hold processes
+    node = fake.unified(tmp_path, "/")  # this process is in the root group, which may contain processes
     base = cgroup_base.find(node)
     assert base.enable == ("cpu", "cpuset", "memory")
     assert base.move == ()
@@ -139,7 +139,7 @@ def test_the_layout_of_this_machine_reads(fake) -> None:
 
 
 def test_v1_does_without_what_was_not_delegated(tmp_path: Path, fake) -> None:
-    """Only cpu and memory below a group of ours: no cpuset, and no pressure figures from the unified hierarchy."""
+    """Only cpu and memory below the group of this process: no cpuset, and no pressure figures from the unified hierarchy."""
     files = v1_files("9223372036854771712")
     files["/proc/self/mountinfo"] += (
         "36 31 0:33 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"

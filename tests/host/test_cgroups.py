@@ -16,7 +16,7 @@ UNIFIED = "/sys/fs/cgroup"
 
 @pytest.fixture
 def scope(tmp_path: Path, fake):
-    """A node whose process stands in a delegated scope, the directory of that scope, and a journal."""
+    """A node with a process in a delegated scope, the directory of that scope, and a journal."""
     node = fake.unified(tmp_path / "root", SCOPE, may_write=UNIFIED + SCOPE)
     return node, tmp_path / "root" / (UNIFIED + SCOPE).lstrip("/"), Journal.open(node, tmp_path / "state", "run")
 

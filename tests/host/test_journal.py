@@ -18,7 +18,7 @@ from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
 
-# Another process: makes a tree, a process and a knob under a journal, says so, and waits to be killed.
+# Another process: makes a tree, a process and a knob under a journal, reports it, and waits to be killed.
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path

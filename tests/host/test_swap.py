@@ -33,10 +33,10 @@ def test_zram_is_made_and_goes_without_touching_what_was_there(journal):
     assert made == swap.Made("/dev/zram1", made.number, 1)
     device = node.zram[1]
     assert (device.size, device.algorithm, device.limit) == (64 * MB, "lz4", 16 * MB)
-    assert node.areas["/dev/zram1"][2] == 301, "filled before what was there"
+    assert node.areas["/dev/zram1"][2] == 301, "filled before the existing one"
     assert notes.play() == ["switched off and removed compressed swap /dev/zram1"]
     assert node.areas == {"/dev/sda2": ("partition", 99 * MB, 300)}
-    assert list(node.zram) == [0], "the device that was there, unused, is not ours"
+    assert list(node.zram) == [0], "the existing unused device belongs to another program"
 
 
 def test_a_file_is_made_for_nobodys_eyes_and_goes(journal):

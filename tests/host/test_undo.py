@@ -159,7 +159,7 @@ MARK = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 class Node(LocalNode):
-    """Notes commands; ``out`` is what each program says."""
+    """Records commands; ``out`` has the output of each program."""
 
     def __init__(self, **out):
         self.calls, self.out = [], out
@@ -237,7 +237,7 @@ def test_a_device_that_is_still_mounted_keeps_its_file_system(monkeypatch):
 
 
 def test_a_device_is_known_by_its_number_where_it_was_named_by_a_link(monkeypatch):
-    """``mount /dev/disk/by-id/x`` stands as /dev/sdb in mountinfo; stat gives the number, 8:16, in hex."""
+    """``mount /dev/disk/by-id/x`` is listed as /dev/sdb in mountinfo; stat gives the number, 8:16, in hex."""
     mounted = [Mount("8:16", "/w/pgherd-1/l", "ext4", "/dev/sdb", False)]
     monkeypatch.setattr(mounts, "mounts", lambda node: list(mounted))
     node = Node(stat="8:10\n", blkid=f"{MARK}\n")

@@ -81,7 +81,7 @@ def test_other_errors_pass() -> None:
 
 
 def test_what_was_ignored_at_the_start_stays_ignored() -> None:
-    """nohup ignores SIGHUP before it starts us."""
+    """nohup ignores SIGHUP before it starts this process."""
     script = (
         "import os, signal; from pgherd.node import interruption\n"
         "with interruption.ended_by_signals():\n"

@@ -127,7 +127,7 @@ def test_output_is_not_translated_and_standard_input_is_closed_again(tmp_path):
 
 @pytest.mark.usefixtures("signals")
 def test_a_command_that_wants_to_clean_up_is_told_to_end_first(tmp_path):
-    """It interrupts us itself, once it is able to clean up."""
+    """It sends the interrupt itself, once it is able to clean up."""
     script = f"trap 'echo cleaned > {tmp_path}/said; exit 1' TERM; kill -HUP $PPID; while :; do sleep 0.05; done"
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
         LocalNode().run(Command(["/bin/sh", "-c", script], death_signal="TERM"))

@@ -1,4 +1,7 @@
-"""Block devices of directories, and the devices below them (RAID, LVM, loop). Read only."""
+"""Block devices of directories, and the devices below them (RAID, LVM, loop).
+
+Read only.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
 
 
 def device(node: Node, number: str) -> Device | None:
-    """Return the whole device with this number (``major:minor``); None if the kernel shows none."""
+    """Return the whole device with this number (``major:minor``).
+
+    The result is None if the kernel shows none.
+    """
     directory = f"/sys/dev/block/{number}"
     try:
         if node.exists(f"{directory}/partition"):
@@ -89,7 +95,7 @@ def _numbers_below(node: Node, directory: str) -> list[str]:
 
 
 def _mount_sources(node: Node) -> dict[str, str]:
-    """Map the number of each mounted file system to the number of the device that it was mounted from."""
+    """Map the number of each mounted file system to that of its source device."""
     numbers: dict[str, str] = {}
     for mount in mounts.mounts(node):
         if mount.source.startswith("/dev/"):

@@ -129,12 +129,17 @@ class BlockTrace:
 
     @property
     def cpu(self) -> float | None:
-        """CPU that perf used while it recorded, in cores. The cost of an event in the traced process is not included."""
+        """CPU that perf used while it recorded, in cores.
+
+        The cost of an event in the traced process is not included.
+        """
         used = self._process.cpu_seconds
         return None if used is None or self.seconds <= 0 else used / self.seconds
 
     def lines(self, text: Path) -> Iterator[str]:
-        """Yield the events as text, written to the file ``text`` first. Removes perf's data file.
+        """Yield the events as text, written to the file ``text`` first.
+
+        Removes perf's data file.
 
         Raises:
             OSError: perf script fails.
@@ -169,6 +174,9 @@ class BlockTrace:
 
 
 def _filter(devices: Sequence[str]) -> str:
-    """Return the kernel's event filter for these devices; its dev_t is major × 2^20 + minor."""
+    """Return the kernel's event filter for these devices.
+
+    Its dev_t is major × 2^20 + minor.
+    """
     numbers = [tuple(map(int, device.split(":"))) for device in devices]
     return " || ".join(f"dev == {(major << 20) | minor}" for major, minor in numbers)

@@ -1,4 +1,4 @@
-"""Cgroup hierarchies of a machine, the limits around this process, and a parent directory for new groups.
+"""Cgroup hierarchies of a machine, their limits, and a parent for new groups.
 
 Under v1, and at the top of v2, only root can create groups. Other users need a delegated v2 subtree. There, a group that
 enables controllers for its children may not contain processes itself (cgroup-v2.rst, 'No Internal Process Constraint').
@@ -38,7 +38,7 @@ DELEGATE = "systemd-run --user --scope -p Delegate=yes pgherd …"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One mounted hierarchy: its mount point, the group mounted there, and the group of this process.
+    """One mounted hierarchy: mount point, mounted group, group of this process.
 
     ``root`` differs from ``/`` in a container that sees only a part of the tree.
     """
@@ -49,7 +49,10 @@ class Hierarchy:
 
     @property
     def own_dir(self) -> str:
-        """Directory of this process's group; the mount point if the group is outside the mounted part."""
+        """Directory of this process's group.
+
+        This is the mount point if the group is outside the mounted part.
+        """
         if self.root == "/":
             relative = self.own
         elif self.own == self.root or self.own.startswith(self.root + "/"):
@@ -94,7 +97,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Surrounding:
-    """Limits of the groups around this process: CPU quota in cores, memory in bytes. None means no limit.
+    """Limits of the groups around this process: CPU quota in cores, memory in bytes.
+
+    None means no limit.
 
     ``memory_dir`` is the group with the lowest memory limit.
     """
@@ -105,7 +110,10 @@ class Surrounding:
 
 
 def read_layout(node: Node) -> Layout:
-    """Return the hierarchies visible to this process; an empty layout if /proc is unreadable."""
+    """Return the hierarchies visible to this process.
+
+    The layout is empty if /proc is unreadable.
+    """
     try:
         mountinfo = node.read("/proc/self/mountinfo").decode(errors="replace")
         groups = node.read("/proc/self/cgroup").decode(errors="replace")
@@ -135,7 +143,10 @@ def parse_layout(mountinfo: str, process_groups: str) -> Layout:
 
 
 def _group_by_controller(text: str) -> dict[str, str]:
-    """Map each controller to the path of this process's group; the unified hierarchy has the key ''."""
+    """Map each controller to the path of this process's group.
+
+    The unified hierarchy has the key ''.
+    """
     groups: dict[str, str] = {}
     for line in text.splitlines():
         number, _, remainder = line.partition(":")
@@ -147,7 +158,7 @@ def _group_by_controller(text: str) -> dict[str, str]:
 
 
 def surrounding(node: Node, layout: Layout) -> Surrounding:
-    """Return the tightest CPU quota and memory limit from this process's group up to the mount point."""
+    """Return the tightest limits between this process's group and the mount point."""
     quotas: list[float] = []
     limits: list[tuple[int, str]] = []
     for directory in layout.v1["cpu"].chain() if "cpu" in layout.v1 else ():
@@ -176,7 +187,7 @@ def _number(node: Node, path: str) -> int | None:
 
 @dataclass(frozen=True)
 class Base:
-    """Parent directories for new groups, by controller (v1 names, and 'v2' for the unified hierarchy).
+    """Parent directories for new groups, by controller ('v2' for the unified one).
 
     New groups have the ``controllers``. v2: ``enable`` are the controllers that the parent must still enable for its
     children, and ``move`` the processes that must first move into a leaf. v1: ``cores`` is the enclosing CPU quota,
@@ -197,11 +208,17 @@ class Base:
 
 
 class NoBase(Exception):
-    """No group can be created on this machine. The message has the reason and a remedy."""
+    """No group can be created on this machine.
+
+    The message has the reason and a remedy.
+    """
 
 
 def find(node: Node, layout: Layout | None = None) -> Base:
-    """Return the best parent for groups, tested with a temporary probe group; raises NoBase."""
+    """Return the best parent for groups, tested with a temporary probe group.
+
+    Raises NoBase.
+    """
     layout = layout or read_layout(node)
     if layout.manager == "v1":
         return _find_v1(node, layout)
@@ -281,7 +298,7 @@ def _try_v2(node: Node, directory: str) -> Base:
 
 
 def _foreign_processes(node: Node, pids: tuple[int, ...]) -> list[int]:
-    """Return the processes outside the session (login shell, pipeline) in which pgherd was started."""
+    """Return the processes outside pgherd's session (login shell, pipeline)."""
     session = _session(node, "self")
     return [pid for pid in pids if _session(node, pid) != session]
 
@@ -329,7 +346,7 @@ def _removed(node: Node, path: str) -> bool:
 
 
 def sweep(node: Node) -> list[str]:
-    """Remove probe groups that a killed pgherd left behind, and describe each removal."""
+    """Remove probe groups of killed pgherd processes, and describe each removal."""
     layout = read_layout(node)
     hierarchies = [*layout.v1.values(), *([layout.v2] if layout.v2 else [])]
     messages = []

@@ -1,4 +1,4 @@
-"""Memory of cgroups: memory and swap limits, reclaim of emptied groups, and OOM kills.
+"""Memory of cgroups: memory and swap limits, reclaim, and OOM kills.
 
 v1 (admin-guide/cgroup-v1/memory.rst) limits memory, and the sum of memory and swap (memsw), which may never be the
 smaller one. v2 (admin-guide/cgroup-v2.rst) has separate limits.
@@ -30,7 +30,9 @@ _OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTIL
 
 
 def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> None:
-    """Limit a v1 group to ``memory`` bytes, and to ``swap`` further bytes in swap space; None leaves a limit unchanged.
+    """Limit a v1 group to ``memory`` bytes and ``swap`` further bytes of swap.
+
+    None leaves a limit unchanged.
 
     A kernel without swap accounting cannot limit swap. If ``swap`` is 0, the group's swappiness is then set to 0, which
     discourages swapping. Otherwise only the host's swap space limits the group.
@@ -70,7 +72,10 @@ def limit_v2(node: Node, group: str, memory: int | None, swap: int | None) -> No
 
 @contextlib.contextmanager
 def _reclaimed(node: Node, group: str, memory: int) -> Iterator[None]:
-    """Keep a v2 group at ``memory`` bytes by memory.high during the block; raises CapabilityError if it stays larger."""
+    """Keep a v2 group at ``memory`` bytes by memory.high during the block.
+
+    Raises CapabilityError if it stays larger.
+    """
     current, high = f"{group}/memory.current", f"{group}/memory.high"
 
     def fits() -> bool:
@@ -96,7 +101,7 @@ def _reclaimed(node: Node, group: str, memory: int) -> Iterator[None]:
 
 
 def empty(node: Node, group: str, *, v2: bool) -> None:
-    """Drop the page cache that a group without processes is still charged for, as far as the kernel can."""
+    """Drop the page cache of a group without processes, as far as the kernel can."""
     with contextlib.suppress(OSError):
         if not v2:
             node.write(f"{group}/memory.force_empty", b"0")
@@ -118,7 +123,7 @@ def write(node: Node, path: str, value: int | str) -> None:
 
 
 def _write_v1(node: Node, path: str, value: int) -> None:
-    """Write a limit of v1, which returns EBUSY until enough memory is reclaimed: retry for a while."""
+    """Write a limit of v1, with retries: EBUSY means that reclaim is incomplete."""
     failure: OSError | None = None
 
     def written() -> bool:
@@ -148,7 +153,7 @@ def _refusal(path: str, value: int | str, error: OSError) -> CapabilityError:
 
 @dataclass(frozen=True)
 class Victim:
-    """Process that the OOM killer ended: time (seconds since the epoch), name, pid and cgroup.
+    """OOM victim: time (seconds since the epoch), name, pid and cgroup.
 
     ``limited`` is the group whose limit was reached, or '' if the machine had no memory left.
     """
@@ -171,7 +176,10 @@ def oom_kills(node: Node, groups: Mapping[str, str]) -> int:
 
 
 def victims(node: Node, since: float) -> list[Victim]:
-    """Return the OOM victims since an instant (seconds since the epoch), by time; empty without access to the kernel log."""
+    """Return the OOM victims since an instant (seconds since the epoch), by time.
+
+    The result is empty without access to the kernel log.
+    """
     try:
         result = node.run(Command(("dmesg", "--raw")))
     except (OSError, TimeoutError):
@@ -183,7 +191,10 @@ def victims(node: Node, since: float) -> list[Victim]:
 
 
 def parse_victims(log: str, boot: float) -> list[Victim]:
-    """Parse the kernel log; ``boot`` is the zero of its clock, which may deviate a little from the wall clock."""
+    """Parse the kernel log.
+
+    ``boot`` is the zero of its clock, which may deviate a little from the wall clock.
+    """
     parsed = []
     for seconds, line in _OOM_LINE.findall(log):
         fields = dict(re.findall(r"(\w+)=([^,]*)", line))

@@ -1,4 +1,4 @@
-"""Cgroups of one run: a run cgroup with the run's host share, and in it one group per container.
+"""Cgroups of one run: a run cgroup, and in it one group per container.
 
 v1 needs a directory per controller. v2 has one tree, in which each parent enables controllers for its children. The
 files of the limits are documented in the kernel's admin-guide (cgroup-v1/memory.rst, sched-bwc.rst, cgroup-v2.rst).
@@ -56,12 +56,12 @@ class HostGroup:
         self._swap: dict[str | None, int] = {}
 
     def groups(self, child: str | None = None) -> dict[str, str]:
-        """Return the directories by controller ('v2' for the unified one) of a child or of the run cgroup."""
+        """Return the directories of a child or of the run cgroup, by controller."""
         relative = f"{self.name}/{child}" if child else self.name
         return {controller: f"{parent}/{relative}" for controller, parent in self._base.parents.items()}
 
     def join(self, child: str | None = None) -> tuple[str, ...]:
-        """Return the files into which a process writes its pid to join the group in every hierarchy."""
+        """Return the ``cgroup.procs`` files with which a process joins the group."""
         return tuple(f"{path}/cgroup.procs" for path in dict.fromkeys(self.groups(child).values()))
 
     def make(self, limits: Limits) -> None:
@@ -85,7 +85,9 @@ class HostGroup:
             raise
 
     def add(self, child: str, limits: Limits) -> dict[str, str]:
-        """Create one container's group in the run cgroup and return its directories; raises CapabilityError.
+        """Create one container's group in the run cgroup and return its directories.
+
+        Raises CapabilityError.
 
         The journal has no entry for it, because the removal of the run cgroup includes its children.
         """
@@ -103,7 +105,9 @@ class HostGroup:
         return self.groups(child)
 
     def change(self, child: str | None, limits: Limits) -> None:
-        """Set the limits that are not None, of a child or of the run cgroup; raises CapabilityError.
+        """Set the limits that are not None, of a child or of the run cgroup.
+
+        Raises CapabilityError.
 
         A memory limit below the current usage makes the kernel reclaim memory, which may take seconds under v1.
         """
@@ -120,20 +124,23 @@ class HostGroup:
             self._limit_v2(groups["v2"], limits)
 
     def remove(self, child: str) -> None:
-        """Kill the processes of one container's group and remove it; raises OSError if that fails."""
+        """Kill the processes of one container's group and remove it.
+
+        Raises OSError if that fails.
+        """
         if child in self._children:
             self._undo_of(child).play(Scene(self._node, self._journal.id))
             self._children.discard(child)
             self._swap.pop(child, None)
 
     def empty(self) -> None:
-        """Drop the page cache of the groups after their processes have ended, children first."""
+        """Drop the page cache of the groups without processes, children first."""
         for child in (*self._children, None):
             groups = self.groups(child)
             cgroup_memory.empty(self._node, groups["v2" if self._base.version == "v2" else "memory"], v2=self._base.version == "v2")
 
     def close(self) -> list[str]:
-        """Kill all processes in the run's groups, remove the groups, and describe each failure.
+        """Kill all processes of the run, remove its groups, and describe failures.
 
         A group that cannot be removed stays in the journal for 'pgherd clean'.
         """
@@ -151,7 +158,7 @@ class HostGroup:
         return RemoveCgroup(paths=tuple(dict.fromkeys(self.groups(child).values())))
 
     def _prepare(self) -> None:
-        """v2: enable the controllers in the parent, after moving its processes into a leaf."""
+        """Under v2, enable controllers in the parent; first move its processes to a leaf."""
         base = self._base
         if not base.enable:
             return
@@ -215,7 +222,10 @@ class HostGroup:
 
 
 def quota_us(cores: float, period: float = PERIOD) -> int:
-    """Return microseconds of CPU per period; raises CapabilityError below the kernel's minimum (0.01 cores by default)."""
+    """Return microseconds of CPU per period.
+
+    Raises CapabilityError below the kernel's minimum (0.01 cores by default).
+    """
     quota = math.floor(cores * period * 1e6 + 1e-3)  # rounded up, it could exceed the quota of the enclosing group
     if quota < _MIN_QUOTA_US:
         minimum = _MIN_QUOTA_US / 1e6 / period

@@ -1,4 +1,4 @@
-"""CPUs of a machine: parsers of /proc/cpuinfo and /sys/devices/system/cpu, and a description of one core."""
+"""CPUs of a machine, from /proc/cpuinfo and /sys/devices/system/cpu."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _CPU, _NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
 
 @dataclass(frozen=True)
 class Processors:
-    """Model name and hypervisor flag from /proc/cpuinfo; the flag is None on machines other than x86."""
+    """Model name and hypervisor flag from /proc/cpuinfo.
+
+    The flag is None on machines other than x86.
+    """
 
     model: str = ""
     hypervisor: bool | None = None
@@ -22,14 +25,20 @@ class Processors:
 
 @dataclass(frozen=True)
 class Clock:
-    """Frequency governors, and whether cores may boost above their nominal clock; None means not visible."""
+    """Frequency governors, and whether cores may boost above their nominal clock.
+
+    None means not visible.
+    """
 
     governor: str | None = None
     boost: bool | None = None
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """Parse the kernel's CPU list format: ``0-3,8`` → (0, 1, 2, 3, 8). Raises ValueError for other text."""
+    """Parse the kernel's CPU list format: ``0-3,8`` → (0, 1, 2, 3, 8).
+
+    Raises ValueError for other text.
+    """
     numbers: list[int] = []
     for part in text.strip().split(","):
         if part:
@@ -39,20 +48,23 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 
 def parse_cpuinfo(text: str) -> Processors:
-    """Parse model and hypervisor flag of the first processor that has them; ARM has neither."""
+    """Parse model and hypervisor flag of the first processor that has them.
+
+    ARM has neither.
+    """
     model = re.search(r"^(?:model name|cpu model|cpu|Processor)[ \t]*:[ \t]*(\S.*)$", text, re.MULTILINE)
     flags = re.search(r"^flags[ \t]*:(.*)$", text, re.MULTILINE)
     return Processors(model[1].strip() if model else "", "hypervisor" in flags[1].split() if flags else None)
 
 
 def allowed(node: Node) -> tuple[int, ...]:
-    """Return the CPUs that this process may run on (``/proc/self/status``), within its cpuset."""
+    """Return the CPUs that this process may use (``/proc/self/status``)."""
     match = re.search(r"^Cpus_allowed_list:\s*(\S+)", text_of(node, "/proc/self/status"), re.MULTILINE)
     return parse_list(match[1]) if match else (0,)
 
 
 def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Map each CPU to all hardware threads of its physical core, without CPUs of unknown topology."""
+    """Map each CPU of known topology to all hardware threads of its core."""
     threads = {}
     for cpu in cpus:
         text = text_of(node, f"{_CPU}/cpu{cpu}/topology/thread_siblings_list")
@@ -64,7 +76,7 @@ def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
 def least_shared(
     cpus: Sequence[int], count: int, taken: Mapping[int, int], threads: Mapping[int, tuple[int, ...]]
 ) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Choose ``count`` of the ``cpus`` (all, if there are fewer) that share least with other users.
+    """Choose up to ``count`` of the ``cpus``, those that share least with others.
 
     CPUs are chosen one after another. The next one has the fewest users (``taken``), then the fewest users on the other
     hardware ``threads`` of its core, then the first position.
@@ -95,7 +107,10 @@ def numa_nodes(node: Node, cpus: Sequence[int]) -> dict[int, int]:
 
 
 def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...]]) -> bool | None:
-    """Return whether several hardware threads share a physical core; None if not visible."""
+    """Return whether several hardware threads share a physical core.
+
+    The result is None if not visible.
+    """
     active = text_of(node, f"{_CPU}/smt/active")
     if any(len(group) > 1 for group in threads.values()) or active == "1":
         return True
@@ -103,7 +118,7 @@ def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...
 
 
 def clock(node: Node, cpus: Sequence[int]) -> Clock:
-    """Read governors (joined by '/') and boost from intel_pstate, amd_pstate or acpi-cpufreq."""
+    """Read governors (joined by '/') and boost from the cpufreq drivers."""
     governors = sorted({text_of(node, f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""})
     no_turbo, boost = text_of(node, f"{_CPU}/intel_pstate/no_turbo"), text_of(node, f"{_CPU}/cpufreq/boost")
     state = no_turbo == "0" if no_turbo in ("0", "1") else boost == "1" if boost in ("0", "1") else None
@@ -111,7 +126,10 @@ def clock(node: Node, cpus: Sequence[int]) -> Clock:
 
 
 def steal_share(stat: str) -> float | None:
-    """Return the share of CPU time since boot that the hypervisor withheld (/proc/stat, proc(5)); None if not reported."""
+    """Return the share of CPU time since boot that the hypervisor withheld (proc(5)).
+
+    The result is None if not reported.
+    """
     fields = stat.split("\n", 1)[0].split()
     if len(fields) < 9 or fields[0] != "cpu":
         return None
@@ -130,7 +148,10 @@ def core_note(
     cores: float,
     logical: int,
 ) -> str:
-    """Describe a core of this host for the reader of a scaling curve. ``threads`` is per physical core."""
+    """Describe a core of this host for the reader of a scaling curve.
+
+    ``threads`` is per physical core.
+    """
     sentences = []
     if virtualisation:
         withheld = "" if steal is None else f", {100 * steal:.2g} % since boot"

@@ -9,7 +9,7 @@ _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
 def possible(directory: str) -> bool:
-    """Return whether a file in the directory can be opened for direct I/O (open(2), O_DIRECT).
+    """Return whether a directory's files can be opened with O_DIRECT (open(2)).
 
     An unnamed file (O_TMPFILE) is tried first, because the kernel removes it on close. A file system without unnamed
     files gets a short-lived named one. The result is False if the test itself fails.

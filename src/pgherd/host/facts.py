@@ -1,4 +1,7 @@
-"""Facts of a host, read through a node from /proc and /sys. The only change is a temporary probe cgroup."""
+"""Facts of a host, read through a node from /proc and /sys.
+
+The only change is a temporary probe cgroup.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ _SECTOR = 512
 
 
 def gather(node: Node) -> HostFacts:
-    """Gather the facts that a reader of results needs. Facts that are not visible stay None or empty."""
+    """Gather the facts that a reader of results needs.
+
+    Facts that are not visible stay None or empty.
+    """
     layout = read_layout(node)
     limits = surrounding(node, layout)
     usable = cpus.allowed(node)
@@ -96,7 +102,10 @@ def gather(node: Node) -> HostFacts:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Parse /proc/meminfo into bytes by name; numbers without a unit (pages) are not converted."""
+    """Parse /proc/meminfo into bytes by name.
+
+    Numbers without a unit (pages) are not converted.
+    """
     values = {}
     for name, number, unit in re.findall(r"^(\S+):\s+(\d+)(?: (kB))?$", text, re.MULTILINE):
         values[name] = int(number) * (1024 if unit else 1)
@@ -110,7 +119,10 @@ def parse_os_release(text: str) -> str:
 
 
 def chosen(text: str) -> str | None:
-    """Return the active word: ``none [mq-deadline] kyber`` → ``mq-deadline``; None for an empty text."""
+    """Return the active word: ``none [mq-deadline] kyber`` → ``mq-deadline``.
+
+    The result is None for an empty text.
+    """
     return active_word(text) or None
 
 
@@ -170,7 +182,7 @@ def _huge_pages(node: Node) -> dict[str, int]:
 
 
 def _devices(node: Node) -> list[BlockDevice]:
-    """Return the block devices except those of size 0 (unbound loop devices, empty drives)."""
+    """Return the block devices without those of size 0 (unbound loops, empty drives)."""
     devices = []
     for name in names_in(node, "/sys/block"):
         path = f"/sys/block/{name}"

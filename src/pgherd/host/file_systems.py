@@ -36,17 +36,22 @@ _UNKNOWN_DATA = "data of an unknown kind in its first megabyte"
 # ---- file systems
 
 
-def insist_tools(node: Node, tools: dict[str, str], what: str) -> None:
-    """Require root and these tools; raises CapabilityError with the package to install."""
+def insist_tools(node: Node, tools: dict[str, str], label: str) -> None:
+    """Require root and these tools.
+
+    Raises CapabilityError with the package to install.
+    """
     if os.geteuid() != 0:
-        raise CapabilityError(f"{what} must be mounted, which needs root; run pgherd as root, or use a directory instead")
+        raise CapabilityError(f"{label} must be mounted, which needs root; run pgherd as root, or use a directory instead")
     for tool, package in tools.items():
         if not any(node.exists(f"{directory}/{tool}") for directory in ("/usr/sbin", "/sbin", "/usr/bin", "/bin")):
-            raise CapabilityError(f"{what} needs {tool}, which is not installed; install the package {package} (apt-get install {package})")
+            raise CapabilityError(
+                f"{label} needs {tool}, which is not installed; install the package {package} (apt-get install {package})"
+            )
 
 
 def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> str:
-    """Create a file system on a file in ``home``, mount it there, and return the mount point.
+    """Create a file system on a file, mount it, and return the mount point.
 
     Args:
         home: directory that is removed with the journal.
@@ -55,25 +60,25 @@ def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> 
     Raises:
         CapabilityError: no loop device is available, or a command fails.
     """
-    what = f"loop volume '{name}'"
-    insist_tools(node, LOOP_TOOLS, what)
+    label = f"loop volume '{name}'"
+    insist_tools(node, LOOP_TOOLS, label)
     image, target = f"{home}/{name}.img", f"{home}/{name}"
     node.make_dir(target, mode=0o711)
-    _run(node, ("fallocate", "--length", str(size), "--", image), f"{what}: cannot create a file of {format_bytes(size)} in {home}")
-    _run(node, (*_MKFS, "--", image), f"{what}: cannot create a file system on it")
+    _run(node, ("fallocate", "--length", str(size), "--", image), f"{label}: cannot create a file of {format_bytes(size)} in {home}")
+    _run(node, (*_MKFS, "--", image), f"{label}: cannot create a file system on it")
     journal.note(DetachLoop(path=image))
     # Direct I/O on the file, if its file system supports it: otherwise the page cache would hold each block twice.
     direct = node.run(Command(("losetup", "--find", "--show", "--direct-io=on", "--", image)), timeout=_COMMAND_TIMEOUT_S)
     device = direct.out.strip() if direct.code == 0 else ""
     if not device:
-        device = _run(node, ("losetup", "--find", "--show", "--", image), f"{what}: no loop device is available").strip()
+        device = _run(node, ("losetup", "--find", "--show", "--", image), f"{label}: no loop device is available").strip()
     journal.note(Unmount(target=target, source=device))
-    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{what} cannot be mounted at {target}")
+    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{label} cannot be mounted at {target}")
     return target
 
 
 def make_on_device(node: Node, journal: Journal, home: str, name: str, device: str) -> str:
-    """Create a file system on an empty block device, mount it below ``home``, and return the mount point.
+    """Create a file system on an empty device, mount it, return the mount point.
 
     The device is checked again just before it is formatted.
 
@@ -81,20 +86,23 @@ def make_on_device(node: Node, journal: Journal, home: str, name: str, device: s
         UsageError: the device is not empty, or unusable.
         CapabilityError: a command fails.
     """
-    what = f"device volume '{name}' ({device})"
-    insist_tools(node, DEVICE_TOOLS, what)
+    label = f"device volume '{name}' ({device})"
+    insist_tools(node, DEVICE_TOOLS, label)
     insist_empty(node, device)
     target, mark = f"{home}/{name}", str(uuid.uuid4())
     node.make_dir(target, mode=0o711)
     journal.note(WipeFileSystem(device=device, mark=mark))
-    _run(node, (*_MKFS, "-U", mark, "--", device), f"{what}: cannot create a file system on it")
+    _run(node, (*_MKFS, "-U", mark, "--", device), f"{label}: cannot create a file system on it")
     journal.note(Unmount(target=target, source=device))
-    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{what} cannot be mounted at {target}")
+    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{label} cannot be mounted at {target}")
     return target
 
 
 def still_there(node: Node, target: str) -> None:
-    """Require that a volume is still mounted: otherwise writes would fill another disk. Raises TrialError."""
+    """Require that a volume is mounted: otherwise, writes would fill another disk.
+
+    Raises TrialError.
+    """
     if mounts.at(node, target) is None:
         raise TrialError(f"nothing is mounted at {posixpath.normpath(target)}: its volume was unmounted during the run")
 
@@ -111,7 +119,9 @@ def _run(node: Node, argv: Sequence[str], failure: str) -> str:
 
 
 def insist_empty(node: Node, device: str) -> int:
-    """Return the size of an empty block device in bytes. Reads only; a doubtful device counts as not empty.
+    """Return the size of an empty block device in bytes.
+
+    It only reads. A doubtful device counts as not empty.
 
     Raises:
         UsageError: the device is missing, no block device, read-only, mounted, in use, partitioned, too small, or has data.

@@ -1,9 +1,9 @@
-"""Kernel settings that several runs share, counted per run in one ledger of the machine.
+"""Kernel settings that several runs share, with a ledger of each run's part.
 
-The pool of huge pages is one number for the machine. If two runs each restored its old value, the first to end would take
-the pages of the other, or the last would not restore the original one. Therefore each run records its part, a *hold*, before it changes
-the setting. The ledger is a small file, changed under a lock. The value after a release is computed from the value before
-the first hold and the remaining holds.
+The pool of huge pages is one number for the machine. If two runs each restored its old value, the first to end would
+take the pages of the other, or the last would not restore the original one. Therefore each run records its part, a
+*hold*, before it changes the setting. The ledger is a small file, changed under a lock. The value after a release is
+computed from the value before the first hold and the remaining holds.
 
 A repeated release has no effect, nor has the release of a hold whose change was never made. The file is in /run, which
 a boot empties, and exists only while there are holds.
@@ -30,7 +30,10 @@ LEDGER = Path("/run/pgherd-holds.json")
 
 
 class Hold(Model):
-    """Part of one run: ``amount`` added to a number, or a selected ``word``. ``pid`` and ``start`` identify its process."""
+    """Part of one run: ``amount`` added to a number, or a selected ``word``.
+
+    ``pid`` and ``start`` identify its process.
+    """
 
     amount: int = 0
     word: str = ""
@@ -57,7 +60,7 @@ class Held(Exception):
 
 
 def add(node: Node, key: str, path: str, amount: int, retry: Callable[[], None]) -> int:
-    """Increase the number in ``path`` by ``amount`` as hold ``key``, and return the actual increase.
+    """Increase the number in ``path`` as hold ``key``, and return the increase.
 
     If the kernel grants less, ``retry`` is called and the number is written again. The caller must release a hold that
     is still too small. Raises OSError if the setting or the ledger cannot be written.
@@ -77,7 +80,9 @@ def add(node: Node, key: str, path: str, amount: int, retry: Callable[[], None])
 
 
 def choose(node: Node, key: str, path: str, word: str) -> None:
-    """Select ``word`` in ``path`` as hold ``key``. The file is written only if another word is selected.
+    """Select ``word`` in ``path`` as hold ``key``.
+
+    The file is written only if another word is selected.
 
     Raises Held if another run holds a different word, and OSError if the setting or the ledger cannot be written.
     """
@@ -102,7 +107,10 @@ def give_back(node: Node, key: str) -> list[str]:
 
 
 def sweep(node: Node) -> list[str]:
-    """Release the holds of ended processes, and describe each write and failure. Without effect for ordinary users."""
+    """Release the holds of ended processes, and describe each write and failure.
+
+    It has no effect for ordinary users.
+    """
     if not os.access(LEDGER, os.W_OK):
         return []
     messages: list[str] = []
@@ -132,7 +140,10 @@ def _give_back(node: Node, ledger: Ledger, key: str) -> list[str]:
 
 
 def _lower(node: Node, path: str, hold: Hold, remaining: Knob, expected: int) -> str | None:
-    """Write the value of the setting without the hold and return it; None if it is set already."""
+    """Write the value of the setting without the hold and return it.
+
+    The result is None if it is set already.
+    """
     if hold.word:
         word = next((other.word for other in remaining.holds.values()), remaining.before)
         if active_word(node.read(path).decode()) == word:
@@ -171,7 +182,10 @@ def _alive(node: Node, hold: Hold) -> bool:
 
 @contextlib.contextmanager
 def _locked(node: Node) -> Iterator[Ledger]:
-    """Provide the ledger under a lock; one from an earlier boot, or with syntax errors, counts as empty."""
+    """Provide the ledger under a lock.
+
+    A ledger from an earlier boot, or with syntax errors, counts as empty.
+    """
     number = os.open(LEDGER.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # locking the directory needs no lock file
     try:
         fcntl.flock(number, fcntl.LOCK_EX)

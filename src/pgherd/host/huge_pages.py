@@ -1,4 +1,4 @@
-"""Huge pages of this host: pools of reserved pages, and transparent huge pages of shared memory.
+"""Huge pages of this host: reserved pools, and transparent ones of shared memory.
 
 A pool has reserved pages of one size (Linux: Documentation/admin-guide/mm/hugetlbpage.rst). They are unavailable for
 other uses, and no cgroup's memory limit includes them. Transparent huge pages of shared memory depend on one setting,
@@ -68,12 +68,15 @@ def pool_file(size: int) -> str:
 
 
 def label(size: int) -> str:
-    """Format a page size as PostgreSQL's huge_page_size accepts it: ``2097152`` → ``2MB``."""
+    """Format a page size as huge_page_size accepts it: ``2097152`` → ``2MB``."""
     return format_bytes(size).replace(" ", "")
 
 
 def pools(node: Node) -> dict[int, Pool]:
-    """Map each page size (bytes) to its pool, smallest first; empty if the kernel has no huge pages."""
+    """Map each page size (bytes) to its pool, smallest first.
+
+    The result is empty if the kernel has no huge pages.
+    """
     sizes = sorted(int(match[1]) * 1024 for name in names_in(node, POOLS) if (match := re.fullmatch(r"hugepages-(\d+)kB", name)))
     return {size: _pool(node, size) for size in sizes}
 
@@ -84,7 +87,7 @@ def default_size(node: Node) -> int | None:
 
 
 def check(node: Node, wanted: Mapping[int, int]) -> None:
-    """Require that this number of pages per size (bytes) is available, without a trial reservation.
+    """Require this number of pages per size (bytes), without a trial reservation.
 
     Raises:
         CapabilityError: the kernel has no such size, memory does not suffice, or this user may not reserve pages.
@@ -116,7 +119,7 @@ def check(node: Node, wanted: Mapping[int, int]) -> None:
 
 
 def reserve(node: Node, journal: Journal, size: int, pages: int) -> int | None:
-    """Add pages of a size (bytes) to its pool, and return the number of the journal entry that removes them.
+    """Add pages of a size (bytes) to its pool, and return the journal entry to undo.
 
     The result is None if the pool is unchanged, because this user may not reserve pages but enough are free. If the kernel
     grants fewer pages, memory is compacted and the reservation repeated. Compaction takes about 1 s per 20 GB.
@@ -150,7 +153,10 @@ def may_reserve(node: Node, size: int) -> bool:
 
 
 def compact(node: Node) -> None:
-    """Make the kernel compact memory; without effect if it cannot, or without permission."""
+    """Make the kernel compact memory.
+
+    It has no effect without permission, or without support by the kernel.
+    """
     try:
         node.write(COMPACT, b"1")
     except OSError:
@@ -158,13 +164,16 @@ def compact(node: Node) -> None:
 
 
 def transparent(node: Node) -> str | None:
-    """Return the setting for shared memory (``never``, ``advise``, ``always`` …); None if the kernel has none."""
+    """Return the setting for shared memory (``never``, ``advise``, ``always`` …).
+
+    The result is None if the kernel has none.
+    """
     text = text_of(node, SHARED)
     return active_word(text) if text else None
 
 
 def check_transparent(node: Node, on: bool) -> None:
-    """Require that transparent huge pages of shared memory can be switched on or off, without a change.
+    """Require that transparent huge pages of shared memory can be switched.
 
     Raises:
         CapabilityError: the kernel has no such setting, or this user may not change it.
@@ -182,7 +191,7 @@ def check_transparent(node: Node, on: bool) -> None:
 
 
 def choose_transparent(node: Node, journal: Journal, on: bool) -> int | None:
-    """Switch transparent huge pages of shared memory, and return the number of the journal entry that restores them.
+    """Switch transparent huge pages, and return the journal entry to undo.
 
     The result is None if the setting is right already and this user may not hold it.
 
@@ -216,7 +225,7 @@ def word_for(on: bool, now: str) -> str:
 
 
 def _size_setting(node: Node) -> str:
-    """Return the file with the setting of the PMD size, which may overrule the general one."""
+    """Return the file of the PMD size's setting, which may overrule the general one."""
     size = text_of(node, f"{TRANSPARENT}/hpage_pmd_size")
     return f"{TRANSPARENT}/hugepages-{int(size) // 1024 if size.isdigit() else 2048}kB/shmem_enabled"
 
@@ -280,7 +289,7 @@ def _shortage(node: Node, size: int) -> str:
 
 
 def free_blocks(text: str, size: int) -> dict[str, int]:
-    """Count free blocks of ``size`` bytes by zone, including parts of larger blocks, from /proc/buddyinfo."""
+    """Count free blocks of ``size`` bytes by zone, from /proc/buddyinfo."""
     blocks = {}
     for zone, counts in re.findall(r"^(Node\s+\d+, zone\s+\S+)((?:\s+\d+)+)\s*$", text, re.MULTILINE):
         total = sum(int(count) * (_BASE_PAGE << order) // size for order, count in enumerate(counts.split()) if _BASE_PAGE << order >= size)

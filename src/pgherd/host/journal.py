@@ -1,4 +1,4 @@
-"""Undo journal: the changes of one process to its host, so that a later process can undo them if it is killed.
+"""Undo journal: changes of one process to its host, for undo even after a kill.
 
 There is one file per process, ``STATE/journal/RUN-PID.jsonl``, on the machine of the changes. It has a header line with
 the owner, one line per change, synced before the change is made, and one line per undone change. The owner holds a lock
@@ -34,7 +34,7 @@ _LOCK = ".lock"
 
 
 class Owner(Model):
-    """Process that a journal belongs to: pid, start time (clock ticks since boot) and boot."""
+    """Owner of a journal: pid, start time (clock ticks since boot) and boot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -55,7 +55,10 @@ class Journal:
     """An open journal, safe for use by several threads."""
 
     def __init__(self, node: Node, path: Path, number: int, owner: Owner, entries: dict[int, Undo], *, torn: bool = False) -> None:
-        """For internal use; see ``open`` for a new journal and ``clean`` for those of ended owners."""
+        """For internal use.
+
+        See ``open`` for a new journal and ``clean`` for those of ended owners.
+        """
         self._node, self._file, self._number = node, path, number
         self._owner = owner
         self._entries = entries
@@ -65,7 +68,10 @@ class Journal:
 
     @classmethod
     def open(cls, node: Node, state_dir: Path, run: str) -> Journal:
-        """Start a journal for this process; raises CapabilityError if the state directory is not writable."""
+        """Start a journal for this process.
+
+        Raises CapabilityError if the state directory is not writable.
+        """
         owner = Owner(
             journal=uuid.uuid4().hex,
             run=run,
@@ -98,11 +104,11 @@ class Journal:
 
     @property
     def id(self) -> str:
-        """Identifier of the journal, which is also the content of the marker file in its directories."""
+        """Identifier of the journal, as in the marker files of its directories."""
         return self._owner.journal
 
     def note(self, undo: Undo) -> int:
-        """Record the undo of a change that follows, sync it to disk, and return its number."""
+        """Record the undo of the next change, sync it to disk, and return its number."""
         with self._lock:
             number = self._next
             self._append({"id": number, "undo": undo.model_dump(mode="json")})
@@ -119,7 +125,10 @@ class Journal:
                     self._append({"done": number})
 
     def undo(self, number: int) -> str | None:
-        """Undo one change now, and describe the action or return None. On OSError, the entry remains."""
+        """Undo one change now, and describe the action or return None.
+
+        On OSError, the entry remains.
+        """
         with self._lock:
             undo = self._entries.get(number)
         if undo is None:
@@ -129,7 +138,10 @@ class Journal:
         return message
 
     def make_tree(self, path: str, *, mode: int = 0o700) -> int:
-        """Create a directory that is removed with this journal: note the undo, create, write the marker. Return its number."""
+        """Create a directory with its undo and its marker file.
+
+        Return its number.
+        """
         if self._node.exists(path):
             raise FileExistsError(f"{path} exists already")
         number = self.note(RemoveTree(path=path))
@@ -138,14 +150,17 @@ class Journal:
         return number
 
     def pending(self) -> list[Undo]:
-        """Return the pending undos in their order: by rank (processes first, directories last), the latest first."""
+        """Return the pending undos in their order: by rank, the latest first."""
         return [self._entries[number] for number in self._order()]
 
     def _order(self) -> list[int]:
         return sorted(self._entries, key=lambda number: (self._entries[number].rank, -number))
 
     def play(self) -> list[str]:
-        """Undo all changes, and describe each action and failure. Failed undos stay in the journal."""
+        """Undo all changes, and describe each action and failure.
+
+        Failed undos stay in the journal.
+        """
         messages = []
         for number in self._order():
             try:
@@ -157,7 +172,7 @@ class Journal:
         return messages
 
     def close(self) -> list[str]:
-        """Undo all pending changes and close the journal, and remove its file unless an undo failed.
+        """Undo all changes, close the journal, and remove its file unless an undo failed.
 
         Ctrl-C takes effect afterwards (see ``interruption.ended_by_signals``).
         """
@@ -186,7 +201,7 @@ class Journal:
 
 
 def clean(node: Node, state_dir: Path) -> list[str]:
-    """Undo the journals of ended owners, and describe each removal, failure and running owner.
+    """Undo the journals of ended owners, and describe each result.
 
     Raises CapabilityError if the state directory is not readable.
     """
@@ -216,7 +231,10 @@ def running(node: Node, state_dir: Path) -> list[str]:
 
 
 def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
-    """Undo one journal, whose file is open. It is also locked if ``free``, that is, without an owner's lock."""
+    """Undo one journal, whose file is open.
+
+    It is also locked if ``free``, that is, without an owner's lock.
+    """
     text = path.read_text(errors="replace")
     try:
         owner, entries = parse(text)
@@ -235,7 +253,7 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
 
 
 def parse(text: str) -> tuple[Owner | None, dict[int, Undo]]:
-    """Parse a journal into its owner and pending undos, without torn lines (no valid JSON).
+    """Parse a journal into owner and pending undos, without torn lines.
 
     The owner is None if the header is missing. Raises ValueError for a journal of another schema.
     """
@@ -269,7 +287,10 @@ def _records(text: str) -> Iterable[dict[str, Any]]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file during the block; the file is created if missing."""
+    """Hold an exclusive lock on a file during the block.
+
+    The file is created if missing.
+    """
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)

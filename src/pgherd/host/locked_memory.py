@@ -1,4 +1,4 @@
-"""Idle process that locks memory, to take it from an overcommitted host (staged overcommitment).
+"""Idle process that locks memory, to stage an overcommitted host.
 
 The process runs ``main`` with the number of bytes as its argument. It prints ``held`` after all bytes are in memory, and
 then sleeps until it is ended.
@@ -23,7 +23,7 @@ _LOCK_TIMEOUT_S = 120.0
 
 
 def command(size: int, join: tuple[str, ...], output: str) -> Command:
-    """Return the command that holds ``size`` bytes in the cgroups of ``join``, with the file ``output`` for its messages."""
+    """Return the command that holds ``size`` bytes and writes to file ``output``."""
     path = os.pathsep.join(path for path in sys.path if path)
     return Command((sys.executable, "-c", _LIBRARY, str(size)), env={"PYTHONPATH": path}, join=join, stdout=output, stderr=output)
 

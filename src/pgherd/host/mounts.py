@@ -12,7 +12,7 @@ from pgherd.node.protocol import Command, Node
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount: ``number`` (major:minor) is its file system's, ``target`` the mount point, ``source`` the device or share."""
+    """One mount: device number (major:minor), mount point, kind and source."""
 
     number: str
     target: str
@@ -40,7 +40,10 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(node: Node, path: str) -> Mount | None:
-    """Return the mount that contains a path, or None. Symbolic links are not followed."""
+    """Return the mount that contains a path, or None.
+
+    Symbolic links are not followed.
+    """
     innermost = None
     for mount in mounts(node):
         target = mount.target.rstrip("/")
@@ -61,7 +64,10 @@ def at(node: Node, target: str) -> Mount | None:
 
 
 def number_of(node: Node, device: str) -> str:
-    """Return the number (major:minor) of a device file, following links; '' if there is none."""
+    """Return the number (major:minor) of a device file, following links.
+
+    The result is '' if there is none.
+    """
     result = node.run(Command(("stat", "--dereference", "--format=%t:%T", "--", device)))  # hex: decimal needs coreutils 9
     match = re.fullmatch(r"([0-9a-f]+):([0-9a-f]+)", result.out.strip()) if result.code == 0 else None
     return "" if match is None else f"{int(match[1], 16)}:{int(match[2], 16)}"
@@ -77,6 +83,6 @@ def of_device(node: Node, device: str) -> list[Mount]:
 
 
 def below(node: Node, path: str) -> list[str]:
-    """Return the mount points at or below a directory of this machine, following links."""
+    """Return the mount points at or below a directory, following links."""
     directory = os.path.realpath(path)
     return [mount.target for mount in mounts(node) if mount.target == directory or mount.target.startswith(f"{directory}/")]

@@ -1,4 +1,4 @@
-"""Two network namespaces with a pair of virtual interfaces (veth), for a link on one host.
+"""Two network namespaces with a veth pair, for a link on one host.
 
 The namespaces have no names. A process holds each of them, and a namespace ends with its process, together with its
 virtual interface. The kernel ends the processes when pgherd ends (PDEATHSIG). They are also in the journal.
@@ -76,7 +76,10 @@ def insist(node: Node) -> None:
 
 
 def insist_shaping(node: Node, journal: Journal, *, rate: float | None, delay: float | None) -> None:
-    """Require that a link can be shaped, by a test; raises CapabilityError with the missing kernel module."""
+    """Require that a link can be shaped, by a test.
+
+    Raises CapabilityError with the missing kernel module.
+    """
     pair = make(node, journal)
     try:
         shape(pair, rate=rate, delay=delay)
@@ -112,7 +115,7 @@ def make(node: Node, journal: Journal) -> Namespaces:
 
 
 def shape(pair: Namespaces, *, rate: float | None, delay: float | None) -> None:
-    """Limit the near end's send rate (bits/s), and delay every packet by ``delay`` (ms) at both ends.
+    """Limit the near end's send rate (bits/s), and delay packets (ms) at both ends.
 
     Raises:
         CapabilityError: the kernel lacks the queueing discipline (sch_tbf, sch_netem), or tc is missing.
@@ -126,7 +129,7 @@ def shape(pair: Namespaces, *, rate: float | None, delay: float | None) -> None:
 
 
 def _await_namespaces(pair: Namespaces) -> None:
-    """Wait until the holders have new namespaces: before, they share that of this process."""
+    """Wait until the holders have left the namespace of this process."""
     host_namespace = os.readlink("/proc/self/ns/net")
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:

@@ -43,7 +43,9 @@ def cache_dir() -> Path:
 
 
 def unreachable(path: str | Path, account: str | None) -> str | None:
-    """Return the first directory of ``path`` that user ``account`` may not enter; None if it may enter all.
+    """Return the first directory of ``path`` that user ``account`` may not enter.
+
+    The result is None if it may enter all.
 
     The check uses owner, group and mode, but no access control lists. It ends at the first directory that does not exist.
     ``account`` None is the current user, for whom nothing is checked.
@@ -72,7 +74,7 @@ def unreachable(path: str | Path, account: str | None) -> str | None:
 
 
 def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> Path:
-    """Create a directory for servers below the cache, which is removed with the journal.
+    """Create a directory for servers in the cache, removed with the journal.
 
     Mode 0711: the servers' user may enter but not list it. Raises CapabilityError if it cannot enter.
     """
@@ -89,7 +91,7 @@ def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> P
 
 
 def socket_root(node: Node, journal: Journal) -> str:
-    """Create a directory with a short path for this run's sockets, which is removed with the journal.
+    """Create a short directory for this run's sockets, removed with the journal.
 
     Mode 0711: the servers' user may enter but not list it. Each server needs a separate directory in it
     (``node.make_dir(…, mode=0o700, user=account)``). Raises CapabilityError if no directory can be created.
@@ -114,7 +116,7 @@ def socket_root(node: Node, journal: Journal) -> str:
 
 
 def free_ports(address: str, count: int, taken: Collection[int] = ()) -> list[int]:
-    """Return different TCP ports of this address without a listener, and not among ``taken``."""
+    """Return different TCP ports without a listener, and not among ``taken``."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     ports: list[int] = []
     with contextlib.ExitStack() as stack:  # all sockets stay open until the end: a released port may be assigned again

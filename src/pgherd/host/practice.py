@@ -1,4 +1,7 @@
-"""Host facts for recommendations: drivers, schedulers, kernel settings. Read only, from /proc and /sys through a node."""
+"""Host facts for recommendations: drivers, schedulers, kernel settings.
+
+Read only, from /proc and /sys through a node.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _CLOCKS = "/sys/devices/system/clocksource/clocksource0"
 
 
 def look(node: Node, facts: HostFacts) -> HostPractice:
-    """Read the facts of the host with ``facts``. Facts that are not visible stay None or empty."""
+    """Read the facts of the host with ``facts``.
+
+    Facts that are not visible stay None or empty.
+    """
     return HostPractice(
         hostname=facts.hostname,
         virtualisation=facts.virtualisation,
@@ -38,7 +44,10 @@ def look(node: Node, facts: HostFacts) -> HostPractice:
 
 
 def disks_below(node: Node, path: str) -> tuple[str, ...]:
-    """Return the names of the lowest block devices of a directory; empty if the kernel shows none."""
+    """Return the names of the lowest block devices of a directory.
+
+    The result is empty if the kernel shows none.
+    """
     top = devices_of(node, [path]).get(path)
     if top is None:
         return ()
@@ -79,7 +88,10 @@ def _cards(node: Node) -> list[Part]:
 
 
 def _balloon(node: Node) -> str | None:
-    """Return the balloon driver that has a device, '' if none has; None if the buses are unreadable."""
+    """Return the balloon driver that has a device, '' if none has.
+
+    The result is None if the buses are unreadable.
+    """
     if not node.exists("/sys/bus"):
         return None
     for directory in BALLOONS:

@@ -10,7 +10,10 @@ from pgherd.node.protocol import Command, Node
 
 
 def stat_fields(node: Node, pid: int | str) -> list[str] | None:
-    """Return the fields of ``/proc/PID/stat`` from 'state' on (proc(5): field 3 is index 0); None after its end."""
+    """Return the fields of ``/proc/PID/stat`` from 'state' on (proc(5) field 3).
+
+    The result is None after its end.
+    """
     try:
         text = node.read(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
@@ -20,7 +23,10 @@ def stat_fields(node: Node, pid: int | str) -> list[str] | None:
 
 
 def start_time(node: Node, pid: int | str) -> int | None:
-    """Return the start time in clock ticks since boot; None for a process that has ended, or a zombie."""
+    """Return the start time in clock ticks since boot.
+
+    The result is None for a process that has ended, and for a zombie.
+    """
     fields = stat_fields(node, pid)
     if fields is None or len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
@@ -28,7 +34,10 @@ def start_time(node: Node, pid: int | str) -> int | None:
 
 
 def boot_id(node: Node) -> str:
-    """Return the kernel's identifier of this boot. Start times are comparable only within one boot."""
+    """Return the kernel's identifier of this boot.
+
+    Start times are comparable only within one boot.
+    """
     try:
         return node.read("/proc/sys/kernel/random/boot_id").decode().strip()
     except OSError:
@@ -44,7 +53,7 @@ def kill(node: Node, pids: Sequence[int]) -> None:
 
 
 def working_in(node: Node, directory: str, names: Sequence[str]) -> list[int]:
-    """Return the pids of programs with one of these names whose working directory is at or below ``directory``.
+    """Return the pids of programs with these names that work in ``directory``.
 
     Only root can read the working directory of other users' processes.
     """
@@ -71,7 +80,7 @@ def working_in(node: Node, directory: str, names: Sequence[str]) -> list[int]:
 
 
 def topmost(node: Node, names: Sequence[str]) -> list[int]:
-    """Return the pids of processes with one of these names whose parent has another name, such as postmasters."""
+    """Return the pids of processes with these names whose parent has another name."""
     pids = [name for name in node.listdir("/proc") if name.isdigit() and _name(node, name) in names]
     parents = {pid: fields[1] for pid in pids if (fields := stat_fields(node, pid)) is not None}
     return sorted(int(pid) for pid, parent in parents.items() if parent not in parents)

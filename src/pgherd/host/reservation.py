@@ -1,4 +1,4 @@
-"""Reservation of a host share per run, so that concurrent runs do not exceed the host.
+"""Reservation of a host share per run, for concurrent runs.
 
 A reservation is a file ``STATE/reservations/RUN-PID.json``, locked by its owner. The kernel releases the lock at the
 owner's end, even after SIGKILL. Users have separate state directories, so runs of different users are independent.
@@ -27,10 +27,12 @@ _LOCK = ".lock"
 
 
 class Reservation(Model):
-    """Host share of a run: ``cores`` and ``memory`` (bytes); None is the complete host.
+    """Host share of a run: ``cores`` and ``memory`` (bytes).
+
+    None is the complete host.
 
     ``cpus`` are its CPUs, as many as the cores rounded up, and different from those of other runs if there are enough.
-    None if the complete host is reserved.
+    The result is None if the complete host is reserved.
     """
 
     run: str
@@ -93,7 +95,10 @@ def live(state_dir: Path) -> list[Reservation]:
 
 
 def _live(directory: Path) -> list[Reservation]:
-    """Return reservations with a locked file, and remove the other files. The directory must be locked."""
+    """Return reservations with a locked file, and remove the other files.
+
+    The directory must be locked.
+    """
     reservations = []
     for path in sorted(directory.glob("*.json")):
         try:
@@ -129,7 +134,7 @@ def _check(run: str, cores: float | None, memory: int | None, facts: HostFacts, 
 
 
 def _choose(cores: float | None, available: Sequence[int], others: Sequence[Reservation]) -> tuple[int, ...] | None:
-    """Choose as many CPUs as the cores rounded up, those with the fewest other runs first."""
+    """Choose CPUs for the cores rounded up, those with the fewest runs first."""
     if cores is None:
         return None
     users = {cpu: sum(cpu in (other.cpus or ()) for other in others) for cpu in available}

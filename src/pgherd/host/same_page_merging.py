@@ -1,4 +1,4 @@
-"""Kernel same-page merging (KSM): the kernel merges identical pages of memory whose owner allows it.
+"""Kernel same-page merging (KSM) of identical pages whose owner allows it.
 
 Linux: Documentation/admin-guide/mm/ksm.rst. The machine has a single switch. Therefore it is a shared setting
 (pgherd.host.holds), and each change is in the journal before it is made.

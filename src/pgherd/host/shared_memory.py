@@ -1,4 +1,4 @@
-"""Removal of the shared memory that a PostgreSQL server leaves behind after SIGKILL.
+"""Removal of the shared memory that a server leaves behind after SIGKILL.
 
 A server creates one small System V segment, with key and id in line 7 of ``postmaster.pid``
 (src/backend/utils/init/miscinit.c, AddToDataDirLockFile), and POSIX segments ``/dev/shm/PostgreSQL.N``. The header of the
@@ -33,7 +33,7 @@ _ITEMS_OFFSET = 16
 
 @dataclass(frozen=True)
 class Segment:
-    """System V segment: key, id, pid of its creator and number of attached processes (/proc/sysvipc/shm)."""
+    """System V segment of /proc/sysvipc/shm, with its number of attached processes."""
 
     key: int
     id: int
@@ -42,7 +42,10 @@ class Segment:
 
 
 def parse_lock_file(text: str) -> tuple[int, int, int] | None:
-    """Parse ``postmaster.pid`` into the postmaster's pid, key and id; None if it names no segment."""
+    """Parse ``postmaster.pid`` into the postmaster's pid, key and id.
+
+    The result is None if it names no segment.
+    """
     lines = text.splitlines()
     if len(lines) < 7:
         return None
@@ -65,7 +68,10 @@ def parse_segments(text: str) -> list[Segment]:
 
 
 def parse_control(data: bytes) -> list[int]:
-    """Parse a control segment into the handles of the POSIX segments in use; empty for other data."""
+    """Parse a control segment into the handles of the POSIX segments in use.
+
+    The result is empty for other data.
+    """
     if len(data) < _ITEMS_OFFSET:
         return []
     magic, count, maximum = _CONTROL.unpack_from(data)
@@ -76,7 +82,9 @@ def parse_control(data: bytes) -> list[int]:
 
 
 def release(node: Node, data_directory: str) -> str | None:
-    """Remove a dead server's shared memory after killing the attached processes; describe the action, or return None.
+    """Remove a dead server's shared memory after killing the attached processes.
+
+    Describe the action, or return None.
 
     Only a segment whose key, id and creator all match ``postmaster.pid`` is removed. Raises OSError if a process
     does not end or the segment can't be removed.
@@ -114,7 +122,7 @@ def release(node: Node, data_directory: str) -> str | None:
 
 
 def attached_to(node: Node, key: int, number: int) -> list[int]:
-    """Return the pids of processes that map the segment: its id is the inode in /proc/PID/maps."""
+    """Return the pids that map the segment, whose id is an inode in /proc/PID/maps."""
     name = f"/SYSV{key & 0xFFFFFFFF:08x}"
     pids = []
     for entry in node.listdir("/proc"):
@@ -133,7 +141,7 @@ def attached_to(node: Node, key: int, number: int) -> list[int]:
 
 
 def _remove_posix(node: Node, number: int) -> int:
-    """Remove the POSIX control segment of a System V segment and all segments in its list, and return their number."""
+    """Remove the POSIX segments of a System V segment, and return their number."""
     control = _control_handle(number)
     if not control:
         return 0
@@ -149,7 +157,9 @@ def _remove_posix(node: Node, number: int) -> int:
 
 
 def _control_handle(number: int) -> int:
-    """Read the handle of the POSIX control segment from the System V segment's header; 0 if that fails.
+    """Read the POSIX control segment's handle from the System V segment's header.
+
+    The result is 0 if that fails.
 
     This attaches the segment to the current process, because no file provides its content. Undo always runs on the
     machine of the server.

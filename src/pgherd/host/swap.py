@@ -1,4 +1,6 @@
-"""Swap for one run: a compressed device in memory (zram), or a file. Existing swap areas stay unchanged.
+"""Swap for one run: a compressed device in memory (zram), or a file.
+
+Existing swap areas stay unchanged.
 
 Swap areas belong to the machine: the kernel cannot assign a cgroup's pages to one of them. Therefore the new area has the
 highest priority, so that it is filled first, and the run's cgroups are limited to its size (see pgherd.host.cgroups).
@@ -46,7 +48,7 @@ _UNSUITABLE = {
 
 @dataclass(frozen=True)
 class Made:
-    """Active swap of a run: ``path`` of device or file, ``number`` of its journal entry, ``zram`` the device's number."""
+    """Active swap of a run: path, number of its journal entry, zram device."""
 
     path: str
     number: int
@@ -79,7 +81,9 @@ def check(node: Node, swap: Swap) -> None:
 
 
 def make(node: Node, journal: Journal, swap: Swap, directory: str) -> Made | None:
-    """Create swap and switch it on; None if ``swap`` is of kind 'none'. Undo of its journal entry removes it.
+    """Create swap and switch it on.
+
+    The result is None if ``swap`` is of kind 'none'. Undo of its journal entry removes it.
 
     ``directory`` is the place of a file if ``swap`` has no path. It is created if missing.
 
@@ -97,7 +101,10 @@ def make(node: Node, journal: Journal, swap: Swap, directory: str) -> Made | Non
 
 
 def algorithms(node: Node) -> list[str]:
-    """Return the compression algorithms of zram; empty without a device, because only devices list them."""
+    """Return the compression algorithms of zram.
+
+    The result is empty without a device, because only devices list them.
+    """
     for number in zram_numbers(node):
         text = text_of(node, zram_knob(number, "comp_algorithm"))
         if text:
@@ -135,7 +142,10 @@ def _check_file(node: Node, swap: Swap) -> None:
 
 
 def _file_system(node: Node, directory: str) -> tuple[str, int | None]:
-    """Return type and free bytes of a directory's file system; ('', None) if df fails."""
+    """Return type and free bytes of a directory's file system.
+
+    The result is ('', None) if df fails.
+    """
     result = node.run(Command(("df", "--output=fstype,avail", "-B1", "--", directory)))
     fields = result.out.splitlines()[-1].split() if result.code == 0 and result.out.strip() else []
     if len(fields) != 2:

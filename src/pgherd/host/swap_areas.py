@@ -1,4 +1,4 @@
-"""Swap areas of a machine (proc(5) ``/proc/swaps``), and removal of the areas that pgherd created."""
+"""Swap areas of a machine (proc(5)), and removal of those that pgherd created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SWAPOFF_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class Area:
-    """Swap area in use, with sizes in bytes. The kernel fills the area with the highest ``priority`` first."""
+    """Swap area in use, with sizes in bytes.
+
+    The kernel fills the area with the highest ``priority`` first.
+    """
 
     path: str
     kind: str
@@ -60,7 +63,10 @@ def zram_numbers(node: Node) -> list[int]:
 
 
 def off(node: Node, path: str) -> bool:
-    """Switch an area off, and return whether it was in use. Raises OSError if it stays in use."""
+    """Switch an area off, and return whether it was in use.
+
+    Raises OSError if it stays in use.
+    """
     if path not in {area.path for area in areas(node)}:
         return False
     result = node.run(Command(("swapoff", "--", path)), timeout=_SWAPOFF_TIMEOUT_S)
@@ -72,7 +78,7 @@ def off(node: Node, path: str) -> bool:
 
 
 def is_ours(node: Node, number: int, mark: str, size: int) -> bool:
-    """Return whether a zram device belongs to pgherd: it has the UUID ``mark``, or is still unused.
+    """Return whether a zram device has the UUID ``mark``, or is still unused.
 
     A device with another size, or with other data in its first page, belongs to another program.
     """
@@ -88,14 +94,20 @@ def is_ours(node: Node, number: int, mark: str, size: int) -> bool:
 
 
 def _uuid(node: Node, number: int) -> str:
-    """Return the UUID in a swap area's header (linux/swap.h: union swap_header); '' if there is none."""
+    """Return the UUID in a swap area's header (linux/swap.h: union swap_header).
+
+    The result is '' if there is none.
+    """
     argv = ("od", "-An", "-v", "-tx1", "-j", str(_UUID_OFFSET), "-N", "16", "--", zram_path(number))
     digits = re.sub(r"\s", "", node.run(Command(argv)).out)
     return str(uuid.UUID(digits)) if re.fullmatch(r"[0-9a-f]{32}", digits) else ""
 
 
 def remove_zram(node: Node, number: int, mark: str, size: int) -> str | None:
-    """Switch off and remove pgherd's zram device; describe the action, or return None for another device. Raises OSError."""
+    """Switch off and remove pgherd's zram device.
+
+    Describe the action, or return None for another device. Raises OSError.
+    """
     if not node.exists(zram_knob(number, "disksize")) or not is_ours(node, number, mark, size):
         return None
     was_used = off(node, zram_path(number))
@@ -105,7 +117,10 @@ def remove_zram(node: Node, number: int, mark: str, size: int) -> str | None:
 
 
 def remove_file(node: Node, path: str) -> str | None:
-    """Switch off and remove pgherd's swap file; describe the action, or return None if it is missing. Raises OSError."""
+    """Switch off and remove pgherd's swap file.
+
+    Describe the action, or return None if it is missing. Raises OSError.
+    """
     was_used = off(node, path)
     if not node.exists(path):
         return None

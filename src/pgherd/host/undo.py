@@ -1,4 +1,4 @@
-"""Kinds of undo: each one describes how a change of this host is undone, and does it.
+"""Kinds of undo, one for each kind of host change.
 
 An undo is noted in the journal before its change. Therefore it has no effect if the change was never made, and it may be
 repeated. ``play`` describes its action in a sentence, or returns None if there was nothing to do. It raises OSError if
@@ -35,7 +35,7 @@ _UNMOUNT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Scene:
-    """Context of an undo: the node, the journal's identifier, and whether the machine has not booted since the change."""
+    """Context of an undo: node, identifier of the journal, no boot since the change."""
 
     node: Node
     journal: str
@@ -43,7 +43,10 @@ class Scene:
 
 
 def absolute(path: str) -> str:
-    """Return the path; raises ValueError unless it is absolute and normalised, and not the root."""
+    """Return the path.
+
+    Raises ValueError unless it is absolute and normalised, and not the root.
+    """
     if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
         raise ValueError(f"'{path}' is not a plain absolute path")
     return path
@@ -61,7 +64,7 @@ CreatedPath = Annotated[str, AfterValidator(_created)]
 
 
 class Kill(Model):
-    """Kill a process, if the pid still belongs to the one that started at ``start`` (clock ticks since boot)."""
+    """Kill the process that started at ``start`` (clock ticks since boot)."""
 
     rank: ClassVar[int] = 0
     kind: Literal["kill"] = "kill"
@@ -110,7 +113,7 @@ class RestoreSubtree(Model):
     leaf: str | None = None
 
     def play(self, scene: Scene) -> str | None:
-        """Raises OSError while another run has its cgroup here, because that needs the controllers."""
+        """Raises OSError while another run needs the controllers."""
         node = scene.node
         if not node.exists(f"{self.group}/cgroup.procs"):
             return None
@@ -149,7 +152,7 @@ class Write(Model):
 
 
 class GiveBack(Model):
-    """Release a run's hold on a shared kernel setting, such as huge pages (see pgherd.host.holds)."""
+    """Release a run's hold on a shared kernel setting (see pgherd.host.holds)."""
 
     rank: ClassVar[int] = 2
     kind: Literal["give_back"] = "give_back"
@@ -166,7 +169,7 @@ class GiveBack(Model):
 
 
 class ReleaseSharedMemory(Model):
-    """Remove the shared memory of a killed server with this data directory, and kill the processes that still use it."""
+    """Remove the shared memory of a killed server, and kill its other users."""
 
     rank: ClassVar[int] = 3
     kind: Literal["release_shared_memory"] = "release_shared_memory"
@@ -178,7 +181,7 @@ class ReleaseSharedMemory(Model):
 
 
 class RemoveZram(Model):
-    """Switch off and remove this run's compressed swap device, recognised by the UUID ``mark`` in its header.
+    """Remove this run's compressed swap, recognised by the UUID ``mark``.
 
     By the time of the undo, its number may belong to another device. A device with another size or header stays.
     """
@@ -195,7 +198,7 @@ class RemoveZram(Model):
 
 
 class RemoveSwapFile(Model):
-    """Switch off and remove this run's swap file, whose name contains the start of the journal's identifier."""
+    """Remove this run's swap file, whose name has the start of the journal's id."""
 
     rank: ClassVar[int] = 4
     kind: Literal["remove_swap_file"] = "remove_swap_file"
@@ -216,7 +219,7 @@ class RemoveSwapFile(Model):
 
 
 class Unmount(Model):
-    """Unmount ``source``, which this run mounted at ``target`` in a directory of pgherd."""
+    """Unmount ``source`` at ``target``, in a directory that pgherd created."""
 
     rank: ClassVar[int] = 4
     kind: Literal["unmount"] = "unmount"
@@ -224,7 +227,10 @@ class Unmount(Model):
     source: str
 
     def play(self, scene: Scene) -> str | None:
-        """Without effect after a boot. Raises OSError if another source is mounted at the target."""
+        """Without effect after a boot.
+
+        Raises OSError if another source is mounted at the target.
+        """
         node = scene.node
         mount = mounts.at(node, self.target) if scene.same_boot else None
         if mount is None:
@@ -263,7 +269,7 @@ class DetachLoop(Model):
 
 
 class WipeFileSystem(Model):
-    """Erase the file system that this run created on a block device, recognised by its UUID ``mark``."""
+    """Erase the file system with UUID ``mark`` that this run created on a device."""
 
     rank: ClassVar[int] = 4
     kind: Literal["wipe_file_system"] = "wipe_file_system"
@@ -271,7 +277,10 @@ class WipeFileSystem(Model):
     mark: str = Field(pattern=r"^[0-9a-f-]{36}$")
 
     def play(self, scene: Scene) -> str | None:
-        """Zero the first megabyte, which has all signatures. Also after a boot, because the file system survives it."""
+        """Zero the first megabyte, which has all signatures.
+
+        This also applies after a boot, which the file system survives.
+        """
         node = scene.node
         if not node.exists(self.device):
             return None
@@ -304,7 +313,7 @@ class RemoveTree(Model):
     path: AbsolutePath
 
     def play(self, scene: Scene) -> str | None:
-        """Raises OSError if the directory has no marker of this journal, or something is mounted in it."""
+        """Raises OSError without this journal's marker, or with a mount inside."""
         node = scene.node
         renamed = f"{self.path}.removed-{scene.journal}"
         mounted = [target for path in (self.path, renamed) for target in mounts.below(node, path)]
@@ -356,7 +365,7 @@ UNDO: TypeAdapter[Undo] = TypeAdapter(Annotated[Undo, Field(discriminator="kind"
 
 
 def end_in(node: Node, directory: str) -> None:
-    """Wait for servers and drivers in a directory of pgherd to end, then kill the remaining ones.
+    """Wait for the programs in a directory of pgherd to end, then kill the others.
 
     They end with the pgherd that started them, but may take a moment.
     """
@@ -392,7 +401,7 @@ def _move(node: Node, pid: int, group: str) -> None:
 
 
 def _kill_all(node: Node, tops: list[str], groups: list[str]) -> int:
-    """Kill the processes of the groups until these are empty, and return their number."""
+    """Kill all processes of the groups, and return their number."""
     killed: set[int] = set()
 
     def emptied() -> bool:
@@ -413,7 +422,7 @@ def _kill_all(node: Node, tops: list[str], groups: list[str]) -> int:
 
 
 def _remove_group(node: Node, group: str) -> None:
-    """Remove a group, with retries: it stays busy for a moment after the end of its last process."""
+    """Remove a group, with retries: it stays busy briefly after its last process."""
     failure: OSError | None = None
 
     def removed() -> bool:

@@ -1,1 +1,1 @@
-"""Access to one machine: files, processes, SQL and sampling, on this host or in a virtual machine."""
+"""Access to this host or a virtual machine: files, processes, SQL, sampling."""

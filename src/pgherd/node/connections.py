@@ -1,4 +1,4 @@
-"""Cached connections to servers, one per conninfo, for ``Node.sql`` and ``Node.disconnect``."""
+"""Cached connections to servers, one per conninfo (``Node.sql``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONNECT_TIMEOUT_S = 10
 
 
 class Connections:
-    """Connections in autocommit, opened at the first statement and kept until they are closed."""
+    """Connections in autocommit, from the first statement until ``close``."""
 
     def __init__(self) -> None:
         self._open: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}

@@ -1,4 +1,4 @@
-"""Interruption by Ctrl-C, SIGTERM and SIGHUP: the first signal ends the program in order, and later ones have no effect.
+"""Interruption by Ctrl-C, SIGTERM and SIGHUP, with an orderly end.
 
 The first signal raises KeyboardInterrupt in the main thread. Later signals are only recorded, because they must not
 interrupt the undo of host changes. A KeyboardInterrupt can get lost: Python cannot raise it from a destructor, and a
@@ -35,7 +35,7 @@ def insist() -> None:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """End the block with KeyboardInterrupt at the first signal, and ignore later ones.
+    """End the block with KeyboardInterrupt at the first signal; ignore later ones.
 
     A signal that was ignored at the start of the process (nohup, a background job) stays ignored. After a signal, the
     handlers remain installed, because the process only prints its last message.
@@ -60,7 +60,7 @@ def ended_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Delay a signal until the end of the block, for steps that must be complete, such as an undo.
+    """Delay a signal until the end of the block, such as an undo.
 
     In other threads than the main one this has no effect, because signals raise only in the main thread.
     """

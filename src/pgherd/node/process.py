@@ -41,7 +41,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def wrap(command: Command) -> list[str]:
-    """Return the argv that joins the groups, sets affinity and user, and then execs the command.
+    """Return the argv that sets groups, affinity and user, then execs the command.
 
     The pid stays the same: sh, taskset, setpriv and sh each exec the next one. setpriv follows the others, because a
     change of user clears the parent-death signal. The command gets the original soft limit of open files.
@@ -69,7 +69,7 @@ def _group_of(user: str) -> str:
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """Return a clean environment: PATH of this process, the C locale, UTC, and the variables ``extra``."""
+    """Return a clean environment (PATH, C locale, UTC) with ``extra`` variables."""
     return {"PATH": os.environ.get("PATH", _PATH), **_CLEAN_ENVIRONMENT, **extra}
 
 
@@ -77,7 +77,10 @@ class LocalProcess:
     """Child of this process, reaped with its resource usage."""
 
     def __init__(self, command: Command) -> None:
-        """Start the command. Raises OSError if a file cannot be opened or the program is missing."""
+        """Start the command.
+
+        Raises OSError if a file cannot be opened or the program is missing.
+        """
         files: list[int] = []
         try:
             stdin = subprocess.DEVNULL if command.stdin is None else _open(files, command.stdin, os.O_RDONLY)
@@ -153,7 +156,10 @@ def _open(files: list[int], path: str, flags: int) -> int:
 
 
 def run(command: Command, timeout: float) -> Completed:
-    """Run a command to its end and capture its output; after ``timeout``, kill it and raise TimeoutError."""
+    """Run a command to its end and capture its output.
+
+    After ``timeout``, kill it and raise TimeoutError.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
         stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb")).fileno()
@@ -172,7 +178,7 @@ def run(command: Command, timeout: float) -> Completed:
 
 
 def _popen(command: Command, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    """Start a command in a new session, so that Ctrl-C in the terminal reaches only pgherd, which ends its children in order.
+    """Start a command in a new session, because Ctrl-C must reach only pgherd.
 
     A signal during the start is delayed until the command can be ended. Otherwise the command would keep running.
     """
@@ -213,7 +219,7 @@ def _short_form(argv: Sequence[str]) -> str:
 
 
 def allow_many() -> int:
-    """Raise this process's soft limit of open files up to its hard limit or MAX_OPEN_FILES, and return the new limit.
+    """Raise the soft limit of open files, up to MAX_OPEN_FILES, and return it.
 
     Sampling opens about twelve files per database, so the usual soft limit of 1,024 suffices for fewer than 100. The
     change ends with the process (setrlimit(2)) and needs no undo. Commands get the original limit (``wrap``), so that

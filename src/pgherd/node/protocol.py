@@ -1,4 +1,6 @@
-"""Node Protocol: all access of pgherd to a machine uses these few calls. Also the Protocol of data loaders.
+"""Node Protocol: all access of pgherd to a machine uses these few calls.
+
+Also the Protocol of data loaders.
 
 Samplers, runtimes and PostgreSQL use the Protocols and not their implementations:
 
@@ -52,7 +54,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished command: exit code (negative: killed by that signal), its output, and its CPU in seconds."""
+    """A finished command: exit code (negative: signal), output, CPU in seconds."""
 
     code: int
     out: str
@@ -66,11 +68,14 @@ class Process(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """Return the exit code (negative: killed by that signal), or None while the process runs."""
+        """Return the exit code (negative: signal number), or None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit code; raises TimeoutError after ``timeout`` seconds."""
+        """Wait for the end and return the exit code.
+
+        Raises TimeoutError after ``timeout`` seconds.
+        """
         ...
 
     def signal(self, number: int) -> None:
@@ -79,7 +84,10 @@ class Process(Protocol):
 
     @property
     def cpu_seconds(self) -> float | None:
-        """User and system CPU of the process and its reaped children; None until it has ended."""
+        """User and system CPU of the process and its reaped children.
+
+        The value is None before its end.
+        """
         ...
 
 
@@ -108,23 +116,29 @@ class Sampling(Protocol):
     """A sampling loop that runs on the node."""
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Add sources, such as a driver that has just started, and read all sources once between the ticks.
+        """Add sources, and read all sources once between the ticks.
 
         ``add(())`` therefore marks an instant, so that the boundaries of a window need no interpolation.
         """
         ...
 
     def backends(self) -> dict[str, int]:
-        """Return the pid of the server process per conninfo of SQL sources; its CPU is a cost of sampling."""
+        """Return the pid of the server process per conninfo of SQL sources.
+
+        Its CPU is a cost of sampling.
+        """
         ...
 
     def stop(self) -> None:
-        """Take a last sample, flush the spool and end the loop; raises OSError if the spool was not writable."""
+        """Take a last sample, flush the spool and end the loop.
+
+        Raises OSError if the spool was not writable.
+        """
         ...
 
 
 class Clock(Protocol):
-    """Converter between the clocks of a guest and of the host, from the measurements so far."""
+    """Converter between the clocks of a guest and of the host, from measurements."""
 
     def host(self, at: float) -> float:
         """Convert an instant of the guest's clock to the host's."""
@@ -136,7 +150,10 @@ class Clock(Protocol):
 
 
 class Node(Protocol):
-    """One machine. Failed calls raise OSError (files, processes) or psycopg.Error (SQL) with the cause."""
+    """One machine.
+
+    Failed calls raise OSError (files, processes) or psycopg.Error (SQL) with the cause.
+    """
 
     name: str
 
@@ -157,7 +174,10 @@ class Node(Protocol):
         ...
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
-        """Create a directory and its parents, if missing; mode and owner ``user`` apply to the last one."""
+        """Create a directory and its parents, if missing.
+
+        Mode and owner ``user`` apply to the last one.
+        """
         ...
 
     def remove_dir(self, path: str) -> None:
@@ -176,7 +196,10 @@ class Node(Protocol):
         ...
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        """Run a command to its end and capture its output; after ``timeout``, kill it and raise TimeoutError."""
+        """Run a command to its end and capture its output.
+
+        After ``timeout``, kill it and raise TimeoutError.
+        """
         ...
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -188,7 +211,7 @@ class Node(Protocol):
         ...
 
     def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> Sampling:
-        """Start a loop that reads the sources once per period (seconds) into the spool file.
+        """Start a loop that reads the sources into the spool, once per period (s).
 
         The spool has one JSON document per line. A reading is ``{"t": seconds, "i": index of source, "raw": text}``.
         A failed reading has ``raw`` null and ``"error"``. New sources are announced by
@@ -238,7 +261,7 @@ class LoadTarget(Protocol):
 
 
 class Filling(Protocol):
-    """Loader of one database's contents, from which data directory templates are built."""
+    """Loader of one database's contents, for building data directory templates."""
 
     @property
     def database(self) -> str:
@@ -247,7 +270,10 @@ class Filling(Protocol):
 
     @property
     def identity(self) -> str:
-        """Name of the contents: workload, scale, and a hash of all other inputs. Equal identity means equal contents."""
+        """Name of the contents: workload, scale, and a hash of all other inputs.
+
+        Equal identity means equal contents.
+        """
         ...
 
     @property

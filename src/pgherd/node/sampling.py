@@ -1,4 +1,4 @@
-"""Sampling loop of the local node: one thread, one tick per period, unparsed text into a spool.
+"""Sampling loop of the local node: a thread that writes unparsed text to a spool.
 
 Files stay open and are read again from their start. SQL statements go to all servers at once, and the answers are
 collected as they arrive. A server with an exhausted CPU quota may need 0.1 s to answer, so 40 servers in sequence would
@@ -46,7 +46,10 @@ class Probe:
         return self.connection.backend_pid
 
     def send(self, statement: str) -> None:
-        """Send a statement, prepared on first use. Raises OSError or psycopg.Error if the connection is lost."""
+        """Send a statement, prepared on first use.
+
+        Raises OSError or psycopg.Error if the connection is lost.
+        """
         name = self._prepared.get(statement)
         if name is None:
             name = f"s{len(self._prepared)}".encode()
@@ -57,7 +60,10 @@ class Probe:
         self.connection.flush()
 
     def _await_prepared(self) -> None:
-        """Wait for the result of a prepare. Raises OSError after a timeout, since a server in a frozen guest never answers."""
+        """Wait for the result of a prepare.
+
+        Raises OSError after a timeout, since a server in a frozen guest never answers.
+        """
         deadline = time.monotonic() + _PREPARE_TIMEOUT_S
         self.connection.flush()
         failure = ""
@@ -75,7 +81,10 @@ class Probe:
             raise OSError(failure)
 
     def receive(self) -> list[list[str | None]] | None:
-        """Return the rows, or None while the answer is incomplete. Raises OSError with the server's message."""
+        """Return the rows, or None while the answer is incomplete.
+
+        Raises OSError with the server's message.
+        """
         self.connection.consume_input()
         if self.connection.is_busy():
             return None
@@ -100,7 +109,10 @@ class LocalSampling:
     """Running sampling loop; see ``Node.sample`` for the format of the spool."""
 
     def __init__(self, sources: Sequence[Source], spool: str, period: float, probes: dict[str, Probe]) -> None:
-        """Open the spool, connect the probes and start the thread. Raises OSError if the spool cannot be opened."""
+        """Open the spool, connect the probes and start the thread.
+
+        Raises OSError if the spool cannot be opened.
+        """
         self._spool = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._period = period
         self._probes = probes
@@ -222,7 +234,10 @@ class LocalSampling:
             self._drop(index, source.where, error)
 
     def _collect(self, until: float, *, last: bool) -> bool:
-        """Collect answers until the time ``until``; return True as soon as the loop should stop."""
+        """Collect answers until the time ``until``.
+
+        Return True as soon as the loop should stop.
+        """
         while True:
             busy = {p.connection.socket: p for p in self._probes.values() if p.busy is not None}
             remaining = until - time.monotonic()
@@ -277,7 +292,7 @@ class LocalSampling:
 
 
 def reading_line(when: float, index: int, raw: str | None, error: str | None = None) -> str:
-    """Format one reading as a line of a spool (see ``Node.sample``), without a newline.
+    """Format one reading as a spool line (see ``Node.sample``), without a newline.
 
     Only the texts go through the JSON encoder, because encoding the complete document takes four times as long. About
     100 readings per second are written during a measurement.
@@ -287,7 +302,7 @@ def reading_line(when: float, index: int, raw: str | None, error: str | None = N
 
 
 def _readable(numbers: Iterable[int], seconds: float) -> list[int]:
-    """Wait for descriptors that are readable or closed by their peer, and return them.
+    """Wait for readable descriptors, or those closed by their peer; return them.
 
     poll(2) is used, because select(2) is limited to descriptors below 1,024.
     """
