@@ -1,14 +1,13 @@
-"""Node Protocol: all access of pgherd to a machine uses these few calls.
+"""Protocols of a node (the calls to access one machine) and of data loaders.
 
-Also the Protocol of data loaders.
-
-Samplers, runtimes and PostgreSQL use the Protocols and not their implementations:
+Samplers, runtimes and PostgreSQL use these Protocols. Some modules of pgherd.host (journal, holds, reservation and
+others) also access this host directly. Implementations:
 
 - ``Node``: ``LocalNode`` (pgherd.node.local) for this host, ``GuestNode`` (pgherd.runtimes.vm.guest_node) for a guest.
 - ``Process``: ``LocalProcess`` (pgherd.node.process), ``GuestProcess`` (guest_node).
 - ``Sampling``: ``LocalSampling`` (pgherd.node.sampling), ``GuestSampling`` (guest_node).
 - ``Clock``: ``GuestClock`` (pgherd.runtimes.vm.guest_clock).
-- ``Filling``: one class per workload (pgherd.workloads).
+- ``Filling``: the loaders in pgherd.workloads.
 - ``LoadTarget``: ``Instance`` (pgherd.postgres.instance).
 
 No Node represents another host of a cluster. The agent of each host (pgherd.runner.hosts.agent) uses its LocalNode there.
