@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     free."""
     from xdist.scheduler import LoadScopeScheduling
 
-    from pgherd.host.cgroup_layout import read_layout
+    from pgherd.host.cgroup_base import read_layout
     from pgherd.node.local import LocalNode
 
     one_top = read_layout(LocalNode()).manager == "v2"

@@ -121,7 +121,7 @@ def test_it_says_what_its_host_is(agent, monkeypatch):
 
 
 def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match="there is no account 'pgherd-nobody-at-all' on this host"):
+    with pytest.raises(UsageError, match="there is no user 'pgherd-nobody-at-all' on this host"):
         agent.look((), "pgherd-nobody-at-all")
     monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
     here, there = (Holding(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))

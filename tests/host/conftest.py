@@ -13,7 +13,7 @@ from pgherd.host import holds
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is cleaned here must not take back what tests that run meanwhile hold on the host."""
+    """Use a separate ledger, so that cleaning does not release the holds of concurrent tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holds, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
         yield

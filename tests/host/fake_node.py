@@ -1,4 +1,4 @@
-"""A node whose files lie below a directory, with a simulated cgroup v2 tree in it.
+"""A node whose files are below a directory, with a simulated cgroup v2 tree in it.
 
 The simulation keeps the kernel's rules that matter here (admin-guide/cgroup-v2.rst): interface files appear with the
 controllers that the parent hands out; a group that hands out controllers takes no processes, except the root; a group with
@@ -223,7 +223,7 @@ def unified(
 ) -> FakeNode:
     """A machine with cgroup v2 whose top is the root group (or, with ``namespace``, a container's own group).
 
-    Our process stands in group ``own``, down to whose parent all controllers are handed out.
+    This process is in group ``own``. All controllers are enabled down to its parent.
     """
     node = FakeNode(
         root,

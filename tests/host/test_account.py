@@ -15,7 +15,7 @@ def entry(name: str, uid: int) -> pwd.struct_passwd:
 
 @pytest.fixture
 def accounts(monkeypatch: pytest.MonkeyPatch):
-    """Say which accounts there are and who we are."""
+    """Set the existing users and the current user."""
 
     def given(uid: int, **known: int) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -46,7 +46,7 @@ def test_an_ordinary_user_runs_servers_as_itself(accounts) -> None:
 
 def test_an_unknown_account(accounts) -> None:
     accounts(0, postgres=101)
-    with pytest.raises(UsageError, match="no account 'bob'"):
+    with pytest.raises(UsageError, match="no user 'bob'"):
         account.server_account("bob")
 
 

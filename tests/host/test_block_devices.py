@@ -72,5 +72,5 @@ def test_a_number_that_the_kernel_does_not_show():
 def test_this_host(tmp_path):
     found = devices_of(LocalNode(), [str(tmp_path)])
     if not found:
-        pytest.skip("temporary files lie on no block device here")
+        pytest.skip("temporary files are on no block device here")
     assert found[str(tmp_path)].number.count(":") == 1

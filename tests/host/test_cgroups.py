@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_base
-from pgherd.host.cgroups import HostGroup, Limits, oom_kills, quota_us
+from pgherd.host.cgroups import HostGroup, Limits, quota_us
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError
 
@@ -16,7 +16,7 @@ UNIFIED = "/sys/fs/cgroup"
 
 @pytest.fixture
 def scope(tmp_path: Path, fake):
-    """A node whose process stands in a delegated scope, the directory of that scope, and a journal."""
+    """A node with a process in a delegated scope, the directory of that scope, and a journal."""
     node = fake.unified(tmp_path / "root", SCOPE, may_write=UNIFIED + SCOPE)
     return node, tmp_path / "root" / (UNIFIED + SCOPE).lstrip("/"), Journal.open(node, tmp_path / "state", "run")
 
@@ -107,14 +107,14 @@ def test_the_first_of_two_runs_leaves_the_scope_to_the_second(scope, tmp_path: P
     assert (directory / "pgherd-second").exists()
     assert "cpu" in (directory / "cgroup.subtree_control").read_text()
     assert second.close() == []
-    assert journal.play() == [f"restored control group {UNIFIED}{SCOPE}"]
+    assert journal.play() == [f"restored cgroup {UNIFIED}{SCOPE}"]
     assert node.group_of(os.getpid()) == SCOPE
 
 
 def test_a_failure_half_way_takes_back_what_was_done(scope) -> None:
     node, directory, journal = scope
     host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
-    with pytest.raises(CapabilityError, match="below the least"):
+    with pytest.raises(CapabilityError, match="below the minimum"):
         host.make(Limits(cores=0.001))
     assert [path.name for path in directory.iterdir() if path.is_dir()] == []
     assert node.group_of(os.getpid()) == SCOPE
@@ -153,18 +153,3 @@ def test_a_quota_in_shorter_periods() -> None:
 def test_a_quota_below_what_the_kernel_takes() -> None:
     with pytest.raises(CapabilityError, match=r"0\.005.*0\.01"):
         quota_us(0.005)
-
-
-@pytest.mark.parametrize(
-    ("controller", "file", "text", "kills"),
-    [
-        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", 3),
-        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0),  # before Linux 4.13
-        ("v2", "memory.events", "low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n", 2),
-        ("v2", "other", "", 0),
-    ],
-)
-def test_processes_killed_for_memory_are_counted(tmp_path: Path, fake, controller: str, file: str, text: str, kills: int) -> None:
-    node = fake.FakeNode(tmp_path, {f"/g/{file}": text})
-    assert oom_kills(node, {controller: "/g"}) == kills
-    assert oom_kills(node, {}) == 0

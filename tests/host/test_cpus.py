@@ -69,7 +69,7 @@ def test_cpus_that_share_least_are_chosen() -> None:
     threads = {cpu: (cpu - cpu % 2, cpu - cpu % 2 + 1) for cpu in range(6)}
     assert cpus.least_shared(range(6), 3, {}, threads) == ((0, 0), (0, 2, 4)), "one thread of each core"
     assert cpus.least_shared(range(6), 4, {}, threads) == ((0, 1), (0, 2, 4, 1))
-    assert cpus.least_shared(range(6), 2, {0: 1, 2: 1}, threads) == ((0, 1), (4, 1)), "beside one, rather than on it"
+    assert cpus.least_shared(range(6), 2, {0: 1, 2: 1}, threads) == ((0, 1), (4, 1)), "on the sibling of a busy CPU, rather than on it"
     assert cpus.least_shared(range(2), 5, {0: 2, 1: 1}, {}) == ((3, 0), (1, 0)), "there are no more"
 
 

@@ -1,15 +1,17 @@
-"""File systems of a run's own: made through the journal, and gone with it, whatever happened in between."""
+"""File systems of a run, created through the journal and removed with it; only empty devices are formatted. Uses real loop devices."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import struct
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pgherd.host import file_systems, mounts
-from pgherd.host.empty_device import insist_empty
+from pgherd.host.file_systems import insist_empty
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
@@ -45,7 +47,7 @@ def test_a_loop_volume_is_mounted_and_goes_with_the_journal(journal, home):
     (Path(target) / "x").write_bytes(os.urandom(1000))
     file_systems.still_there(NODE, target)
     said = journal.play()
-    assert any(words.startswith("unmounted") for words in said) and any(words.startswith("freed /dev/loop") for words in said)
+    assert any(words.startswith("unmounted") for words in said) and any(words.startswith("detached /dev/loop") for words in said)
     assert mounts.at(NODE, target) is None and not home.exists() and loops.associated(home / "l.img") == []
 
 
@@ -75,7 +77,7 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
         assert mounts.at(NODE, target).source == device
         with pytest.raises(UsageError, match="is mounted at"):
             insist_empty(NODE, device)
-        assert f"emptied {device}" in journal.play()
+        assert f"erased {device}" in journal.play()
         assert insist_empty(NODE, device) == 96 * 2**20
     finally:
         loops.detach(device)
@@ -89,14 +91,14 @@ def test_a_device_named_by_a_link_and_a_place_behind_one_go_too(tmp_path, journa
         place = str(elsewhere / home.name)
         file_systems.still_there(NODE, file_systems.make_on_device(NODE, journal, place, "d", str(link)))
         file_systems.still_there(NODE, file_systems.make_loop(NODE, journal, place, "l", 80 * 2**20))
-        assert f"emptied {link}" in journal.play() and not home.exists()
+        assert f"erased {link}" in journal.play() and not home.exists()
         assert insist_empty(NODE, device) == 96 * 2**20 and loops.associated(home / "l.img") == []
     finally:
         link.unlink()
         loops.detach(device)
 
 
-def test_a_device_that_somebody_has_formatted_since_is_not_emptied(tmp_path, journal, home):
+def test_a_device_that_somebody_has_formatted_since_is_not_erased(tmp_path, journal, home):
     import subprocess
 
     device = loops.attach(tmp_path / "disk.img")
@@ -104,7 +106,7 @@ def test_a_device_that_somebody_has_formatted_since_is_not_emptied(tmp_path, jou
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
         subprocess.run(["umount", target], check=True)
         subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
-        assert not any(words.startswith("emptied") for words in journal.play())
+        assert not any(words.startswith("erased") for words in journal.play())
         with pytest.raises(UsageError, match="holds ext4"):
             insist_empty(NODE, device)
     finally:
@@ -123,3 +125,82 @@ def test_a_missing_tool_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CapabilityError, match="needs root"):
         file_systems.insist_tools(NODE, {}, "a volume")
+
+
+@pytest.fixture
+def device(tmp_path):
+    attached = loops.attach(tmp_path / "disk.img")
+    yield attached
+    loops.detach(attached)
+
+
+def refused(device, message):
+    with pytest.raises(UsageError, match=message):
+        insist_empty(NODE, device)
+
+
+def test_an_empty_device_may_be_formatted(device):
+    assert insist_empty(NODE, device) == 96 * 2**20
+
+
+def test_one_that_is_not_there_or_is_no_device(tmp_path):
+    refused("/dev/pgherd-none", "does not exist; 'lsblk' lists")
+    (tmp_path / "file").write_text("x")
+    refused(str(tmp_path / "file"), "is no block device but a regular file")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["mkfs.ext4", "-q", "-F"], "holds ext4; it is not formatted"),
+        (["mkswap", "-q"], "holds swap"),
+    ],
+)
+def test_one_with_a_known_signature(device, argv, message):
+    subprocess.run([*argv, device], check=True, capture_output=True)
+    refused(device, message)
+
+
+def test_one_with_bytes_of_an_unknown_kind(device):
+    with open(device, "r+b") as file:
+        file.seek(70_000)
+        file.write(b"precious")
+    refused(device, "data of an unknown kind in its first megabyte")
+
+
+def test_one_that_is_mounted(device, tmp_path):
+    subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
+    (tmp_path / "m").mkdir()
+    if subprocess.run(["mount", device, tmp_path / "m"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        refused(device, f"is mounted at {tmp_path}/m")
+    finally:
+        subprocess.run(["umount", tmp_path / "m"], check=True)
+
+
+def test_one_with_partitions(tmp_path):
+    image = tmp_path / "parts.img"
+    device = loops.attach(image, 96 * 2**20, "--partscan")
+    try:
+        with open(device, "r+b") as file:  # a master boot record with one Linux partition from sector 2048 on
+            file.seek(446)
+            file.write(struct.pack("<B3xB3xII48x2s", 0, 0x83, 2048, 40960, b"\x55\xaa"))
+        subprocess.run(["partx", "--update", device], capture_output=True)
+        refused(device, "has partitions|holds dos")
+    finally:
+        subprocess.run(["partx", "--delete", device], capture_output=True)
+        loops.detach(device)
+
+
+def test_one_that_is_read_only_or_too_small(tmp_path):
+    device = loops.attach(tmp_path / "ro.img", 96 * 2**20, "--read-only")
+    try:
+        refused(device, "is read-only")
+    finally:
+        loops.detach(device)
+    device = loops.attach(tmp_path / "small.img", 2**20)
+    try:
+        refused(device, "has 1 MB, and the minimum is 64 MB")
+    finally:
+        loops.detach(device)

@@ -1,4 +1,4 @@
-"""Holds on kernel settings that several runs share: whatever the order in which they end, the setting is what it was."""
+"""Holds on kernel settings that several runs share: in any order of their ends, the old setting is restored."""
 
 from __future__ import annotations
 

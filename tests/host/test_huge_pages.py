@@ -85,7 +85,7 @@ def test_pages_that_cannot_be_had_are_refused_with_both_numbers_and_given_back(j
     with_node(journal, node)
     node.total[LARGE] = 1
     node.most[LARGE] = node.compacted[LARGE] = 2
-    with pytest.raises(CapabilityError, match=r"3 huge pages of 1GB were asked for, but the kernel gave 1: .*hugepagesz=1G") as caught:
+    with pytest.raises(CapabilityError, match=r"3 huge pages of 1GB were requested, but the kernel granted 1: .*hugepagesz=1G") as caught:
         huge_pages.reserve(node, journal, LARGE, 3)
     assert caught.value.exit_code == 3
     assert node.total[LARGE] == 1 and journal.pending() == []

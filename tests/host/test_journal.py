@@ -18,7 +18,7 @@ from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
 
-# Another process: makes a tree, a process and a knob under a journal, says so, and waits to be killed.
+# Another process: makes a tree, a process and a knob under a journal, reports it, and waits to be killed.
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path
@@ -165,7 +165,7 @@ def test_clean_appends_after_a_torn_line(tmp_path: Path) -> None:
     path.write_text(path.read_text() + '{"id": 9, "un')
     (tmp_path / "work/.pgherd").write_text("of somebody else")
     (last,) = [sentence for sentence in clean(NODE, tmp_path / "state") if "not undone" in sentence]
-    assert "carries no .pgherd file" in last
+    assert "has no .pgherd file" in last
     entries = parse(path.read_text())[1]
     assert [undo.kind for undo in entries.values()] == ["remove_tree"]
 

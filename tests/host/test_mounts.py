@@ -1,4 +1,4 @@
-"""What is mounted where, from a text of /proc/PID/mountinfo as the kernel's documentation (proc_pid_mountinfo(5)) has it."""
+"""Mounts in a text of /proc/PID/mountinfo, composed after the documentation (proc_pid_mountinfo(5))."""
 
 from pgherd.host import mounts
 from pgherd.node.local import LocalNode

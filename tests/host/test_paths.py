@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.host.paths import free_ports
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 
@@ -109,3 +111,26 @@ def test_a_work_tree_is_made_where_the_account_can_enter_or_not_at_all(tmp_path:
         with pytest.raises(CapabilityError, match=f"'nobody', which cannot enter {name}; set XDG_CACHE_HOME"):
             paths.work_tree(NODE, journal, "other", "nobody")
         assert journal.close() and not work.exists()
+
+
+def test_a_free_port_can_be_listened_on():
+    (port,) = free_ports("127.0.0.1", 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        assert port not in free_ports("127.0.0.1", 3)
+
+
+def test_ports_are_different_and_none_of_those_that_are_taken(monkeypatch):
+    given = iter([5000, 5001, 5000, 5002])
+
+    class Probe(socket.socket):
+        def bind(self, address):
+            pass
+
+        def getsockname(self):
+            return ("127.0.0.1", next(given))
+
+    assert len(set(free_ports("127.0.0.1", 50))) == 50
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert free_ports("127.0.0.1", 2, {5000}) == [5001, 5002]

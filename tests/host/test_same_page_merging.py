@@ -59,5 +59,5 @@ def test_who_may_not_switch_it_uses_what_is_on(journal):
 
 
 def test_a_kernel_without_it_is_said(journal):
-    with pytest.raises(CapabilityError, match="cannot merge equal pages"):
+    with pytest.raises(CapabilityError, match="has no same-page merging"):
         same_page_merging.check(Kernel(there=False))

@@ -33,10 +33,10 @@ def test_zram_is_made_and_goes_without_touching_what_was_there(journal):
     assert made == swap.Made("/dev/zram1", made.number, 1)
     device = node.zram[1]
     assert (device.size, device.algorithm, device.limit) == (64 * MB, "lz4", 16 * MB)
-    assert node.areas["/dev/zram1"][2] == 301, "filled before what was there"
+    assert node.areas["/dev/zram1"][2] == 301, "filled before the existing one"
     assert notes.play() == ["switched off and removed compressed swap /dev/zram1"]
     assert node.areas == {"/dev/sda2": ("partition", 99 * MB, 300)}
-    assert list(node.zram) == [0], "the device that was there, unused, is not ours"
+    assert list(node.zram) == [0], "the existing unused device belongs to another program"
 
 
 def test_a_file_is_made_for_nobodys_eyes_and_goes(journal):
@@ -73,7 +73,7 @@ def test_a_file_on_btrfs_is_not_copied_on_write(journal):
 def test_what_fails_half_way_is_taken_back(journal, broken, wanted):
     node, notes = journal()
     node.broken.add(broken)
-    with pytest.raises(CapabilityError, match="cannot be made"):
+    with pytest.raises(CapabilityError, match="cannot be created"):
         swap.make(node, notes, wanted, "/srv")
     assert not node.areas and not node.files and list(node.zram) == [0]
     assert notes.pending() == []
@@ -97,12 +97,12 @@ def test_none_makes_nothing(journal):
 @pytest.mark.parametrize(
     ("given", "wanted", "error", "says"),
     [
-        ({"root": False}, ZRAM, CapabilityError, "takes root"),
+        ({"root": False}, ZRAM, CapabilityError, "needs root"),
         ({"root": False}, FILE, CapabilityError, "--swap none"),
         ({"module": False}, ZRAM, CapabilityError, "modprobe zram"),
-        ({}, ZRAM.model_copy(update={"algorithm": "zstd"}), CapabilityError, "it has lzo-rle, lzo, lz4"),
+        ({}, ZRAM.model_copy(update={"algorithm": "zstd"}), CapabilityError, "use one of: lzo-rle, lzo, lz4"),
         ({}, ZRAM.model_copy(update={"size": 4096}), UsageError, "at least 1 MB"),
-        ({"file_system": "tmpfs"}, FILE, CapabilityError, "tmpfs, lies in memory"),
+        ({"file_system": "tmpfs"}, FILE, CapabilityError, "tmpfs, is in memory"),
         ({"file_system": "fuse.sshfs"}, FILE, CapabilityError, "fuse.sshfs"),
         ({"free": 512 * MB}, FILE, UsageError, "has 512 MB free"),
         ({}, FILE.model_copy(update={"path": "/nowhere"}), UsageError, "no directory"),

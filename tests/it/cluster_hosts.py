@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.host import namespaces
-from pgherd.host.cgroup_layout import read_layout
+from pgherd.host.cgroup_base import read_layout
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Process

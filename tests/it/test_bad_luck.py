@@ -181,7 +181,7 @@ def test_two_runs_that_do_not_fit_together(pgherd):
     pgherd.wait_until(lambda: pgherd.run)
     second = pgherd.density("--points", "1", "--runs", f"{pgherd.runs}-second")
     assert second.code == 3, second
-    assert f"run {name} (pid {first.pid}) holds" in second.message and "do not fit beside what is running" in second.message
+    assert f"run {name} (pid {first.pid}) holds" in second.message and "are not available" in second.message
     assert "--cores" in second.message, "what would make both possible"
     assert not list(Path(f"{pgherd.runs}-second").glob("*")), "a run that never began leaves no directory"
     assert first.poll() is None, "the first goes on"

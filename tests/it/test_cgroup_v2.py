@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_base
-from pgherd.host.cgroup_layout import read_layout
+from pgherd.host.cgroup_base import read_layout
 from pgherd.host.cgroups import HostGroup, Limits
 from pgherd.host.journal import Journal
 from pgherd.host.undo import RemoveCgroup, RestoreSubtree, Scene
@@ -94,7 +94,7 @@ def test_processes_move_into_a_leaf_and_back(top: tuple[str, str]) -> None:
     assert refused.value.errno == errno.EBUSY
 
     undo = RestoreSubtree(group=path, controllers=(name,), leaf=leaf)
-    assert undo.play(Scene(NODE, "id")) == f"restored control group {path}"
+    assert undo.play(Scene(NODE, "id")) == f"restored cgroup {path}"
     assert NODE.read(f"{path}/cgroup.procs").split() == [str(process.pid).encode()]
     assert NODE.read(f"{path}/cgroup.subtree_control").strip() == b""
     assert not NODE.exists(leaf)

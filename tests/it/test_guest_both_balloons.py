@@ -17,7 +17,7 @@ import pytest
 
 from pgherd.analysis.memory_effects import Sighting, effects
 from pgherd.host.account import server_account
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError
 from pgherd.model.guest_memory import GuestMemory

@@ -18,7 +18,7 @@ import pytest
 
 from pgherd.drivers.driver import Window
 from pgherd.drivers.pgbench import PgbenchDriver
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.metrics import aggregate, registry
 from pgherd.metrics.sampler import ProcessView, View
 from pgherd.metrics.spool import Spool

@@ -56,7 +56,7 @@ def kinds() -> str:
 
 def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     ended = pgherd("hugepages", "--pages", kinds(), *QUICK, "--yes", "--json")
-    if ended.code == CANNOT and "were asked for, but the kernel gave" in ended.message:
+    if ended.code == CANNOT and "were requested, but the kernel granted" in ended.message:
         pytest.skip(f"this host's memory is in pieces: {ended.message}")
     assert ended.code in FINE, ended
     trials = pgherd.trials()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.cgroup_layout import read_layout
+from pgherd.host.cgroup_base import read_layout
 from pgherd.node.local import LocalNode
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_samples

@@ -17,7 +17,7 @@ class Cursor:
 
 
 class Connection:
-    """A connection that is lost after so many statements."""
+    """A connection that is lost after a number of statements."""
 
     def __init__(self, lives: int) -> None:
         self.lives, self.closed = lives, False
@@ -36,7 +36,7 @@ class Connection:
 
 @pytest.fixture
 def made(monkeypatch):
-    """The connections that were made, by conninfo; each bears two statements."""
+    """The opened connections, by conninfo; each is lost after two statements."""
     found: list[tuple[str, Connection]] = []
 
     def connect(conninfo, **options):
@@ -89,7 +89,7 @@ def test_a_wait_on_a_connection_can_be_broken_from_another_thread(made, monkeypa
 
 
 class Frozen(Connection):
-    """A connection whose server answers once, and then never: whoever waits is interrupted."""
+    """A connection whose server answers once, and then never: a waiting caller is interrupted."""
 
     def __init__(self, give_up) -> None:
         super().__init__(1)
@@ -107,12 +107,12 @@ class Frozen(Connection):
 def test_what_was_interrupted_is_not_run_again(made, monkeypatch):
     connections = Connections()
     frozen = Frozen(lambda: connections.interrupt("host=a"))
-    connections._kept["host=a"] = frozen
+    connections._open["host=a"] = frozen
     connections.sql("host=a", "select 1")
     with pytest.raises(psycopg.OperationalError):
         connections.sql("host=a", "select 1")
     assert made == [] and frozen.closed
-    assert connections.sql("host=a", "select 1") == [(1,)], "the next statement gets a connection of its own"
+    assert connections.sql("host=a", "select 1") == [(1,)], "the next statement gets a new connection"
 
 
 def test_what_is_interrupted_while_it_connects_is_not_sent(monkeypatch):

@@ -34,7 +34,7 @@ def test_later_signals_do_not_disturb_what_takes_back(capfd: pytest.CaptureFixtu
                 send(number)
             taken_back = True
     assert taken_back
-    assert "Ending already; everything is being taken back." in capfd.readouterr().err
+    assert "Ending already; changes to the host are being undone." in capfd.readouterr().err
 
 
 def test_what_takes_back_is_not_disturbed_by_a_first_signal_either() -> None:
@@ -81,7 +81,7 @@ def test_other_errors_pass() -> None:
 
 
 def test_what_was_ignored_at_the_start_stays_ignored() -> None:
-    """nohup ignores SIGHUP before it starts us."""
+    """nohup ignores SIGHUP before it starts this process."""
     script = (
         "import os, signal; from pgherd.node import interruption\n"
         "with interruption.ended_by_signals():\n"

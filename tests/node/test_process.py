@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.node import interruption
+from pgherd.node import interruption, process
 from pgherd.node.local import LocalNode
 from pgherd.node.process import wrap
 from pgherd.node.protocol import Command
@@ -126,7 +127,7 @@ def test_output_is_not_translated_and_standard_input_is_closed_again(tmp_path):
 
 @pytest.mark.usefixtures("signals")
 def test_a_command_that_wants_to_clean_up_is_told_to_end_first(tmp_path):
-    """It interrupts us itself, once it is able to clean up."""
+    """It sends the interrupt itself, once it is able to clean up."""
     script = f"trap 'echo cleaned > {tmp_path}/said; exit 1' TERM; kill -HUP $PPID; while :; do sleep 0.05; done"
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
         LocalNode().run(Command(["/bin/sh", "-c", script], death_signal="TERM"))
@@ -174,3 +175,48 @@ def test_no_output_of_an_account_goes_where_that_has_put_something_else(tmp_path
     with pytest.raises(OSError):
         LocalNode().spawn(Command(["echo", "x"], user="nobody", stdout=str(out), stderr=str(out)))
     assert (tmp_path / "secret").read_text() == ""
+
+
+INFINITY = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((1024, 4096), 4096),
+        ((1024, 524288), process.MAX_OPEN_FILES),
+        ((1024, INFINITY), process.MAX_OPEN_FILES),
+        ((100_000, 524288), None),
+        ((4096, 4096), None),
+        ((INFINITY, INFINITY), None),
+    ],
+)
+def test_the_soft_limit_is_raised_and_never_lowered(monkeypatch, before, after):
+    written = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: before)
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: written.append(limits))
+    assert process.allow_many() == (before[0] if after is None else after)
+    assert written == ([] if after is None else [(after, before[1])])
+
+
+def test_a_process_may_do_it():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != INFINITY and hard < 600:
+        pytest.skip(f"no process may have more than {hard} files open here")
+    script = "from pgherd.node.process import allow_many; allow_many(); print(len([open('/dev/null') for _ in range(500)]))"
+    limited = ["sh", "-c", 'ulimit -Sn 64 && exec "$@"', "sh"]
+    done = subprocess.run([*limited, sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "500\n", done.stderr
+
+
+def test_what_it_starts_has_the_limit_of_before():
+    lines = [
+        "from pgherd.node.process import allow_many",
+        "from pgherd.node.local import LocalNode",
+        "from pgherd.node.protocol import Command",
+    ]
+    lines += ["allow_many()", "print(LocalNode().run(Command(['sh', '-c', 'ulimit -S -n; ulimit -H -n'])).out.split())"]
+    limited = ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh"]
+    done = subprocess.run([*limited, sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert done.stdout == f"{['256', 'unlimited' if hard == INFINITY else str(hard)]}\n", done.stderr

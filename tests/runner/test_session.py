@@ -98,9 +98,7 @@ def test_a_budget_that_does_not_fit_is_refused_before_anything_is_made(places):
     facts = gather(NODE)
     with session(NODE, RUN, surroundings(memory=GB), Watcher()):
         with (
-            pytest.raises(
-                CapabilityError, match=f"do not fit beside what is running: run {RUN} .pid {os.getpid()}. holds all cores and 1 GB"
-            ),
+            pytest.raises(CapabilityError, match=f"are not available: run {RUN} .pid {os.getpid()}. holds all cores and 1 GB"),
             session(NODE, "20260101-000001-density-cd34", surroundings(memory=facts.memory // 2), Watcher()),
         ):
             raise AssertionError
@@ -128,7 +126,7 @@ def test_a_runtime_that_is_needed_later_is_opened_then(places):
 
 def test_an_account_that_is_not_there(places):
     asked = surroundings(run_as="nobody-of-that-name")
-    with pytest.raises(UsageError, match="no account 'nobody-of-that-name'"), session(NODE, RUN, asked, Watcher()):
+    with pytest.raises(UsageError, match="no user 'nobody-of-that-name'"), session(NODE, RUN, asked, Watcher()):
         raise AssertionError
     assert not left(places)
 

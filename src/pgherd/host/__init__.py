@@ -1,1 +1,4 @@
-"""This machine: facts, control groups, the undo journal. The only place that changes host state."""
+"""This machine: facts, cgroups, swap, huge pages and the undo journal.
+
+No other package changes host state.
+"""

@@ -1,4 +1,7 @@
-"""Which block device a directory lies on, and what it lies on in turn. Reads only."""
+"""Block devices of directories, and the devices below them (RAID, LVM, loop).
+
+Read only.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,20 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pgherd.host import mounts
+from pgherd.host.kernel_files import names_in
 from pgherd.node.protocol import Command, Node
 
-_DEPTH = 8
+_MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Device:
-    """A whole device (of a partition: the one it is a part of). ``below`` are the numbers of the devices that it passes its
-    requests on to: members of a RAID or a logical volume, or what holds a loop device's file."""
+    """A whole block device: of a partition, the disk that it is part of.
+
+    ``below`` holds the numbers of the devices that receive its requests: the members of a RAID or a logical volume,
+    or the device with a loop device's file.
+    """
 
     number: str
     name: str
@@ -24,77 +32,78 @@ class Device:
 
 
 def devices_of(node: Node, paths: Sequence[str]) -> dict[str, Device]:
-    """Path → the whole device that its file system lies on; links are followed. A path that is not there, and one on no block
-    device (tmpfs, NFS, overlay), is absent. One process is started for all paths."""
+    """Map each path to the whole device of its file system, following links.
+
+    A path that does not exist is absent from the result. So is one without a block device (tmpfs, NFS, overlay).
+    One process is started for all paths.
+    """
     if not paths:
         return {}
-    done = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", *paths]))
-    mounts: Mapping[str, str] | None = None
-    known: dict[str, Device | None] = {}
-    found: dict[str, Device] = {}
-    for line in done.out.splitlines():
-        word, _, path = line.partition(" ")
-        if not word.isdigit():
+    result = node.run(Command(["stat", "--dereference", "--format=%d %n", "--", *paths]))
+    sources: Mapping[str, str] | None = None
+    by_number: dict[str, Device | None] = {}
+    devices: dict[str, Device] = {}
+    for line in result.out.splitlines():
+        digits, _, path = line.partition(" ")
+        if not digits.isdigit():
             continue
-        number = f"{os.major(int(word))}:{os.minor(int(word))}"
-        if number not in known:
+        number = f"{os.major(int(digits))}:{os.minor(int(digits))}"
+        if number not in by_number:
             source = number
-            if number.startswith("0:"):  # btrfs and its like number their file systems by themselves
-                mounts = _mounts(node) if mounts is None else mounts
-                source = mounts.get(number, "")
-            known[number] = device(node, source) if source else None
-        at = known[number]
-        if at is not None:
-            found[path] = at
-    return found
+            if number.startswith("0:"):  # btrfs and similar file systems have device numbers that name no block device
+                sources = _mount_sources(node) if sources is None else sources
+                source = sources.get(number, "")
+            by_number[number] = device(node, source) if source else None
+        whole_device = by_number[number]
+        if whole_device is not None:
+            devices[path] = whole_device
+    return devices
 
 
 def device(node: Node, number: str) -> Device | None:
-    """The whole device of this number; None where the kernel shows none."""
-    at = f"/sys/dev/block/{number}"
+    """Return the whole device with this number (``major:minor``).
+
+    The result is None if the kernel shows none.
+    """
+    directory = f"/sys/dev/block/{number}"
     try:
-        if node.exists(f"{at}/partition"):
-            number = _text(node, f"{at}/../dev")
-            at = f"/sys/dev/block/{number}"
-        fields = dict(line.partition("=")[::2] for line in _text(node, f"{at}/uevent").splitlines())
+        if node.exists(f"{directory}/partition"):
+            number = _text(node, f"{directory}/../dev")
+            directory = f"/sys/dev/block/{number}"
+        fields = dict(line.partition("=")[::2] for line in _text(node, f"{directory}/uevent").splitlines())
     except OSError:
         return None
-    return Device(number, fields.get("DEVNAME", number), tuple(_below(node, at)))
+    return Device(number, fields.get("DEVNAME", number), tuple(_numbers_below(node, directory)))
 
 
 def chain(node: Node, top: Device) -> list[Device]:
-    """All devices below one, nearest first, without itself."""
-    found: dict[str, Device] = {}
+    """Return all devices below one, nearest first, without the device itself."""
+    devices: dict[str, Device] = {}
     level = [top]
-    for _ in range(_DEPTH):
-        numbers = [number for one in level for number in one.below if number not in found and number != top.number]
-        level = [one for number in dict.fromkeys(numbers) if (one := device(node, number)) is not None]
-        found |= {one.number: one for one in level}
-    return list(found.values())
+    for _ in range(_MAX_DEPTH):
+        numbers = [number for upper in level for number in upper.below if number not in devices and number != top.number]
+        level = [lower for number in dict.fromkeys(numbers) if (lower := device(node, number)) is not None]
+        devices |= {lower.number: lower for lower in level}
+    return list(devices.values())
 
 
-def _below(node: Node, at: str) -> list[str]:
+def _numbers_below(node: Node, directory: str) -> list[str]:
     with contextlib.suppress(OSError):
-        backing = _text(node, f"{at}/loop/backing_file")
-        return [one.number for one in devices_of(node, [backing.removesuffix(" (deleted)")]).values()]
-    try:
-        slaves = node.listdir(f"{at}/slaves")
-    except OSError:
-        return []
-    return [_text(node, f"{at}/slaves/{name}/dev") for name in slaves]
+        backing = _text(node, f"{directory}/loop/backing_file")
+        return [lower.number for lower in devices_of(node, [backing.removesuffix(" (deleted)")]).values()]
+    return [_text(node, f"{directory}/slaves/{name}/dev") for name in names_in(node, f"{directory}/slaves")]
 
 
-def _mounts(node: Node) -> dict[str, str]:
-    """Number of a mounted file system → number of the device that it says it lies on (proc_pid_mountinfo(5))."""
-    found: dict[str, str] = {}
-    for line in node.read("/proc/self/mountinfo").decode(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        own, source = before.split()[2:3], after.split()[1:2]
-        if own and source and source[0].startswith("/dev/"):
+def _mount_sources(node: Node) -> dict[str, str]:
+    """Map the number of each mounted file system to that of its source device."""
+    numbers: dict[str, str] = {}
+    for mount in mounts.mounts(node):
+        if mount.source.startswith("/dev/"):
             with contextlib.suppress(OSError):
-                found[own[0]] = _text(node, f"/sys/class/block/{posixpath.basename(source[0])}/dev")
-    return found
+                numbers[mount.number] = _text(node, f"/sys/class/block/{posixpath.basename(mount.source)}/dev")
+    return numbers
 
 
 def _text(node: Node, path: str) -> str:
+    """Return a file's text; raises OSError, unlike ``text_of``."""
     return node.read(path).decode(errors="replace").strip()

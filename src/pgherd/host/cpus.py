@@ -1,4 +1,4 @@
-"""What the CPUs of a machine are: pure parsers of /proc/cpuinfo and /sys/devices/system/cpu, and what one core is here."""
+"""CPUs of a machine, from /proc/cpuinfo and /sys/devices/system/cpu."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgherd.host.cgroup_layout import text_of
+from pgherd.host.kernel_files import text_of
 from pgherd.node.protocol import Node
 
 _CPU, _NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
@@ -14,7 +14,10 @@ _CPU, _NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
 
 @dataclass(frozen=True)
 class Processors:
-    """What /proc/cpuinfo tells: model name, and whether a hypervisor shows itself (None: not an x86 text)."""
+    """Model name and hypervisor flag from /proc/cpuinfo.
+
+    The flag is None on machines other than x86.
+    """
 
     model: str = ""
     hypervisor: bool | None = None
@@ -22,14 +25,20 @@ class Processors:
 
 @dataclass(frozen=True)
 class Clock:
-    """Frequency governor(s) and whether cores may boost above their nominal clock; None is not visible."""
+    """Frequency governors, and whether cores may boost above their nominal clock.
+
+    None means not visible.
+    """
 
     governor: str | None = None
     boost: bool | None = None
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """``0-3,8`` → (0, 1, 2, 3, 8): the kernel's CPU list format. Raises ValueError for anything else."""
+    """Parse the kernel's CPU list format: ``0-3,8`` → (0, 1, 2, 3, 8).
+
+    Raises ValueError for other text.
+    """
     numbers: list[int] = []
     for part in text.strip().split(","):
         if part:
@@ -39,53 +48,69 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 
 def parse_cpuinfo(text: str) -> Processors:
-    """Model and hypervisor flag of the first processor that names them; ARM texts have neither 'flags' nor a model."""
+    """Parse model and hypervisor flag of the first processor that has them.
+
+    ARM has neither.
+    """
     model = re.search(r"^(?:model name|cpu model|cpu|Processor)[ \t]*:[ \t]*(\S.*)$", text, re.MULTILINE)
     flags = re.search(r"^flags[ \t]*:(.*)$", text, re.MULTILINE)
     return Processors(model[1].strip() if model else "", "hypervisor" in flags[1].split() if flags else None)
 
 
 def allowed(node: Node) -> tuple[int, ...]:
-    """The CPUs that our process may run on (``/proc/self/status``); includes what a cpuset around us allows."""
+    """Return the CPUs that this process may use (``/proc/self/status``)."""
     match = re.search(r"^Cpus_allowed_list:\s*(\S+)", text_of(node, "/proc/self/status"), re.MULTILINE)
     return parse_list(match[1]) if match else (0,)
 
 
 def siblings(node: Node, cpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """CPU → all hardware threads of its physical core; CPUs whose topology is not visible are left out."""
-    found = {}
+    """Map each CPU of known topology to all hardware threads of its core."""
+    threads = {}
     for cpu in cpus:
         text = text_of(node, f"{_CPU}/cpu{cpu}/topology/thread_siblings_list")
         if text:
-            found[cpu] = parse_list(text)
-    return found
+            threads[cpu] = parse_list(text)
+    return threads
 
 
 def least_shared(
     cpus: Sequence[int], count: int, taken: Mapping[int, int], threads: Mapping[int, tuple[int, ...]]
 ) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """``count`` of the ``cpus``, chosen one after another: that on which the fewest run (``taken``), of several that whose core's other
-    hardware ``threads`` have the fewest, of several the first. Beside them how many run on these CPUs already and how many on their cores'
-    other threads, those chosen before included; of several sets the smallest shares least. Fewer CPUs than ``count`` give all of them."""
+    """Choose up to ``count`` of the ``cpus``, those that share least with others.
+
+    CPUs are chosen one after another. The next one has the fewest users (``taken``), then the fewest users on the other
+    hardware ``threads`` of its core, then the first position.
+
+    Returns:
+        A sharing score and the CPUs. The score is the number of users of these CPUs and that of their cores' other
+        threads, including CPUs chosen before. Of several sets, the one with the smallest score shares least.
+    """
     chosen: list[int] = []
-    busy, beside = 0, 0
+    cpu_users, sibling_users = 0, 0
     for _ in range(min(count, len(cpus))):
-        others = {cpu: sum(taken.get(x, 0) + (x in chosen) for x in threads.get(cpu, ()) if x != cpu) for cpu in cpus if cpu not in chosen}
-        cpu = min(others, key=lambda one: (taken.get(one, 0), others[one]))
+        others = {
+            cpu: sum(taken.get(sibling, 0) + (sibling in chosen) for sibling in threads.get(cpu, ()) if sibling != cpu)
+            for cpu in cpus
+            if cpu not in chosen
+        }
+        cpu = min(others, key=lambda candidate: (taken.get(candidate, 0), others[candidate]))
         chosen.append(cpu)
-        busy, beside = busy + taken.get(cpu, 0), beside + others[cpu]
-    return (busy, beside), tuple(chosen)
+        cpu_users, sibling_users = cpu_users + taken.get(cpu, 0), sibling_users + others[cpu]
+    return (cpu_users, sibling_users), tuple(chosen)
 
 
 def numa_nodes(node: Node, cpus: Sequence[int]) -> dict[int, int]:
-    """CPU → number of its NUMA node; CPUs whose node is not visible are left out."""
+    """Map each CPU to the number of its NUMA node, without CPUs of unknown node."""
     numbers = parse_list(text_of(node, f"{_NODES}/online"))
-    found = {cpu: number for number in numbers for cpu in parse_list(text_of(node, f"{_NODES}/node{number}/cpulist"))}
-    return {cpu: found[cpu] for cpu in cpus if cpu in found}
+    by_cpu = {cpu: number for number in numbers for cpu in parse_list(text_of(node, f"{_NODES}/node{number}/cpulist"))}
+    return {cpu: by_cpu[cpu] for cpu in cpus if cpu in by_cpu}
 
 
 def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...]]) -> bool | None:
-    """Whether several hardware threads share a physical core."""
+    """Return whether several hardware threads share a physical core.
+
+    The result is None if not visible.
+    """
     active = text_of(node, f"{_CPU}/smt/active")
     if any(len(group) > 1 for group in threads.values()) or active == "1":
         return True
@@ -93,7 +118,7 @@ def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...
 
 
 def clock(node: Node, cpus: Sequence[int]) -> Clock:
-    """Governor (several: joined by '/') and boost, by the interfaces of intel_pstate, amd_pstate and acpi-cpufreq."""
+    """Read governors (joined by '/') and boost from the cpufreq drivers."""
     governors = sorted({text_of(node, f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""})
     no_turbo, boost = text_of(node, f"{_CPU}/intel_pstate/no_turbo"), text_of(node, f"{_CPU}/cpufreq/boost")
     state = no_turbo == "0" if no_turbo in ("0", "1") else boost == "1" if boost in ("0", "1") else None
@@ -101,11 +126,14 @@ def clock(node: Node, cpus: Sequence[int]) -> Clock:
 
 
 def steal_share(stat: str) -> float | None:
-    """Share of all CPU time since boot that the hypervisor took, from /proc/stat's first line (proc(5)); None: no figure."""
-    words = stat.split("\n", 1)[0].split()
-    if len(words) < 9 or words[0] != "cpu":
+    """Return the share of CPU time since boot that the hypervisor withheld (proc(5)).
+
+    The result is None if not reported.
+    """
+    fields = stat.split("\n", 1)[0].split()
+    if len(fields) < 9 or fields[0] != "cpu":
         return None
-    times = [int(word) for word in words[1:9]]  # guest time, which follows, is contained in user time
+    times = [int(field) for field in fields[1:9]]  # the next field, guest time, is part of user time
     return times[7] / sum(times) if sum(times) else None
 
 
@@ -120,29 +148,32 @@ def core_note(
     cores: float,
     logical: int,
 ) -> str:
-    """Sentences on what one core is here, for the reader of a scaling curve. ``threads`` is per physical core."""
-    said = []
+    """Describe a core of this host for the reader of a scaling curve.
+
+    ``threads`` is per physical core.
+    """
+    sentences = []
     if virtualisation:
-        taken = "" if steal is None else f", {100 * steal:.2g} % since boot"
-        said.append(
-            f"A core is a virtual CPU under {virtualisation}: the hypervisor may take time from it (steal{taken}), "
-            "and whether it shares a physical core or boosts its clock is not visible."
+        withheld = "" if steal is None else f", {100 * steal:.2g} % since boot"
+        sentences.append(
+            f"A core is a virtual CPU under {virtualisation}. The hypervisor may withhold CPU time (steal{withheld}). "
+            "Sharing of physical cores and clock boost are not visible."
         )
     if smt:
-        said.append(
-            f"A core is one of {threads} hardware threads of a physical core: the threads together do less than {threads} cores' work."
+        sentences.append(
+            f"A core is one of {threads} hardware threads of a physical core. Together, the threads do less work than {threads} cores."
         )
     elif smt is False and not virtualisation:
-        said.append("A core is a physical core.")
+        sentences.append("A core is a physical core.")
     if numa_nodes is not None and numa_nodes > 1:
-        said.append(
-            f"The cores belong to {numa_nodes} NUMA nodes: each reaches its own node's memory faster than the others', and a database may "
-            "run on one and lie on another."
+        sentences.append(
+            f"The cores belong to {numa_nodes} NUMA nodes. Access to memory of the local node is faster, "
+            "and a database may run on one node with its memory on another."
         )
     if boost:
-        said.append("The clock boosts while few cores are busy, so a database alone runs faster than its share of the full host.")
+        sentences.append("The clock boosts while few cores are busy, so a single database runs faster than its share of the full host.")
     elif boost is False:
-        said.append("The clock does not boost.")
+        sentences.append("The clock does not boost.")
     if cores < logical:
-        said.append(f"A CPU quota around pgherd leaves {cores:g} of {logical} CPUs.")
-    return " ".join(said)
+        sentences.append(f"A CPU quota limits pgherd to {cores:g} of {logical} CPUs.")
+    return " ".join(sentences)

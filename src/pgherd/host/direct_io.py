@@ -1,24 +1,24 @@
-"""Whether a file system takes direct I/O, past the page cache. Leaves nothing behind."""
+"""Test for direct I/O (without the page cache) on a file system. Leaves no file."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-_UNKNOWN = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
 def possible(directory: str) -> bool:
-    """Whether a file in the directory can be opened for direct I/O (open(2), O_DIRECT).
+    """Return whether a directory's files can be opened with O_DIRECT (open(2)).
 
-    A file without a name is opened (O_TMPFILE), which the kernel forgets as it is closed; where a file system has no such
-    files, a short-lived one with a name. What cannot be tried counts as no.
+    An unnamed file (O_TMPFILE) is tried first, because the kernel removes it on close. A file system without unnamed
+    files gets a short-lived named one. The result is False if the test itself fails.
     """
     try:
         os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600))
         return True
     except OSError as error:
-        if error.errno not in _UNKNOWN:
+        if error.errno not in _NO_UNNAMED_FILES:
             return False
     path = os.path.join(directory, f"pgherd-probe-{os.getpid()}")
     try:

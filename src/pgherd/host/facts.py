@@ -1,21 +1,53 @@
-"""The facts of a host, gathered through a node from /proc and /sys. Nothing is changed but a probe group, made and removed."""
+"""Facts of a host, read through a node from /proc and /sys.
+
+The only change is a temporary probe cgroup.
+"""
 
 from __future__ import annotations
 
 import re
 
-from pgherd.host import cgroup_base, cpus, virtualisation
-from pgherd.host.cgroup_layout import Layout, read_layout, surrounding, text_of
+from pgherd.host import cgroup_base, cpus
+from pgherd.host.cgroup_base import Layout, read_layout, surrounding
+from pgherd.host.kernel_files import active_word, names_in, text_of
 from pgherd.model.facts import BlockDevice, HostFacts
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 
+_DMI = "/sys/class/dmi/id"
+_DMI_FILES = ("product_name", "sys_vendor", "board_vendor", "bios_vendor", "product_version")
+_HYPERVISOR_VENDORS = (
+    ("KVM", "KVM"),
+    ("OpenStack", "KVM (OpenStack)"),
+    ("KubeVirt", "KVM (KubeVirt)"),
+    ("Amazon EC2", "Amazon EC2"),
+    ("Google Compute Engine", "Google Compute Engine (KVM)"),
+    ("AHV", "Nutanix AHV"),
+    ("Nutanix", "Nutanix AHV"),
+    ("QEMU", "QEMU"),
+    ("VMware", "VMware"),
+    ("VMW", "VMware"),
+    ("innotek GmbH", "VirtualBox"),
+    ("VirtualBox", "VirtualBox"),
+    ("Xen", "Xen"),
+    ("Bochs", "Bochs"),
+    ("Parallels", "Parallels"),
+    ("BHYVE", "bhyve"),
+    ("Hyper-V", "Microsoft Hyper-V"),
+    ("Virtual Machine", "Microsoft Hyper-V"),
+    ("Apple Virtualization", "Apple Virtualization"),
+)
+_HYPERVISOR_CLOCKS = (("kvm-clock", "KVM"), ("hyperv", "Microsoft Hyper-V"), ("xen", "Xen"))
+
 _SECTOR = 512
-"""/sys/block/*/size counts sectors of 512 bytes whatever the device's own block size is."""
+"""Unit of /sys/block/*/size in bytes, regardless of the device's block size."""
 
 
 def gather(node: Node) -> HostFacts:
-    """Everything that a reader of results needs to know of this host. What can't be seen stays None or empty."""
+    """Gather the facts that a reader of results needs.
+
+    Facts that are not visible stay None or empty.
+    """
     layout = read_layout(node)
     limits = surrounding(node, layout)
     usable = cpus.allowed(node)
@@ -23,7 +55,7 @@ def gather(node: Node) -> HostFacts:
     threads = cpus.siblings(node, usable)
     clock = cpus.clock(node, usable)
     smt = cpus.simultaneous_multithreading(node, threads)
-    hypervisor = virtualisation.detect(node, processors.hypervisor)
+    hypervisor = hypervisor_of(node, processors.hypervisor)
     nodes = _numa_nodes(node)
     cores = min(float(len(usable)), limits.cores or float("inf"))
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
@@ -31,7 +63,7 @@ def gather(node: Node) -> HostFacts:
     if limits.memory is not None and limits.memory < total:
         total = limits.memory
         available = min(available, max(0, limits.memory - _unreclaimable(node, limits.memory_dir)))
-    where, missing = _cgroups(node, layout)
+    cgroup_parent, reason = _cgroup_parent(node, layout)
     return HostFacts(
         hostname=text_of(node, "/proc/sys/kernel/hostname"),
         kernel=text_of(node, "/proc/sys/kernel/osrelease"),
@@ -62,31 +94,63 @@ def gather(node: Node) -> HostFacts:
         huge_pages=_huge_pages(node),
         transparent_huge_pages=chosen(text_of(node, "/sys/kernel/mm/transparent_hugepage/enabled")),
         cgroup=layout.kind,
-        cgroup_writable=where,
-        cgroup_missing=missing,
+        cgroup_writable=cgroup_parent,
+        cgroup_missing=reason,
         devices=tuple(_devices(node)),
         root=re.search(r"^Uid:\s+\d+\s+0\s", text_of(node, "/proc/self/status"), re.MULTILINE) is not None,
     )
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """``MemTotal:  24684096 kB`` → bytes, by name; lines without a unit (page counts) as they are."""
-    found = {}
+    """Parse /proc/meminfo into bytes by name.
+
+    Numbers without a unit (pages) are not converted.
+    """
+    values = {}
     for name, number, unit in re.findall(r"^(\S+):\s+(\d+)(?: (kB))?$", text, re.MULTILINE):
-        found[name] = int(number) * (1024 if unit else 1)
-    return found
+        values[name] = int(number) * (1024 if unit else 1)
+    return values
 
 
 def parse_os_release(text: str) -> str:
-    """PRETTY_NAME of os-release(5)."""
+    """Return PRETTY_NAME of os-release(5)."""
     match = re.search(r"""^PRETTY_NAME=(["']?)(.*)\1$""", text, re.MULTILINE)
     return match[2] if match else ""
 
 
 def chosen(text: str) -> str | None:
-    """``none [mq-deadline] kyber`` → ``mq-deadline``; a single word without brackets is itself; '' is None."""
-    match = re.search(r"\[(.+?)\]", text)
-    return match[1] if match else text or None
+    """Return the active word: ``none [mq-deadline] kyber`` → ``mq-deadline``.
+
+    The result is None for an empty text.
+    """
+    return active_word(text) or None
+
+
+def hypervisor_of(node: Node, hypervisor_flag: bool | None) -> str | None:
+    """Return the name of the hypervisor; None on bare metal, as far as visible.
+
+    The rules are those of systemd-detect-virt (systemd, src/basic/virt.c). Firmware strings come first, because they
+    distinguish products with the same hypervisor. They count only if the CPU flag does not rule out a hypervisor.
+    ``hypervisor_flag`` is pgherd.host.cpus.Processors.hypervisor.
+    """
+    if text_of(node, "/sys/hypervisor/type") == "xen":
+        # Xen's first domain is the system that controls the hardware.
+        return "Xen (control domain)" if "control_d" in text_of(node, "/proc/xen/capabilities") else "Xen"
+    if hypervisor_flag is False:
+        return None
+    firmware = [text_of(node, f"{_DMI}/{file}") for file in _DMI_FILES]
+    if firmware[0].endswith(".metal"):  # bare-metal machines of Amazon have the same vendor string
+        return None
+    for needle, name in _HYPERVISOR_VENDORS:
+        if any(text.startswith(needle) for text in firmware):
+            return name
+    if node.exists("/proc/device-tree/hypervisor/compatible"):
+        return text_of(node, "/proc/device-tree/hypervisor/compatible").rstrip("\0") or "unknown hypervisor"
+    clocks = text_of(node, "/sys/devices/system/clocksource/clocksource0/available_clocksource")
+    for needle, name in _HYPERVISOR_CLOCKS:
+        if needle in clocks:
+            return name
+    return "unknown hypervisor" if hypervisor_flag else None
 
 
 def _numa_nodes(node: Node) -> int | None:
@@ -95,39 +159,39 @@ def _numa_nodes(node: Node) -> int | None:
 
 
 def _unreclaimable(node: Node, group: str | None) -> int:
-    """Bytes in use in a group that its kernel can't simply drop: usage less the inactive page cache."""
-    for usage in ("memory.current", "memory.usage_in_bytes"):
-        used = text_of(node, f"{group}/{usage}")
-        if used.isdigit():
+    """Return a group's memory usage without the inactive page cache, in bytes."""
+    for file in ("memory.current", "memory.usage_in_bytes"):
+        usage = text_of(node, f"{group}/{file}")
+        if usage.isdigit():
             statistics = dict(line.split() for line in text_of(node, f"{group}/memory.stat").splitlines() if len(line.split()) == 2)
             cache = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
-            return max(0, int(used) - int(cache))
+            return max(0, int(usage) - int(cache))
     return 0
 
 
 def _huge_pages(node: Node) -> dict[str, int]:
-    """Page size (``2 MB``) → pages reserved."""
+    """Map each page size (``2 MB``) to its number of reserved pages."""
     directory = "/sys/kernel/mm/hugepages"
-    sizes = sorted(int(match[1]) for name in _names(node, directory) if (match := re.fullmatch(r"hugepages-(\d+)kB", name)))
-    found = {}
+    sizes = sorted(int(match[1]) for name in names_in(node, directory) if (match := re.fullmatch(r"hugepages-(\d+)kB", name)))
+    pages = {}
     for kilobytes in sizes:
         count = text_of(node, f"{directory}/hugepages-{kilobytes}kB/nr_hugepages")
         if count.isdigit():
-            found[format_bytes(kilobytes * 1024)] = int(count)
-    return found
+            pages[format_bytes(kilobytes * 1024)] = int(count)
+    return pages
 
 
 def _devices(node: Node) -> list[BlockDevice]:
-    """Block devices that hold something: unbound loop devices and empty drives have size 0."""
-    found = []
-    for name in _names(node, "/sys/block"):
+    """Return the block devices without those of size 0 (unbound loops, empty drives)."""
+    devices = []
+    for name in names_in(node, "/sys/block"):
         path = f"/sys/block/{name}"
         sectors, number = text_of(node, f"{path}/size"), text_of(node, f"{path}/dev")
         if not sectors.isdigit() or int(sectors) == 0 or not number:
             continue
         rotational = text_of(node, f"{path}/queue/rotational")
         ahead = text_of(node, f"{path}/queue/read_ahead_kb")
-        found.append(
+        devices.append(
             BlockDevice(
                 name=name,
                 number=number,
@@ -137,18 +201,11 @@ def _devices(node: Node) -> list[BlockDevice]:
                 read_ahead=int(ahead) * 1024 if ahead.isdigit() else None,
             )
         )
-    return found
+    return devices
 
 
-def _names(node: Node, directory: str) -> list[str]:
-    try:
-        return node.listdir(directory)
-    except OSError:
-        return []
-
-
-def _cgroups(node: Node, layout: Layout) -> tuple[str | None, str]:
-    """(where a group with cpu and memory can be made, '') or (None, why not)."""
+def _cgroup_parent(node: Node, layout: Layout) -> tuple[str | None, str]:
+    """Return a parent directory for cgroups and '', or None and the reason."""
     try:
         return cgroup_base.find(node, layout).where, ""
     except cgroup_base.NoBase as error:

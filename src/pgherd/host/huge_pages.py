@@ -1,22 +1,21 @@
-"""Huge pages of this host: the pools that the kernel keeps, and the transparent huge pages of shared memory.
+"""Huge pages of this host: reserved pools, and transparent ones of shared memory.
 
-A pool holds reserved pages of one size (Linux: Documentation/admin-guide/mm/hugetlbpage.rst). Pages in it are taken from
-everybody else, whether used or not, and no control group's memory limit counts them. Transparent huge pages of shared
-memory depend on one word, ``shmem_enabled`` (admin-guide/mm/transhuge.rst), and are charged like other memory.
-Whatever is changed here is in the journal before it is changed.
+A pool has reserved pages of one size (Linux: Documentation/admin-guide/mm/hugetlbpage.rst). They are unavailable for
+other uses, and no cgroup's memory limit includes them. Transparent huge pages of shared memory depend on one setting,
+``shmem_enabled`` (admin-guide/mm/transhuge.rst), and are charged like other memory. Each change is in the journal before
+it is made.
 """
 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgherd.host import holds
-from pgherd.host.cgroup_layout import text_of
 from pgherd.host.facts import parse_meminfo
 from pgherd.host.journal import Journal
+from pgherd.host.kernel_files import active_word, names_in, text_of
 from pgherd.host.undo import GiveBack
 from pgherd.model.errors import CapabilityError
 from pgherd.model.units import format_bytes
@@ -29,14 +28,21 @@ SHARED = f"{TRANSPARENT}/shmem_enabled"
 
 _NODES = "/sys/devices/system/node"
 _BASE_PAGE = 4096
-_SPARE_MEMORY = 256 * 2**20
-"""Bytes that stay available to everybody else when pages are reserved."""
+_SPARE_BYTES = 256 * 2**20
+"""Memory that stays available for other uses when pages are reserved."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of one page size (bytes), in pages: ``reserved`` in all, of which ``free`` are not in use and ``promised`` of
-    these are spoken for; ``surplus`` are in use beyond what was reserved. ``nodes``: NUMA node → pages reserved there."""
+    """Pool of one page size (``size``, in bytes); all other numbers are pages.
+
+    Attributes:
+        reserved: all pages of the pool.
+        free: those that are not in use.
+        promised: free pages that are committed to mappings already.
+        surplus: pages in use beyond the reserved ones.
+        nodes: NUMA node → pages reserved there.
+    """
 
     size: int
     reserved: int
@@ -47,109 +53,110 @@ class Pool:
 
     @property
     def spare(self) -> int:
-        """Pages that a new server could have."""
+        """Pages available for a new server."""
         return max(0, self.free - self.promised)
 
     @property
     def path(self) -> str:
-        """The file with the number of reserved pages."""
+        """File with the number of reserved pages."""
         return pool_file(self.size)
 
 
 def pool_file(size: int) -> str:
-    """Where the number of pages of this size (bytes) is read and written."""
+    """Return the file with the number of reserved pages of this size (bytes)."""
     return f"{POOLS}/hugepages-{size // 1024}kB/nr_hugepages"
 
 
 def label(size: int) -> str:
-    """``2097152`` → ``2MB``: as PostgreSQL's huge_page_size and pgherd's options take it."""
+    """Format a page size as huge_page_size accepts it: ``2097152`` → ``2MB``."""
     return format_bytes(size).replace(" ", "")
 
 
 def pools(node: Node) -> dict[int, Pool]:
-    """Page size (bytes) → its pool, smallest first; empty where the kernel has no huge pages."""
-    try:
-        names = node.listdir(POOLS)
-    except OSError:
-        return {}
-    sizes = sorted(int(match[1]) * 1024 for name in names if (match := re.fullmatch(r"hugepages-(\d+)kB", name)))
+    """Map each page size (bytes) to its pool, smallest first.
+
+    The result is empty if the kernel has no huge pages.
+    """
+    sizes = sorted(int(match[1]) * 1024 for name in names_in(node, POOLS) if (match := re.fullmatch(r"hugepages-(\d+)kB", name)))
     return {size: _pool(node, size) for size in sizes}
 
 
 def default_size(node: Node) -> int | None:
-    """The size (bytes) that a server gets which names none; None where there are no huge pages."""
+    """Return the kernel's default size (bytes), or None without huge pages."""
     return parse_meminfo(text_of(node, "/proc/meminfo")).get("Hugepagesize")
 
 
 def check(node: Node, wanted: Mapping[int, int]) -> None:
-    """Insist that so many pages per size (bytes) could be had, as far as can be told without trying. Changes nothing.
+    """Require this number of pages per size (bytes), without a trial reservation.
 
     Raises:
         CapabilityError: the kernel has no such size, memory does not suffice, or this user may not reserve pages.
     """
-    there = pools(node)
-    missing = {size: pages for size, pages in wanted.items() if pages > 0}
-    for size, pages in missing.items():
-        if size not in there:
-            have = ", ".join(label(one) for one in there) or "none"
+    by_size = pools(node)
+    requested = {size: pages for size, pages in wanted.items() if pages > 0}
+    for size, pages in requested.items():
+        if size not in by_size:
+            available_sizes = ", ".join(label(pool_size) for pool_size in by_size) or "none"
             raise CapabilityError(
-                f"this kernel has no huge pages of {label(size)}; it has {have}. Larger ones may need a processor with 1 GB pages "
-                "(pdpe1gb), or a kernel started with hugepagesz="
+                f"this kernel has no huge pages of {label(size)}; it has {available_sizes}. Larger ones may need a processor "
+                "with 1 GB pages (pdpe1gb), or a kernel started with hugepagesz="
             )
-        if not _writable(node, there[size].path):
-            if there[size].spare >= pages:
+        if not _writable(node, by_size[size].path):
+            if by_size[size].spare >= pages:
                 continue
             raise CapabilityError(
-                f"{_pages(pages, size)} are needed, {there[size].spare} are free, and this user may not reserve more: run pgherd as root, "
-                f"or have root write {there[size].reserved + pages - there[size].spare} to {there[size].path}"
+                f"{_pages(pages, size)} are needed, {by_size[size].spare} are free, and this user may not reserve more: "
+                f"run pgherd as root, or have root write {by_size[size].reserved + pages - by_size[size].spare} to {by_size[size].path}"
             )
-    needed = sum(size * pages for size, pages in missing.items() if _writable(node, there[size].path))
+    needed = sum(size * pages for size, pages in requested.items() if _writable(node, by_size[size].path))
     available = _available(node)
-    if needed and needed + _SPARE_MEMORY > available:
-        text = " and ".join(_pages(pages, size) for size, pages in missing.items())
+    if needed and needed + _SPARE_BYTES > available:
+        text = " and ".join(_pages(pages, size) for size, pages in requested.items())
         raise CapabilityError(
-            f"{text} take {format_bytes(needed)}, and {format_bytes(_SPARE_MEMORY)} are to be left to everybody else, but only "
-            f"{format_bytes(available)} of memory are available; ask for smaller shared_buffers, or a smaller --scale"
+            f"{text} take {format_bytes(needed)}, and {format_bytes(_SPARE_BYTES)} must stay available for other uses, but only "
+            f"{format_bytes(available)} of memory are available; reduce shared_buffers or --scale"
         )
 
 
 def reserve(node: Node, journal: Journal, size: int, pages: int) -> int | None:
-    """Add pages of a size (bytes) to its pool; ``journal.undo`` of the number returned gives them back.
+    """Add pages of a size (bytes) to its pool, and return the journal entry to undo.
 
-    None: nothing was changed, since this user may not reserve but enough pages stand free. Where the kernel gives
-    fewer at once, memory is compacted (a second per 20 GB, in which the machine is busy) and it is asked once more.
+    The result is None if the pool is unchanged, because this user may not reserve pages but enough are free. If the kernel
+    grants fewer pages, memory is compacted and the reservation repeated. Compaction takes about 1 s per 20 GB.
 
     Raises:
-        CapabilityError: they cannot be had; what was given is given back. The message has the reason and both numbers.
+        CapabilityError: not enough pages; granted ones are released. The message has the reason and both numbers.
     """
     check(node, {size: pages})
     pool = _pool(node, size)
     if pages <= 0 or not _writable(node, pool.path):
         return None
-    number, key = _note(journal)
+    number, key = _note_hold(journal)
     try:
-        given = holds.add(node, key, pool.path, pages, lambda: compact(node))
+        granted = holds.add(node, key, pool.path, pages, lambda: compact(node))
     except OSError as error:
         _undo(journal, number)
         raise CapabilityError(f"{_pages(pages, size)} cannot be reserved: {error.strerror}: {error.filename or pool.path}") from error
-    if given < pages:
-        reason = _why_short(node, size)
+    if granted < pages:
+        reason = _shortage(node, size)
         _undo(journal, number)
         raise CapabilityError(
-            f"{_pages(pages, size)} were asked for, but the kernel gave {given}: {reason}. They were given back. Ask for smaller "
-            f"shared_buffers or a smaller page size, or have the kernel reserve them when it starts (hugepagesz={_parameter(size)} "
-            f"hugepages={pages})"
+            f"{_pages(pages, size)} were requested, but the kernel granted {granted}: {reason}. They were released. Use smaller "
+            f"shared_buffers or a smaller page size, or reserve the pages at boot (hugepagesz={_parameter(size)} hugepages={pages})"
         )
     return number
 
 
 def may_reserve(node: Node, size: int) -> bool:
-    """Whether this user may change the pool of a size (bytes)."""
+    """Return whether this user may change the pool of a size (bytes)."""
     return _writable(node, pool_file(size))
 
 
 def compact(node: Node) -> None:
-    """Have the kernel move used pages together; what it cannot do (no such file, no permission) it leaves."""
+    """Make the kernel compact memory.
+
+    It has no effect without permission, or without support by the kernel.
+    """
     try:
         node.write(COMPACT, b"1")
     except OSError:
@@ -157,23 +164,26 @@ def compact(node: Node) -> None:
 
 
 def transparent(node: Node) -> str | None:
-    """The word in effect for shared memory (``never``, ``advise``, ``always`` …); None where the kernel has no such choice."""
+    """Return the setting for shared memory (``never``, ``advise``, ``always`` …).
+
+    The result is None if the kernel has none.
+    """
     text = text_of(node, SHARED)
-    return holds.chosen(text) if text else None
+    return active_word(text) if text else None
 
 
 def check_transparent(node: Node, on: bool) -> None:
-    """Insist that transparent huge pages of shared memory could be switched as wanted. Changes nothing.
+    """Require that transparent huge pages of shared memory can be switched.
 
     Raises:
-        CapabilityError: the kernel has no such choice, or this user may not make it.
+        CapabilityError: the kernel has no such setting, or this user may not change it.
     """
     word = transparent(node)
     if word is None:
         raise CapabilityError(f"this kernel cannot use transparent huge pages for shared memory: there is no {SHARED}")
-    own = text_of(node, _own_knob(node))
-    if on and own and holds.chosen(own) not in ("inherit", "always"):
-        raise CapabilityError(f"{_own_knob(node)} is '{holds.chosen(own)}', which overrules {SHARED}; write 'inherit' to it")
+    size_setting = text_of(node, _size_setting(node))
+    if on and size_setting and active_word(size_setting) not in ("inherit", "always"):
+        raise CapabilityError(f"{_size_setting(node)} is '{active_word(size_setting)}', which overrules {SHARED}; write 'inherit' to it")
     if word != word_for(on, word) and not _writable(node, SHARED):
         raise CapabilityError(
             f"{SHARED} is '{word}', '{word_for(on, word)}' is needed, and this user may not change it: run pgherd as root"
@@ -181,18 +191,18 @@ def check_transparent(node: Node, on: bool) -> None:
 
 
 def choose_transparent(node: Node, journal: Journal, on: bool) -> int | None:
-    """Switch transparent huge pages of shared memory; ``journal.undo`` of the number returned switches them back.
+    """Switch transparent huge pages, and return the journal entry to undo.
 
-    None: nothing was changed, since the word in effect says so already and this user may not hold it there.
+    The result is None if the setting is right already and this user may not hold it.
 
     Raises:
-        CapabilityError: it cannot be switched, or another run needs it otherwise.
+        CapabilityError: the setting cannot be changed, or another run needs a different one.
     """
     check_transparent(node, on)
     word = word_for(on, transparent(node) or "")
     if not _writable(node, SHARED):
         return None
-    number, key = _note(journal)
+    number, key = _note_hold(journal)
     try:
         holds.choose(node, key, SHARED, word)
     except holds.Held as error:
@@ -205,28 +215,31 @@ def choose_transparent(node: Node, journal: Journal, on: bool) -> int | None:
 
 
 def word_for(on: bool, now: str) -> str:
-    """What the knob must say; a word that already has the wanted effect stays ('advise' has none on PostgreSQL, which
-    advises nothing)."""
+    """Return the word to write; a current word with the same effect stays.
+
+    'advise' has the effect of 'never', because PostgreSQL does not call madvise.
+    """
     if on:
         return now if now in ("always", "force") else "always"
     return now if now in ("never", "deny", "advise") else "never"
 
 
-def _own_knob(node: Node) -> str:
+def _size_setting(node: Node) -> str:
+    """Return the file of the PMD size's setting, which may overrule the general one."""
     size = text_of(node, f"{TRANSPARENT}/hpage_pmd_size")
     return f"{TRANSPARENT}/hugepages-{int(size) // 1024 if size.isdigit() else 2048}kB/shmem_enabled"
 
 
-def _note(journal: Journal) -> tuple[int, str]:
-    key = f"{journal.id}-{uuid.uuid4().hex[:8]}"
-    return journal.note(GiveBack(key=key)), key
+def _note_hold(journal: Journal) -> tuple[int, str]:
+    undo = GiveBack.for_journal(journal.id)
+    return journal.note(undo), undo.key
 
 
 def _undo(journal: Journal, number: int) -> None:
     try:
         journal.undo(number)
     except OSError:
-        return  # it stays in the journal, which is played at the end
+        return  # the entry stays in the journal, which is undone at the end
 
 
 def _pool(node: Node, size: int) -> Pool:
@@ -243,21 +256,17 @@ def _pool(node: Node, size: int) -> Pool:
         free=count("free_hugepages"),
         promised=count("resv_hugepages"),
         surplus=surplus,
-        nodes=_by_node(node, size),
+        nodes=_pages_by_node(node, size),
     )
 
 
-def _by_node(node: Node, size: int) -> dict[int, int]:
-    try:
-        names = node.listdir(_NODES)
-    except OSError:
-        return {}
-    found = {}
-    for name in names:
+def _pages_by_node(node: Node, size: int) -> dict[int, int]:
+    pages = {}
+    for name in names_in(node, _NODES):
         text = text_of(node, f"{_NODES}/{name}/hugepages/hugepages-{size // 1024}kB/nr_hugepages")
         if re.fullmatch(r"node\d+", name) and text.isdigit():
-            found[int(name.removeprefix("node"))] = int(text)
-    return dict(sorted(found.items()))
+            pages[int(name.removeprefix("node"))] = int(text)
+    return dict(sorted(pages.items()))
 
 
 def _writable(node: Node, path: str) -> bool:
@@ -268,24 +277,24 @@ def _available(node: Node) -> int:
     return parse_meminfo(text_of(node, "/proc/meminfo")).get("MemAvailable", 0)
 
 
-def _why_short(node: Node, size: int) -> str:
+def _shortage(node: Node, size: int) -> str:
     memory = parse_meminfo(text_of(node, "/proc/meminfo"))
     free, available = memory.get("MemFree", 0), memory.get("MemAvailable", 0)
     blocks = sum(free_blocks(text_of(node, "/proc/buddyinfo"), size).values())
-    pieces = f", which hold {blocks} more free blocks of that size or larger" if size <= 4 * 2**20 else ""
+    blocks_free = f", with {blocks} more free blocks of at least that size" if size <= 4 * 2**20 else ""
     return (
-        f"there are no more connected pieces of that size ({format_bytes(free)} are free and {format_bytes(available)} available{pieces}), "
-        "even after memory was compacted"
+        f"there are no more contiguous blocks of that size ({format_bytes(free)} are free and {format_bytes(available)} available"
+        f"{blocks_free}), even after compaction"
     )
 
 
 def free_blocks(text: str, size: int) -> dict[str, int]:
-    """Zone → free blocks of at least ``size`` bytes, counted in blocks of that size, from the text of /proc/buddyinfo."""
-    found = {}
+    """Count free blocks of ``size`` bytes by zone, from /proc/buddyinfo."""
+    blocks = {}
     for zone, counts in re.findall(r"^(Node\s+\d+, zone\s+\S+)((?:\s+\d+)+)\s*$", text, re.MULTILINE):
-        whole = sum(int(count) * (_BASE_PAGE << order) // size for order, count in enumerate(counts.split()) if _BASE_PAGE << order >= size)
-        found[re.sub(r"\s+", " ", zone)] = whole
-    return found
+        total = sum(int(count) * (_BASE_PAGE << order) // size for order, count in enumerate(counts.split()) if _BASE_PAGE << order >= size)
+        blocks[re.sub(r"\s+", " ", zone)] = total
+    return blocks
 
 
 def _pages(count: int, size: int) -> str:

@@ -1,8 +1,8 @@
-"""The undo journal: what this process has changed on its host, and how to take it back if it can't do so itself.
+"""Undo journal: changes of one process to its host, for undo even after a kill.
 
-One file per process, ``STATE/journal/RUN-PID.jsonl``: a header line with the owner, then one line per change, synced
-before the change is made, and one per change taken back. The owner holds a lock (flock) on its file for as long as it lives; the
-kernel drops it however the process ends. The file lies on the machine that it speaks of.
+There is one file per process, ``STATE/journal/RUN-PID.jsonl``, on the machine of the changes. It has a header line with
+the owner, one line per change, synced before the change is made, and one line per undone change. The owner holds a lock
+(flock) on its file during its life. The kernel releases the lock at its end, even after SIGKILL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOCK = ".lock"
 
 
 class Owner(Model):
-    """The process that a journal belongs to: pid, start time (clock ticks since boot) and boot."""
+    """Owner of a journal: pid, start time (clock ticks since boot) and boot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -47,15 +47,18 @@ class Owner(Model):
     at: float
 
     def alive(self, node: Node) -> bool:
-        """Whether that very process still runs."""
+        """Return whether this process still runs, and not another one with its pid."""
         return processes.boot_id(node) == self.boot and processes.start_time(node, self.pid) == self.start
 
 
 class Journal:
-    """An open journal. Its calls may come from any thread."""
+    """An open journal, safe for use by several threads."""
 
     def __init__(self, node: Node, path: Path, number: int, owner: Owner, entries: dict[int, Undo], *, torn: bool = False) -> None:
-        """Use ``open`` (a new one) or ``clean`` (those of dead owners)."""
+        """For internal use.
+
+        See ``open`` for a new journal and ``clean`` for those of ended owners.
+        """
         self._node, self._file, self._number = node, path, number
         self._owner = owner
         self._entries = entries
@@ -65,7 +68,10 @@ class Journal:
 
     @classmethod
     def open(cls, node: Node, state_dir: Path, run: str) -> Journal:
-        """Start a journal for this process; raises CapabilityError where the state directory can't be written."""
+        """Start a journal for this process.
+
+        Raises CapabilityError if the state directory is not writable.
+        """
         owner = Owner(
             journal=uuid.uuid4().hex,
             run=run,
@@ -78,7 +84,7 @@ class Journal:
         path = directory / f"{run}-{owner.pid}-{owner.journal[:8]}.jsonl"
         journal: Journal | None = None
         try:
-            with interruption.undisturbed():  # else Ctrl-C could leave a journal that nobody closes
+            with interruption.undisturbed():  # otherwise Ctrl-C could leave an open journal
                 directory.mkdir(parents=True, exist_ok=True, mode=0o700)
                 with locked(directory / _LOCK):
                     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -92,17 +98,17 @@ class Journal:
             raise
         except OSError as error:
             raise CapabilityError(
-                f"the undo journal can't be written to {directory}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"
+                f"the undo journal can't be written to {directory}: {error.strerror}; set XDG_STATE_HOME to a writable directory"
             ) from error
         return journal
 
     @property
     def id(self) -> str:
-        """What the marker file of a directory made under this journal holds."""
+        """Identifier of the journal, as in the marker files of its directories."""
         return self._owner.journal
 
     def note(self, undo: Undo) -> int:
-        """Record how a change that is about to be made is taken back; returns its number. On disk when it returns."""
+        """Record the undo of the next change, sync it to disk, and return its number."""
         with self._lock:
             number = self._next
             self._append({"id": number, "undo": undo.model_dump(mode="json")})
@@ -111,25 +117,31 @@ class Journal:
             return number
 
     def done(self, number: int) -> None:
-        """The change has been taken back."""
+        """Record that a change is undone."""
         with self._lock:
             if self._entries.pop(number, None) is not None:
-                # A full disk must not keep us from undoing more: an undo that is played twice does nothing.
+                # A full disk must not prevent further undos. A repeated undo has no effect.
                 with contextlib.suppress(OSError):
                     self._append({"done": number})
 
     def undo(self, number: int) -> str | None:
-        """Take one change back now; a sentence on what was done, or None. Raises OSError, and keeps the entry."""
+        """Undo one change now, and describe the action or return None.
+
+        On OSError, the entry remains.
+        """
         with self._lock:
             undo = self._entries.get(number)
         if undo is None:
             return None
-        said = undo.play(Scene(self._node, self.id, processes.boot_id(self._node) == self._owner.boot))
+        message = undo.play(Scene(self._node, self.id, processes.boot_id(self._node) == self._owner.boot))
         self.done(number)
-        return said
+        return message
 
     def make_tree(self, path: str, *, mode: int = 0o700) -> int:
-        """Make a directory that goes with this journal: note its removal, make it, mark it. Returns its number."""
+        """Create a directory with its undo and its marker file.
+
+        Return its number.
+        """
         if self._node.exists(path):
             raise FileExistsError(f"{path} exists already")
         number = self.note(RemoveTree(path=path))
@@ -138,46 +150,48 @@ class Journal:
         return number
 
     def pending(self) -> list[Undo]:
-        """What has not been taken back, in the order in which it is to be: processes, groups, knobs, directories;
-        within each the latest first."""
+        """Return the pending undos in their order: by rank, the latest first."""
         return [self._entries[number] for number in self._order()]
 
     def _order(self) -> list[int]:
         return sorted(self._entries, key=lambda number: (self._entries[number].rank, -number))
 
     def play(self) -> list[str]:
-        """Take everything back; sentences on what was done and on what could not be (that stays in the journal)."""
-        said = []
+        """Undo all changes, and describe each action and failure.
+
+        Failed undos stay in the journal.
+        """
+        messages = []
         for number in self._order():
             try:
                 sentence = self.undo(number)
             except OSError as error:
                 sentence = f"not undone: {_reason(error)}"
             if sentence:
-                said.append(sentence)
-        return said
+                messages.append(sentence)
+        return messages
 
     def close(self) -> list[str]:
-        """Play what is pending and end the journal; its file goes unless something could not be undone.
+        """Undo all changes, close the journal, and remove its file unless an undo failed.
 
-        Ctrl-C waits until that is done (see ``interruption.ended_by_signals``).
+        Ctrl-C takes effect afterwards (see ``interruption.ended_by_signals``).
         """
         with interruption.undisturbed():
-            said = self.play()
+            messages = self.play()
             if not self._entries:
                 self._file.unlink(missing_ok=True)
             os.close(self._number)
-        return said
+        return messages
 
     def end(self, say: Callable[[str], object]) -> None:
-        """Close it, and say what could not be undone."""
-        for said in self.close():
-            if said.startswith("not undone"):
-                say(f"warning: {said}; 'pgherd clean' tries again")
+        """Close the journal, and report failed undos as warnings."""
+        for message in self.close():
+            if message.startswith("not undone"):
+                say(f"warning: {message}; 'pgherd clean' tries again")
 
     def _append(self, record: dict[str, Any]) -> None:
-        # One write call per line: a kill leaves a whole line, a full disk or a crash at worst a torn last one, which
-        # the next line must not continue.
+        # One write call per line: a kill leaves a complete line. A full disk or a crash may leave a torn one, which the
+        # next line must not continue.
         line = (b"\n" if self._torn else b"") + json.dumps(record, ensure_ascii=True).encode() + b"\n"
         self._torn = True
         if os.write(self._number, line) != len(line):
@@ -187,26 +201,26 @@ class Journal:
 
 
 def clean(node: Node, state_dir: Path) -> list[str]:
-    """Play the journals of owners that no longer live; sentences on what was removed, failed, or left alone.
+    """Undo the journals of ended owners, and describe each result.
 
-    Raises CapabilityError where the state directory can't be read.
+    Raises CapabilityError if the state directory is not readable.
     """
-    said: list[str] = []
+    messages: list[str] = []
     for path in _files(state_dir):
         try:
-            with locked(path.parent / _LOCK):  # so that we never see a journal whose owner has not locked it yet
+            with locked(path.parent / _LOCK):  # excludes journals that their owner has not locked yet
                 number = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
                 free = _try_lock(number)
-            said += _clean_one(node, path, number, free)
+            messages += _clean_one(node, path, number, free)
         except FileNotFoundError:
-            continue  # its owner has just ended in order
+            continue  # the owner has just closed it
         except OSError as error:
-            said.append(f"left {path} alone: {_reason(error)}")
-    return said + sweep(node) + holds.sweep(node)
+            messages.append(f"left {path} alone: {_reason(error)}")
+    return messages + sweep(node) + holds.sweep(node)
 
 
 def running(node: Node, state_dir: Path) -> list[str]:
-    """Names of the runs (and preparations of runs) whose journals' owners live."""
+    """Return the names of the runs (and their preparations) with a running owner."""
     names = []
     for path in _files(state_dir):
         with contextlib.suppress(OSError, ValueError):
@@ -217,7 +231,10 @@ def running(node: Node, state_dir: Path) -> list[str]:
 
 
 def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
-    """Play one journal that we have open, and locked if its owner does not hold it."""
+    """Undo one journal, whose file is open.
+
+    It is also locked if ``free``, that is, without an owner's lock.
+    """
     text = path.read_text(errors="replace")
     try:
         owner, entries = parse(text)
@@ -227,7 +244,7 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
     if not free or (owner is not None and owner.alive(node)):
         os.close(number)
         return [f"left run {owner.run} alone: it is running (pid {owner.pid})" if owner else f"left {path} alone: it is in use"]
-    if owner is None:  # the machine stopped before the header was on disk: nothing had been noted
+    if owner is None:  # the machine crashed before the header was on disk, so the journal has no entries
         path.unlink(missing_ok=True)
         os.close(number)
         return []
@@ -236,9 +253,9 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
 
 
 def parse(text: str) -> tuple[Owner | None, dict[int, Undo]]:
-    """Owner and pending undos of a journal's text; a torn line (no newline, or not JSON) counts as never written.
+    """Parse a journal into owner and pending undos, without torn lines.
 
-    The owner is None where not even the header was written. Raises ValueError for a journal of another schema.
+    The owner is None if the header is missing. Raises ValueError for a journal of another schema.
     """
     owner: Owner | None = None
     entries: dict[int, Undo] = {}
@@ -246,13 +263,13 @@ def parse(text: str) -> tuple[Owner | None, dict[int, Undo]]:
         if owner is None:
             schema = record.get("schema")
             if schema != SCHEMA:
-                raise ValueError(f"it is written in schema {schema}, and this pgherd reads {SCHEMA}; use the pgherd that wrote it")
+                raise ValueError(f"its schema is {schema}, but this pgherd reads {SCHEMA}; use the version of pgherd that wrote it")
             owner = Owner.model_validate(record)
         elif "undo" in record:
             try:
                 entries[int(record["id"])] = UNDO.validate_python(record["undo"])
             except ValidationError as error:
-                raise ValueError(f"entry {record.get('id')} is not an undo that this pgherd knows: {error.errors()[0]['msg']}") from error
+                raise ValueError(f"entry {record.get('id')} is not an undo of this pgherd version: {error.errors()[0]['msg']}") from error
         elif "done" in record:
             entries.pop(int(record["done"]), None)
     return owner, entries
@@ -270,7 +287,10 @@ def _records(text: str) -> Iterable[dict[str, Any]]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file (made if missing) for a moment; waits for others."""
+    """Hold an exclusive lock on a file during the block.
+
+    The file is created if missing.
+    """
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""An idle process that holds locked memory: the dummy beside the others by which E4 takes memory from an overcommitted host.
+"""Idle process that locks memory, to stage an overcommitted host.
 
-Run as a program of its own, with nothing but the standard library: ``python locked_memory.py BYTES``. It says ``held``
-once all of it is in memory, and then does nothing until it is ended.
+The process runs ``main`` with the number of bytes as its argument. It prints ``held`` after all bytes are in memory, and
+then sleeps until it is ended.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from pgherd.node.protocol import Command, Node, Process
 
 HELD = "held"
 _LIBRARY = "from pgherd.host.locked_memory import main; main()"
-_PATIENCE = 120.0
+_LOCK_TIMEOUT_S = 120.0
 
 
 def command(size: int, join: tuple[str, ...], output: str) -> Command:
-    """What starts it, to hold ``size`` bytes, within the groups of ``join``; it writes what it has to say to the file ``output``."""
+    """Return the command that holds ``size`` bytes and writes to file ``output``."""
     path = os.pathsep.join(path for path in sys.path if path)
     return Command((sys.executable, "-c", _LIBRARY, str(size)), env={"PYTHONPATH": path}, join=join, stdout=output, stderr=output)
 
 
 def hold(node: Node, size: int, join: tuple[str, ...], output: str) -> Process:
-    """Start it and wait until it holds the memory.
+    """Start the process and wait until it holds the memory.
 
     Raises:
-        CapabilityError: it cannot be locked, or there is not so much.
+        CapabilityError: the memory cannot be locked, or does not suffice.
     """
     process = node.spawn(command(size, join, output))
-    deadline = time.monotonic() + _PATIENCE
-    said = ""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    message = ""
     while time.monotonic() < deadline:
-        said = node.read(output).decode(errors="replace").strip() if node.exists(output) else ""
-        if said == HELD:
+        message = node.read(output).decode(errors="replace").strip() if node.exists(output) else ""
+        if message == HELD:
             return process
         code = process.poll()
         if code is not None:
-            said = said.splitlines()[-1] if said else f"it ended with exit code {code}; the kernel may have ended it for want of memory"
+            message = message.splitlines()[-1] if message else f"exit code {code}, possibly after an OOM kill"
             break
         time.sleep(0.02)
     else:
-        said = f"it did not come about within {_PATIENCE:.0f} s"
+        message = f"not complete within {_LOCK_TIMEOUT_S:.0f} s"
     process.signal(signal.SIGKILL)
     process.wait(10)
     raise CapabilityError(
-        f"{format_bytes(size)} of memory can't be locked to stand for an idle container: {said}; run as root, raise 'ulimit -l', "
-        "or stage it by the limit of the host's control group"
+        f"{format_bytes(size)} of memory can't be locked in place of an idle container: {message}; run as root, raise 'ulimit -l', "
+        "or stage it by the limit of the run cgroup"
     )
 
 
 def main() -> None:
-    """Hold as many bytes as the first argument says."""
+    """Lock as much memory as the first argument requests, in bytes."""
     size = int(sys.argv[1])
     try:
-        # The largest process would be the first to be ended when the others need more than there is: this one must stay.
+        # The OOM killer prefers the largest process, but this one must survive.
         with open("/proc/self/oom_score_adj", "w") as score:
             score.write("-1000")
     except OSError:

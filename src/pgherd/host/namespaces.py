@@ -1,7 +1,7 @@
-"""Two network namespaces joined by a pair of virtual cards (veth), for a link on one host.
+"""Two network namespaces with a veth pair, for a link on one host.
 
-Each namespace is held by a process of ours and has no name: it goes when that process ends, which the kernel sees to when we die,
-however we die (PDEATHSIG). The virtual cards go with their namespaces. The processes are in the journal, too.
+The namespaces have no names. A process holds each of them, and a namespace ends with its process, together with its
+virtual interface. The kernel ends the processes when pgherd ends (PDEATHSIG). They are also in the journal.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 
 NEAR, FAR = "10.203.0.1", "10.203.0.2"
-"""Addresses of the two ends; nobody else sees them."""
+"""Addresses of the two ends, visible only in the namespaces."""
 CARDS = ("pgherd-near", "pgherd-far")
-"""Names of the virtual cards, each in its namespace."""
+"""Names of the virtual interfaces, each in its namespace."""
 PREFIX_LENGTH = 30
-_HOLD_SECONDS = 5.0
+_START_TIMEOUT_S = 5.0
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 BURST = 128 * 1024
-"""Bytes that a shaped link may send at once: more than one segment of a card that cuts them itself."""
+"""Bytes that a shaped link may send at once: more than one segment with segmentation offload."""
 
 
 @dataclass
 class Namespaces:
-    """The pair, up and joined. Drivers of the near end start with ``prefix``."""
+    """The connected pair. Commands of drivers at the near end begin with ``prefix``."""
 
     node: Node
     journal: Journal
@@ -38,17 +38,17 @@ class Namespaces:
     entries: list[int] = field(default_factory=list)
 
     def inside(self, end: int) -> tuple[str, ...]:
-        """What stands before a command that is to run at an end: 0 the near one, 1 the far one."""
+        """Return the prefix of a command that runs at an end: 0 is near, 1 is far."""
         return ("nsenter", f"--net=/proc/{self.holders[end].pid}/ns/net", "--")
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """Of the near end."""
+        """Prefix of a command at the near end."""
         return self.inside(0)
 
     @property
     def alive(self) -> bool:
-        """Whether both are still held."""
+        """Whether both holders run."""
         return bool(self.holders) and all(holder.poll() is None for holder in self.holders)
 
     def close(self) -> None:
@@ -63,92 +63,95 @@ class Namespaces:
 
 
 def insist(node: Node) -> None:
-    """Insist that this host can make network namespaces; raises CapabilityError."""
+    """Require that this host can create network namespaces; raises CapabilityError."""
     missing = sorted(name for name in TOOLS if shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin") is None)
     if missing:
         packages = ", ".join(sorted({TOOLS[name] for name in missing}))
         raise CapabilityError(f"network namespaces need {', '.join(missing)}; install {packages}")
     if os.geteuid() != 0:
-        raise CapabilityError("network namespaces need root; run pgherd as root, or give a host to measure to with --to HOST")
-    tried = node.run(Command(["unshare", "--net", "true"]))
-    if tried.code != 0:
-        raise CapabilityError(f"this host lets nobody make network namespaces: {tried.err.strip()}; give a host with --to HOST")
+        raise CapabilityError("network namespaces need root; run pgherd as root, or measure to another host with --to HOST")
+    result = node.run(Command(["unshare", "--net", "true"]))
+    if result.code != 0:
+        raise CapabilityError(f"this host cannot create network namespaces: {result.err.strip()}; measure to another host with --to HOST")
 
 
 def insist_shaping(node: Node, journal: Journal, *, rate: float | None, delay: float | None) -> None:
-    """Insist that a link can be shaped so, by trying; raises CapabilityError with the kernel module that is missing."""
-    made = make(node, journal)
+    """Require that a link can be shaped, by a test.
+
+    Raises CapabilityError with the missing kernel module.
+    """
+    pair = make(node, journal)
     try:
-        shape(made, rate=rate, delay=delay)
+        shape(pair, rate=rate, delay=delay)
     finally:
-        made.close()
+        pair.close()
 
 
 def make(node: Node, journal: Journal) -> Namespaces:
-    """Make and join two namespaces.
+    """Create and connect two namespaces.
 
     Raises:
-        TrialError: the kernel refused something.
+        TrialError: the kernel refuses a step.
     """
-    made = Namespaces(node, journal)
+    pair = Namespaces(node, journal)
     try:
         for _ in range(2):
             holder = node.spawn(Command(["unshare", "--net", "sleep", "infinity"]))
-            made.holders.append(holder)
+            pair.holders.append(holder)
             start = processes.start_time(node, holder.pid)
             if start is not None:
-                made.entries.append(journal.note(Kill(pid=holder.pid, start=start)))
-        _held(made)
-        near, far = (str(holder.pid) for holder in made.holders)
-        _ip(made, None, "link", "add", CARDS[0], "netns", near, "type", "veth", "peer", "name", CARDS[1], "netns", far)
+                pair.entries.append(journal.note(Kill(pid=holder.pid, start=start)))
+        _await_namespaces(pair)
+        near, far = (str(holder.pid) for holder in pair.holders)
+        _ip(pair, None, "link", "add", CARDS[0], "netns", near, "type", "veth", "peer", "name", CARDS[1], "netns", far)
         for end, address in enumerate((NEAR, FAR)):
-            _ip(made, end, "address", "add", f"{address}/{PREFIX_LENGTH}", "dev", CARDS[end])
-            _ip(made, end, "link", "set", CARDS[end], "up")
-            _ip(made, end, "link", "set", "lo", "up")
+            _ip(pair, end, "address", "add", f"{address}/{PREFIX_LENGTH}", "dev", CARDS[end])
+            _ip(pair, end, "link", "set", CARDS[end], "up")
+            _ip(pair, end, "link", "set", "lo", "up")
     except BaseException:
-        made.close()
+        pair.close()
         raise
-    return made
+    return pair
 
 
-def shape(made: Namespaces, *, rate: float | None, delay: float | None) -> None:
-    """Limit the near end's sending to ``rate`` (bits/s), and hold every packet up by ``delay`` (ms) at both ends.
+def shape(pair: Namespaces, *, rate: float | None, delay: float | None) -> None:
+    """Limit the near end's send rate (bits/s), and delay packets (ms) at both ends.
 
     Raises:
         CapabilityError: the kernel lacks the queueing discipline (sch_tbf, sch_netem), or tc is missing.
     """
     for end, card in enumerate(CARDS):
         if delay is not None:
-            _tc(made, end, card, "sch_netem", "root", "handle", "1:", "netem", "delay", f"{delay:g}ms", "limit", "100000")
+            _tc(pair, end, card, "sch_netem", "root", "handle", "1:", "netem", "delay", f"{delay:g}ms", "limit", "100000")
         if rate is not None and end == 0:
-            place = ("root",) if delay is None else ("parent", "1:")
-            _tc(made, end, card, "sch_tbf", *place, "tbf", "rate", f"{rate:.0f}bit", "burst", str(BURST), "latency", "50ms")
+            parent = ("root",) if delay is None else ("parent", "1:")
+            _tc(pair, end, card, "sch_tbf", *parent, "tbf", "rate", f"{rate:.0f}bit", "burst", str(BURST), "latency", "50ms")
 
 
-def _held(made: Namespaces) -> None:
-    """Wait until the holders have their own namespaces: until then they share ours."""
-    own = os.readlink("/proc/self/ns/net")
-    deadline = time.monotonic() + _HOLD_SECONDS
+def _await_namespaces(pair: Namespaces) -> None:
+    """Wait until the holders have left the namespace of this process."""
+    host_namespace = os.readlink("/proc/self/ns/net")
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
-        if not made.alive:
-            raise TrialError("a network namespace could not be made: its process ended")
-        if all(os.readlink(f"/proc/{holder.pid}/ns/net") != own for holder in made.holders):
+        if not pair.alive:
+            raise TrialError("a network namespace could not be created: its process ended")
+        if all(os.readlink(f"/proc/{holder.pid}/ns/net") != host_namespace for holder in pair.holders):
             return
         if time.monotonic() > deadline:
-            raise TrialError(f"a network namespace was not made within {_HOLD_SECONDS:.0f} s")
+            raise TrialError(f"a network namespace was not created within {_START_TIMEOUT_S:.0f} s")
         time.sleep(0.005)
 
 
-def _ip(made: Namespaces, end: int | None, *words: str) -> None:
-    prefix = () if end is None else made.inside(end)
-    done = made.node.run(Command([*prefix, "ip", *words]))
-    if done.code != 0:
-        raise TrialError(f"ip {' '.join(words)}: {done.err.strip()}")
+def _ip(pair: Namespaces, end: int | None, *arguments: str) -> None:
+    prefix = () if end is None else pair.inside(end)
+    result = pair.node.run(Command([*prefix, "ip", *arguments]))
+    if result.code != 0:
+        raise TrialError(f"ip {' '.join(arguments)}: {result.err.strip()}")
 
 
-def _tc(made: Namespaces, end: int, card: str, module: str, *words: str) -> None:
+def _tc(pair: Namespaces, end: int, card: str, module: str, *arguments: str) -> None:
     if shutil.which("tc", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
         raise CapabilityError("tc is missing, which shapes a link; install iproute2")
-    done = made.node.run(Command([*made.inside(end), "tc", "qdisc", "add", "dev", card, *words]))
-    if done.code != 0:
-        raise CapabilityError(f"this kernel does not shape a link so ({done.err.strip().splitlines()[0]}): it needs {module}")
+    result = pair.node.run(Command([*pair.inside(end), "tc", "qdisc", "add", "dev", card, *arguments]))
+    if result.code != 0:
+        raise CapabilityError(f"this kernel cannot shape the link ({result.err.strip().splitlines()[0]}): it needs {module}")

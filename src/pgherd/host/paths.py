@@ -1,15 +1,18 @@
-"""Where pgherd keeps what outlives a process, and a short private directory for sockets.
+"""Directories of pgherd (state, cache, work, sockets), and free TCP ports.
 
-State (journal, reservations) and cache (golden copies) follow the XDG base directory specification. Root keeps them in
-/var, since root's home can't be reached by the account that servers run under, unless the XDG variables are set.
+State (journal, reservations) and cache (data directory templates) follow the XDG base directory specification. For root
+they are in /var unless the XDG variables are set, because the user that servers run as cannot enter root's home.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import secrets
+import socket
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 import platformdirs
@@ -20,58 +23,60 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Node
 
 SOCKET_PATH_MAX = 107
-"""Bytes that a Unix socket's path may have on Linux (unix(7): sun_path holds 108 with the final zero)."""
+"""Maximum length of a Unix socket's path on Linux, in bytes (unix(7): sun_path has 108 with the final zero)."""
 SOCKET_ROOT_MAX = 48
-"""Bytes that a socket root may have, so that ``/container/server/.s.PGSQL.65535`` fits with names of usual length."""
+"""Maximum length of a socket root in bytes, which leaves room for ``/container/server/.s.PGSQL.65535``."""
 
 
 def state_dir() -> Path:
-    """The directory of journals and reservations; not made yet."""
+    """Return the directory of journals and reservations, which may not exist yet."""
     if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME"):
         return Path("/var/lib/pgherd")
     return platformdirs.user_state_path("pgherd")
 
 
 def cache_dir() -> Path:
-    """The directory of golden copies; not made yet."""
+    """Return the directory of data directory templates, which may not exist yet."""
     if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
         return Path("/var/cache/pgherd")
     return platformdirs.user_cache_path("pgherd")
 
 
 def unreachable(path: str | Path, account: str | None) -> str | None:
-    """The first directory on the way to ``path`` (itself included) that ``account`` may not enter; None when all may be.
+    """Return the first directory of ``path`` that user ``account`` may not enter.
 
-    Judged by owner, group and mode, and so not by access control lists. What does not exist yet is not judged.
-    ``account`` None is ourselves: nothing is judged.
+    The result is None if it may enter all.
+
+    The check uses owner, group and mode, but no access control lists. It ends at the first directory that does not exist.
+    ``account`` None is the current user, for whom nothing is checked.
     """
     if account is None:
         return None
     entry = pwd.getpwnam(account)
     groups = set(os.getgrouplist(account, entry.pw_gid))
-    whole = Path(os.path.abspath(path))
-    for directory in [*reversed(whole.parents), whole]:
+    absolute = Path(os.path.abspath(path))
+    for directory in [*reversed(absolute.parents), absolute]:
         try:
-            found = directory.stat()
+            status = directory.stat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return None
-        if found.st_uid == entry.pw_uid:
-            may = found.st_mode & stat.S_IXUSR
-        elif found.st_gid in groups:
-            may = found.st_mode & stat.S_IXGRP
+        if status.st_uid == entry.pw_uid:
+            permitted = status.st_mode & stat.S_IXUSR
+        elif status.st_gid in groups:
+            permitted = status.st_mode & stat.S_IXGRP
         else:
-            may = found.st_mode & stat.S_IXOTH
-        if not may and entry.pw_uid != 0:
+            permitted = status.st_mode & stat.S_IXOTH
+        if not permitted and entry.pw_uid != 0:
             return str(directory)
     return None
 
 
 def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> Path:
-    """Make a directory below the cache in which servers live for a while; it goes with the journal.
+    """Create a directory for servers in the cache, removed with the journal.
 
-    Mode 0711: the servers' account may pass through but not list it. Raises CapabilityError where it cannot enter.
+    Mode 0711: the servers' user may enter but not list it. Raises CapabilityError if it cannot enter.
     """
     parent = cache_dir() / "work"
     node.make_dir(str(parent), mode=0o711)
@@ -86,10 +91,10 @@ def work_tree(node: Node, journal: Journal, name: str, account: str | None) -> P
 
 
 def socket_root(node: Node, journal: Journal) -> str:
-    """Make a fresh directory with a short path for this run's sockets; it goes with the journal.
+    """Create a short directory for this run's sockets, removed with the journal.
 
-    Mode 0711: the servers' account may pass through but not list it. Give each server a directory of its own in it
-    (``node.make_dir(…, mode=0o700, user=account)``). Raises CapabilityError where no such directory can be made.
+    Mode 0711: the servers' user may enter but not list it. Each server needs a separate directory in it
+    (``node.make_dir(…, mode=0o700, user=account)``). Raises CapabilityError if no directory can be created.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     candidates = ["/run"] if os.geteuid() == 0 else [runtime] if runtime else []
@@ -97,7 +102,7 @@ def socket_root(node: Node, journal: Journal) -> str:
     for parent in [*candidates, "/tmp"]:
         path = f"{parent.rstrip('/')}/{PREFIX}{secrets.token_hex(4)}"
         if len(os.fsencode(path)) > SOCKET_ROOT_MAX:
-            reasons.append(f"{parent} is too long a path")
+            reasons.append(f"the path {parent} is too long")
         elif not node.exists(parent):
             reasons.append(f"{parent} does not exist")
         else:
@@ -107,4 +112,18 @@ def socket_root(node: Node, journal: Journal) -> str:
                 reasons.append(f"{parent}: {error.strerror or error}")
             else:
                 return path
-    raise CapabilityError(f"no directory for sockets can be made ({'; '.join(reasons)}); make /tmp writable")
+    raise CapabilityError(f"no directory for sockets can be created ({'; '.join(reasons)}); make /tmp writable")
+
+
+def free_ports(address: str, count: int, taken: Collection[int] = ()) -> list[int]:
+    """Return different TCP ports without a listener, and not among ``taken``."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    ports: list[int] = []
+    with contextlib.ExitStack() as stack:  # all sockets stay open until the end: a released port may be assigned again
+        while len(ports) < count:
+            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            probe.bind((address, 0))
+            port = int(probe.getsockname()[1])
+            if port not in taken:
+                ports.append(port)
+    return ports

@@ -1,12 +1,14 @@
-"""What a host shows of the practice that its databases live with: read from /proc and /sys through a node. Nothing is changed."""
+"""Host facts for recommendations: drivers, schedulers, kernel settings.
+
+Read only, from /proc and /sys through a node.
+"""
 
 from __future__ import annotations
 
 import posixpath
 
 from pgherd.host.block_devices import chain, devices_of
-from pgherd.host.cgroup_layout import text_of
-from pgherd.host.facts import chosen
+from pgherd.host.kernel_files import active_word, names_in, text_of
 from pgherd.model.facts import HostFacts
 from pgherd.model.practice import HostPractice, Part
 from pgherd.node.protocol import Command, Node
@@ -21,7 +23,10 @@ _CLOCKS = "/sys/devices/system/clocksource/clocksource0"
 
 
 def look(node: Node, facts: HostFacts) -> HostPractice:
-    """All of it; ``facts`` are this host's. What cannot be seen stays None or empty."""
+    """Read the facts of the host with ``facts``.
+
+    Facts that are not visible stay None or empty.
+    """
     return HostPractice(
         hostname=facts.hostname,
         virtualisation=facts.virtualisation,
@@ -39,53 +44,61 @@ def look(node: Node, facts: HostFacts) -> HostPractice:
 
 
 def disks_below(node: Node, path: str) -> tuple[str, ...]:
-    """The whole devices that a directory lies on, as deep as the kernel tells; empty where it does not."""
-    found = devices_of(node, [path]).get(path)
-    if found is None:
+    """Return the names of the lowest block devices of a directory.
+
+    The result is empty if the kernel shows none.
+    """
+    top = devices_of(node, [path]).get(path)
+    if top is None:
         return ()
-    below = chain(node, found)
-    return tuple(sorted(one.name for one in [found, *below] if not one.below)) or (found.name,)
+    devices = [top, *chain(node, top)]
+    return tuple(sorted(device.name for device in devices if not device.below)) or (top.name,)
 
 
 def _disks(node: Node) -> list[Part]:
-    found = []
-    for name in _names(node, "/sys/block"):
-        at = f"/sys/block/{name}"
-        if not name.startswith(_NOT_DISKS) and node.exists(f"{at}/device"):
-            text = text_of(node, f"{at}/queue/scheduler")
-            used = chosen(text)
-            others = [word for word in text.replace("[", "").replace("]", "").split() if word != used]
-            found.append(Part(name=name, driver=_disk_driver(node, at), schedulers=(used, *others) if used else ()))
-    return found
+    disks = []
+    for name in names_in(node, "/sys/block"):
+        sysfs = f"/sys/block/{name}"
+        if not name.startswith(_NOT_DISKS) and node.exists(f"{sysfs}/device"):
+            text = text_of(node, f"{sysfs}/queue/scheduler")
+            active = active_word(text)
+            others = [word for word in text.replace("[", "").replace("]", "").split() if word != active]
+            disks.append(Part(name=name, driver=_disk_driver(node, sysfs), schedulers=(active, *others) if active else ()))
+    return disks
 
 
-def _disk_driver(node: Node, at: str) -> str:
-    """The driver that talks to the hardware: of a SCSI disk that of its host adapter."""
-    own = _driver(node, f"{at}/device")
-    if own not in ("sd", ""):
-        return own
-    real = _real(node, f"{at}/device")
+def _disk_driver(node: Node, sysfs: str) -> str:
+    """Return the driver of the hardware; for a SCSI disk, that of its host adapter."""
+    driver = _driver(node, f"{sysfs}/device")
+    if driver not in ("sd", ""):
+        return driver
+    real = _real(node, f"{sysfs}/device")
     adapter = next((part for part in real.split("/") if part.startswith("host") and part[4:].isdigit()), None)
     if adapter is not None:
         return text_of(node, f"/sys/class/scsi_host/{adapter}/proc_name")
-    return "nvme" if posixpath.basename(at).startswith("nvme") else own
+    return "nvme" if posixpath.basename(sysfs).startswith("nvme") else driver
 
 
 def _cards(node: Node) -> list[Part]:
     return [
         Part(name=name, driver=_driver(node, f"/sys/class/net/{name}/device"))
-        for name in _names(node, "/sys/class/net")
+        for name in names_in(node, "/sys/class/net")
         if node.exists(f"/sys/class/net/{name}/device")
     ]
 
 
 def _balloon(node: Node) -> str | None:
-    """The driver that has a device, '' where none has; None where the buses cannot be read."""
+    """Return the balloon driver that has a device, '' if none has.
+
+    The result is None if the buses are unreadable.
+    """
     if not node.exists("/sys/bus"):
         return None
-    for place in BALLOONS:
-        name = posixpath.basename(place)
-        if node.exists(place) and (name == "vmw_balloon" or any(node.exists(f"{place}/{entry}/uevent") for entry in _names(node, place))):
+    for directory in BALLOONS:
+        name = posixpath.basename(directory)
+        if not node.exists(directory):
+            continue
+        if name == "vmw_balloon" or any(node.exists(f"{directory}/{entry}/uevent") for entry in names_in(node, directory)):
             return name
     return ""
 
@@ -96,10 +109,3 @@ def _driver(node: Node, device: str) -> str:
 
 def _real(node: Node, path: str) -> str:
     return node.run(Command(["readlink", "--canonicalize", "--", path])).out.strip()
-
-
-def _names(node: Node, directory: str) -> list[str]:
-    try:
-        return node.listdir(directory)
-    except OSError:
-        return []

@@ -1,12 +1,10 @@
-"""Kernel same-page merging (KSM): the kernel looks for equal pages in memory whose owner allows it, and keeps one of them.
+"""Kernel same-page merging (KSM) of identical pages whose owner allows it.
 
-Linux: Documentation/admin-guide/mm/ksm.rst. One switch serves the whole machine, so what is switched on here is held
-(pgherd.host.holds) and in the journal before it is changed.
+Linux: Documentation/admin-guide/mm/ksm.rst. The machine has a single switch. Therefore it is a shared setting
+(pgherd.host.holds), and each change is in the journal before it is made.
 """
 
 from __future__ import annotations
-
-import uuid
 
 from pgherd.host import holds
 from pgherd.host.journal import Journal
@@ -15,41 +13,47 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
 RUN = "/sys/kernel/mm/ksm/run"
-"""0: off, what is merged stays; 1: on; 2: off, and everything is taken apart again."""
+"""0: off, merged pages stay merged. 1: on. 2: off, and all pages are split again."""
 _ON = "1"
 
 
 def check(node: Node) -> None:
-    """Insist that pages can be merged. Changes nothing.
+    """Require that KSM is on or can be switched on, without a change.
 
     Raises:
-        CapabilityError: this kernel cannot, or this user may not switch it on.
+        CapabilityError: the kernel has no KSM, or this user may not switch it on.
     """
     if not node.exists(RUN):
-        raise CapabilityError(f"this kernel cannot merge equal pages: there is no {RUN} (CONFIG_KSM)")
-    if not running(node) and node.run(Command(("test", "-w", RUN))).code != 0:
-        raise CapabilityError(f"equal pages are not merged now ({RUN} is not {_ON}), and this user may not change that: run pgherd as root")
+        raise CapabilityError(f"this kernel has no same-page merging (KSM): {RUN} does not exist; use a kernel with CONFIG_KSM")
+    if not running(node) and not _writable(node):
+        raise CapabilityError(f"same-page merging (KSM) is off ({RUN} is not {_ON}), and this user may not change it: run pgherd as root")
 
 
 def running(node: Node) -> bool:
-    """Whether pages are being merged already."""
+    """Return whether KSM is on."""
     return node.read(RUN).strip() == _ON.encode()
 
 
 def switch_on(node: Node, journal: Journal) -> int | None:
-    """Have pages merged; ``journal.undo`` of the number returned switches it back. None: it is on, and not ours to hold.
+    """Switch KSM on, and return the number of the journal entry that restores it.
+
+    The result is None if KSM is on already and this user may not hold it.
 
     Raises:
-        CapabilityError: it cannot be switched on.
+        CapabilityError: KSM cannot be switched on.
     """
     check(node)
-    if node.run(Command(("test", "-w", RUN))).code != 0:
+    if not _writable(node):
         return None
-    key = f"{journal.id}-{uuid.uuid4().hex[:8]}"
-    number = journal.note(GiveBack(key=key))
+    undo = GiveBack.for_journal(journal.id)
+    number = journal.note(undo)
     try:
-        holds.choose(node, key, RUN, _ON)
+        holds.choose(node, undo.key, RUN, _ON)
     except (holds.Held, OSError) as error:
         journal.undo(number)
-        raise CapabilityError(f"merging of equal pages cannot be switched on: {error}") from error
+        raise CapabilityError(f"same-page merging (KSM) cannot be switched on: {error}") from error
     return number
+
+
+def _writable(node: Node) -> bool:
+    return node.run(Command(("test", "-w", RUN))).code == 0

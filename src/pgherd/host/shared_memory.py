@@ -1,12 +1,14 @@
-"""Shared memory that a PostgreSQL server leaves behind when it is killed with SIGKILL, and its removal.
+"""Removal of the shared memory that a server leaves behind after SIGKILL.
 
-A server makes one small System V segment, named with key and id in line 7 of ``postmaster.pid``
-(src/backend/utils/init/miscinit.c, AddToDataDirLockFile), and POSIX segments ``/dev/shm/PostgreSQL.N``. The System V
-segment's header names the POSIX control segment, which lists all others; the next start of the same data directory
-would read them in the same way (src/backend/storage/ipc/dsm.c, dsm_cleanup_using_control_segment). Here there is no next start.
+A server creates one small System V segment, with key and id in line 7 of ``postmaster.pid``
+(src/backend/utils/init/miscinit.c, AddToDataDirLockFile), and POSIX segments ``/dev/shm/PostgreSQL.N``. The header of the
+System V segment names the POSIX control segment, which lists all others. The next start of the same data directory would
+read them in the same way (src/backend/storage/ipc/dsm.c, dsm_cleanup_using_control_segment). Servers of a killed run are
+never started again.
 
-A process that is ended within dsm_create, after it made a segment and before it entered it into the list (some milliseconds, while the
-system allots the memory), leaves one that nothing names and that holds only zeros. Neither PostgreSQL nor this module can tell whose it is.
+A process killed within dsm_create can leave a segment of zeros that is not listed. This takes place between the creation
+of the segment and its entry in the list (some milliseconds, while the system allocates the memory). Neither PostgreSQL
+nor this module can identify its owner.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ _HEADER = struct.Struct("=iiQQI")
 """PGShmemHeader (src/include/storage/pg_shmem.h) up to dsm_control: magic, creator's pid, total size, free offset, handle."""
 _HEADER_MAGIC = 679834894
 _CONTROL = struct.Struct("=III")
-"""dsm_control_header (dsm.c): magic, number of items, room for items."""
+"""dsm_control_header (dsm.c): magic, number of items, maximum number of items."""
 _CONTROL_MAGIC = 0x9A503D32
 _ITEM = struct.Struct("=II8x8x8x8x")
 """dsm_control_item (dsm.c): handle, reference count, first page, pages, private handle, pinned; 40 bytes."""
-_ITEMS_AT = 16
+_ITEMS_OFFSET = 16
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A System V segment: key, id, pid of its creator and number of processes attached (/proc/sysvipc/shm)."""
+    """System V segment of /proc/sysvipc/shm, with its number of attached processes."""
 
     key: int
     id: int
@@ -40,77 +42,87 @@ class Segment:
 
 
 def parse_lock_file(text: str) -> tuple[int, int, int] | None:
-    """(postmaster's pid, key, id) from the text of a ``postmaster.pid``; None where it does not name a segment."""
+    """Parse ``postmaster.pid`` into the postmaster's pid, key and id.
+
+    The result is None if it names no segment.
+    """
     lines = text.splitlines()
     if len(lines) < 7:
         return None
-    words = [lines[0], *lines[6].split()]
+    fields = [lines[0], *lines[6].split()]
     try:
-        pid, key, number = (int(word) for word in words)
+        pid, key, number = (int(field) for field in fields)
     except ValueError:
         return None
     return abs(pid), key, number
 
 
 def parse_segments(text: str) -> list[Segment]:
-    """All segments in the text of ``/proc/sysvipc/shm``."""
-    found = []
+    """Parse the text of ``/proc/sysvipc/shm``."""
+    segments = []
     for line in text.splitlines()[1:]:
-        words = line.split()
-        if len(words) > 6:
-            found.append(Segment(int(words[0]), int(words[1]), int(words[4]), int(words[6])))
-    return found
+        fields = line.split()
+        if len(fields) > 6:
+            segments.append(Segment(int(fields[0]), int(fields[1]), int(fields[4]), int(fields[6])))
+    return segments
 
 
 def parse_control(data: bytes) -> list[int]:
-    """Handles of the POSIX segments in use, from the bytes of a control segment; empty if it is not one."""
-    if len(data) < _ITEMS_AT:
+    """Parse a control segment into the handles of the POSIX segments in use.
+
+    The result is empty for other data.
+    """
+    if len(data) < _ITEMS_OFFSET:
         return []
-    magic, used, room = _CONTROL.unpack_from(data)
-    if magic != _CONTROL_MAGIC or used > room or _ITEMS_AT + used * _ITEM.size > len(data):
+    magic, count, maximum = _CONTROL.unpack_from(data)
+    if magic != _CONTROL_MAGIC or count > maximum or _ITEMS_OFFSET + count * _ITEM.size > len(data):
         return []
-    items = (_ITEM.unpack_from(data, _ITEMS_AT + index * _ITEM.size) for index in range(used))
+    items = (_ITEM.unpack_from(data, _ITEMS_OFFSET + index * _ITEM.size) for index in range(count))
     return [handle for handle, references in items if references > 0]
 
 
 def release(node: Node, data_directory: str) -> str | None:
-    """End what is still attached to a dead server's shared memory and remove it; a sentence on what was done, or None.
+    """Remove a dead server's shared memory after killing the attached processes.
 
-    Only a segment whose key, id and creator all match ``postmaster.pid`` is touched. Raises OSError when a process
-    does not die or the segment can't be removed.
+    Describe the action, or return None.
+
+    Only a segment whose key, id and creator all match ``postmaster.pid`` is removed. Raises OSError if a process
+    does not end or the segment can't be removed.
     """
     try:
-        named = parse_lock_file(node.read(f"{data_directory}/postmaster.pid").decode(errors="replace"))
+        identity = parse_lock_file(node.read(f"{data_directory}/postmaster.pid").decode(errors="replace"))
         table = node.read("/proc/sysvipc/shm").decode()
     except OSError:
         return None
-    if named is None:
+    if identity is None:
         return None
-    pid, key, number = named
+    pid, key, number = identity
 
-    def ours() -> Segment | None:
-        segments = parse_segments(node.read("/proc/sysvipc/shm").decode())
-        return next((x for x in segments if (x.key, x.id, x.creator) == (key, number, pid)), None)
+    def segment_in(text: str) -> Segment | None:
+        return next((s for s in parse_segments(text) if (s.key, s.id, s.creator) == (key, number, pid)), None)
 
-    if not any((x.key, x.id, x.creator) == (key, number, pid) for x in parse_segments(table)):
+    def current_segment() -> Segment | None:
+        return segment_in(node.read("/proc/sysvipc/shm").decode())
+
+    if segment_in(table) is None:
         return None
-    ended = attached_to(node, key, number)
-    processes.kill(node, ended)
-    if not processes.wait_until(lambda: (segment := ours()) is None or segment.attached == 0):
+    attached = attached_to(node, key, number)
+    processes.kill(node, attached)
+    if not processes.wait_until(lambda: (segment := current_segment()) is None or segment.attached == 0):
         raise OSError(f"processes stay attached to shared memory segment {number} of {data_directory}")
-    if ours() is None:
+    if current_segment() is None:
         return None
-    posix = _remove_posix(node, number)
+    posix_count = _remove_posix(node, number)
     result = node.run(Command(("ipcrm", "-m", str(number))))
-    if result.code and ours() is not None:
+    if result.code and current_segment() is not None:
         raise OSError(f"shared memory segment {number} of {data_directory} can't be removed: {result.err.strip()}")
-    more = f" and {posix} POSIX segments" if posix else ""
-    killed = f", after ending {processes.counted(len(ended))}" if ended else ""
-    return f"removed shared memory segment {number}{more} of the server in {data_directory}{killed}"
+    posix = f" and {posix_count} POSIX segments" if posix_count else ""
+    killed = f", after ending {processes.counted(len(attached))}" if attached else ""
+    return f"removed shared memory segment {number}{posix} of the server in {data_directory}{killed}"
 
 
 def attached_to(node: Node, key: int, number: int) -> list[int]:
-    """Pids of the processes that have the segment mapped: in /proc/PID/maps its id stands as the inode."""
+    """Return the pids that map the segment, whose id is an inode in /proc/PID/maps."""
     name = f"/SYSV{key & 0xFFFFFFFF:08x}"
     pids = []
     for entry in node.listdir("/proc"):
@@ -121,15 +133,15 @@ def attached_to(node: Node, key: int, number: int) -> list[int]:
         except OSError:
             continue
         for line in text.splitlines():
-            words = line.split(maxsplit=5)
-            if len(words) == 6 and words[4] == str(number) and words[5].startswith(name):
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and fields[4] == str(number) and fields[5].startswith(name):
                 pids.append(int(entry))
                 break
     return pids
 
 
 def _remove_posix(node: Node, number: int) -> int:
-    """Remove the control segment that the System V segment names, and all that it lists; how many there were."""
+    """Remove the POSIX segments of a System V segment, and return their number."""
     control = _control_handle(number)
     if not control:
         return 0
@@ -145,10 +157,12 @@ def _remove_posix(node: Node, number: int) -> int:
 
 
 def _control_handle(number: int) -> int:
-    """Handle of the POSIX control segment, read from the System V segment's header; 0 where it can't be read.
+    """Read the POSIX control segment's handle from the System V segment's header.
 
-    This attaches to the segment in our own process, since no file shows its content: an undo is always played on the
-    machine on which the server ran.
+    The result is 0 if that fails.
+
+    This attaches the segment to the current process, because no file provides its content. Undo always runs on the
+    machine of the server.
     """
     library = ctypes.CDLL(None, use_errno=True)
     library.shmat.restype = ctypes.c_void_p

@@ -1,7 +1,9 @@
-"""Swap for one run: a compressed device in memory, or a file. Made and removed through the journal; what was there stays as it is.
+"""Swap for one run: a compressed device in memory (zram), or a file.
 
-Swap serves the whole machine: the kernel does not say which control group's pages go to which area. What is made here has the
-highest priority, so that it is filled first, and the run's groups are limited to its size (see pgherd.host.cgroups).
+Existing swap areas stay unchanged.
+
+Swap areas belong to the machine: the kernel cannot assign a cgroup's pages to one of them. Therefore the new area has the
+highest priority, so that it is filled first, and the run's cgroups are limited to its size (see pgherd.host.cgroups).
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import re
 import uuid
 from dataclasses import dataclass
 
-from pgherd.host.cgroup_layout import text_of
 from pgherd.host.journal import Journal
+from pgherd.host.kernel_files import text_of
 from pgherd.host.swap_areas import CONTROL, areas, zram_knob, zram_numbers, zram_path
 from pgherd.host.undo import RemoveSwapFile, RemoveZram
 from pgherd.model.errors import CapabilityError, UsageError
@@ -22,31 +24,31 @@ from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
 
 LEAST = 2**20
-"""Bytes of the smallest swap that is made: below that the header and a few pages are all there is."""
+"""Minimum size of swap in bytes: a smaller area has room for the header and a few pages only."""
 RESERVE = 512 * 2**20
 """Bytes that stay free on the file system of a swap file."""
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 100, 32767
 _PAGE = 4096
-_CANNOT = {
-    "tmpfs": "lies in memory",
-    "ramfs": "lies in memory",
-    "overlay": "has no blocks of its own",
-    "nfs": "is somewhere else",
-    "nfs4": "is somewhere else",
-    "cifs": "is somewhere else",
+_UNSUITABLE = {
+    "tmpfs": "is in memory",
+    "ramfs": "is in memory",
+    "overlay": "has no block device",
+    "nfs": "is remote",
+    "nfs4": "is remote",
+    "cifs": "is remote",
     "zfs": "moves its blocks",
-    "fuse": "is served by a program, which may itself be swapped out",
-    "fuseblk": "is served by a program, which may itself be swapped out",
-    "9p": "is somewhere else",
-    "virtiofs": "is somewhere else",
-    "squashfs": "cannot be written",
+    "fuse": "depends on a process, which may be swapped out",
+    "fuseblk": "depends on a process, which may be swapped out",
+    "9p": "is remote",
+    "virtiofs": "is remote",
+    "squashfs": "is read-only",
 }
-"""File systems that cannot hold swap, and why."""
+"""File systems that cannot contain swap, and the reason."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Swap of ours that is in use: ``path`` of device or file, ``number`` of its entry in the journal, ``zram`` the device's number."""
+    """Active swap of a run: path, number of its journal entry, zram device."""
 
     path: str
     number: int
@@ -54,24 +56,24 @@ class Made:
 
 
 def check(node: Node, swap: Swap) -> None:
-    """Insist that such swap could be made, as far as can be told without trying. Changes nothing.
+    """Require that this swap can be created, as far as visible without a change.
 
     Raises:
-        CapabilityError: this user may not, the kernel cannot, or the file system cannot hold it.
-        UsageError: it is too large, too small, or its directory is none.
+        CapabilityError: missing permission, no support by the kernel, or an unsuitable file system.
+        UsageError: the size is too large or too small, or the directory does not exist.
     """
     if swap.kind == "none":
         return
     if swap.size < LEAST:
-        raise UsageError(f"swap of {format_bytes(swap.size)} is too small; give at least {format_bytes(LEAST)}")
+        raise UsageError(f"swap of {format_bytes(swap.size)} is too small; use at least {format_bytes(LEAST)}")
     if node.run(Command(("id", "-u"))).out.strip() != "0":
         raise CapabilityError(
-            f"--swap {swap.kind} makes swap for the run, which takes root; run pgherd as root, have root make swap and leave --swap out, "
-            "or use --swap none"
+            f"--swap {swap.kind} creates swap for the run, which needs root; run pgherd as root, let root create swap and "
+            "leave out --swap, or use --swap none"
         )
     for tool in ("mkswap", "swapon", "swapoff"):
         if node.run(Command((tool, "--version"))).code:
-            raise CapabilityError(f"--swap {swap.kind} needs {tool}, which is not installed; it is in the package util-linux (or mount)")
+            raise CapabilityError(f"--swap {swap.kind} needs {tool}, which is not installed; install the package util-linux (or mount)")
     if swap.kind == "zram":
         _check_zram(node, swap)
     else:
@@ -79,12 +81,14 @@ def check(node: Node, swap: Swap) -> None:
 
 
 def make(node: Node, journal: Journal, swap: Swap, directory: str) -> Made | None:
-    """Make swap and switch it on; ``journal.undo`` of its number switches it off and removes it. None: nothing was to be made.
+    """Create swap and switch it on.
 
-    ``directory`` is where a file lies if ``swap`` names no other; it is made if need be.
+    The result is None if ``swap`` is of kind 'none'. Undo of its journal entry removes it.
+
+    ``directory`` is the place of a file if ``swap`` has no path. It is created if missing.
 
     Raises:
-        CapabilityError, UsageError: it cannot be made; what was begun is taken back.
+        CapabilityError, UsageError: the swap cannot be created; partial changes are undone.
     """
     swap = swap if swap.path or swap.kind != "file" else swap.model_copy(update={"path": directory})
     if swap.kind == "file":
@@ -97,7 +101,10 @@ def make(node: Node, journal: Journal, swap: Swap, directory: str) -> Made | Non
 
 
 def algorithms(node: Node) -> list[str]:
-    """The compressions that zram has here; empty where no device tells (they are known only of a device)."""
+    """Return the compression algorithms of zram.
+
+    The result is empty without a device, because only devices list them.
+    """
     for number in zram_numbers(node):
         text = text_of(node, zram_knob(number, "comp_algorithm"))
         if text:
@@ -108,36 +115,39 @@ def algorithms(node: Node) -> list[str]:
 def _check_zram(node: Node, swap: Swap) -> None:
     if not node.exists(f"{CONTROL}/hot_add"):
         raise CapabilityError(
-            "--swap zram needs the kernel's module zram, which is not loaded: have root run 'modprobe zram', or use --swap file"
+            "--swap zram needs the kernel's module zram, which is not loaded; run 'modprobe zram' as root, or use --swap file"
         )
-    known = algorithms(node)
-    if swap.algorithm is not None and known and swap.algorithm not in known:
-        raise CapabilityError(f"zram cannot compress with '{swap.algorithm}' on this kernel; it has {', '.join(known)}: name one of them")
+    available = algorithms(node)
+    if swap.algorithm is not None and available and swap.algorithm not in available:
+        raise CapabilityError(f"zram cannot compress with '{swap.algorithm}' on this kernel; use one of: {', '.join(available)}")
 
 
 def _check_file(node: Node, swap: Swap) -> None:
     if swap.path is None:
-        return  # pgherd's own cache, which is looked at when it is there
+        return  # the cache of pgherd, which is checked after its creation
     if not swap.path.startswith("/") or node.run(Command(("test", "-d", swap.path))).code:
-        raise UsageError(f"the swap file cannot lie in {swap.path}: that is no directory; name one with --swap-dir")
+        raise UsageError(f"the swap file cannot be in {swap.path}: that is no directory; choose one with --swap-dir")
     kind, free = _file_system(node, swap.path)
     base = kind.partition(".")[0]
-    if base in _CANNOT:
+    if base in _UNSUITABLE:
         raise CapabilityError(
-            f"the swap file cannot lie in {swap.path}: its file system, {kind}, {_CANNOT[base]}; name a directory on a local disk "
+            f"the swap file cannot be in {swap.path}: its file system, {kind}, {_UNSUITABLE[base]}; choose a directory on a local disk "
             "(ext4, xfs, btrfs) with --swap-dir, or use --swap zram"
         )
     if free is not None and swap.size + RESERVE > free:
         raise UsageError(
-            f"a swap file of {format_bytes(swap.size)} and {format_bytes(RESERVE)} to spare do not fit {swap.path}, which has "
-            f"{format_bytes(free)} free; lower --swap-size, or name another directory with --swap-dir"
+            f"a swap file of {format_bytes(swap.size)} and a reserve of {format_bytes(RESERVE)} do not fit in {swap.path}, which has "
+            f"{format_bytes(free)} free; reduce --swap-size, or choose another directory with --swap-dir"
         )
 
 
 def _file_system(node: Node, directory: str) -> tuple[str, int | None]:
-    """Type of the file system, as mounted, and its free bytes (None: not to be had)."""
-    done = node.run(Command(("df", "--output=fstype,avail", "-B1", "--", directory)))
-    fields = done.out.splitlines()[-1].split() if done.code == 0 and done.out.strip() else []
+    """Return type and free bytes of a directory's file system.
+
+    The result is ('', None) if df fails.
+    """
+    result = node.run(Command(("df", "--output=fstype,avail", "-B1", "--", directory)))
+    fields = result.out.splitlines()[-1].split() if result.code == 0 and result.out.strip() else []
     if len(fields) != 2:
         return "", None
     return fields[0], int(fields[1]) if fields[1].isdigit() else None
@@ -145,31 +155,31 @@ def _file_system(node: Node, directory: str) -> tuple[str, int | None]:
 
 def _make_zram(node: Node, journal: Journal, swap: Swap) -> Made:
     mark, size = str(uuid.uuid4()), -(-swap.size // _PAGE) * _PAGE
-    there = zram_numbers(node)
-    expected = next(number for number in range(len(there) + 1) if number not in there)  # the kernel takes the lowest that is free
+    existing = zram_numbers(node)
+    expected = next(number for number in range(len(existing) + 1) if number not in existing)  # the kernel uses the lowest free one
     entry = journal.note(RemoveZram(device=expected, mark=mark, size=size))
     try:
         device = int(node.read(f"{CONTROL}/hot_add"))
-        if device != expected:  # somebody else made one in this very moment
-            later = journal.note(RemoveZram(device=device, mark=mark, size=size))
+        if device != expected:  # another program created one at the same time
+            corrected = journal.note(RemoveZram(device=device, mark=mark, size=size))
             journal.done(entry)
-            entry = later
+            entry = corrected
         if swap.algorithm is not None:
-            _knob(node, device, "comp_algorithm", swap.algorithm)
-        _knob(node, device, "disksize", str(size))
+            _write_zram(node, device, "comp_algorithm", swap.algorithm)
+        _write_zram(node, device, "disksize", str(size))
         if swap.memory is not None:
-            _knob(node, device, "mem_limit", str(swap.memory))
+            _write_zram(node, device, "mem_limit", str(swap.memory))
         _switch_on(node, zram_path(device), mark)
     except (OSError, ValueError) as error:
-        _take_back(journal, entry)
-        raise CapabilityError(f"compressed swap cannot be made: {error}; use --swap file, or see the kernel's log (dmesg)") from error
+        _undo(journal, entry)
+        raise CapabilityError(f"compressed swap cannot be created: {error}; use --swap file, or see the kernel's log (dmesg)") from error
     except BaseException:
-        _take_back(journal, entry)
+        _undo(journal, entry)
         raise
     return Made(zram_path(device), entry, device)
 
 
-def _knob(node: Node, device: int, name: str, value: str) -> None:
+def _write_zram(node: Node, device: int, name: str, value: str) -> None:
     try:
         node.write(zram_knob(device, name), value.encode())
     except OSError as error:
@@ -181,40 +191,40 @@ def _make_file(node: Node, journal: Journal, swap: Swap) -> Made:
     path = posixpath.join(posixpath.realpath(swap.path), f"pgherd-{journal.id[:8]}.swap")
     size = -(-swap.size // _PAGE) * _PAGE
     if node.exists(path):
-        raise CapabilityError(f"{path} exists already; remove it, or name another directory with --swap-dir")
+        raise CapabilityError(f"{path} exists already; remove it, or choose another directory with --swap-dir")
     entry = journal.note(RemoveSwapFile(path=path))
     try:
-        node.write(path, b"")  # mode 0600 before anything is in it: what is swapped out is anybody's memory
+        node.write(path, b"")  # mode 0600 while it is empty, because it will contain memory of other users
         if _file_system(node, swap.path)[0] == "btrfs":
-            _insist(node, ("chattr", "+C", "--", path), "made free of copy-on-write")
-        # Not sparse, since the kernel writes to its blocks directly.
-        done = node.run(Command(("fallocate", "-l", str(size), "--", path)), timeout=600)
-        if done.code:
+            _run(node, ("chattr", "+C", "--", path), "excluded from copy-on-write")
+        # Not sparse, because the kernel writes to its blocks directly.
+        result = node.run(Command(("fallocate", "-l", str(size), "--", path)), timeout=600)
+        if result.code:
             blocks = f"count={-(-size // 2**20)}"
-            _insist(node, ("dd", "if=/dev/zero", f"of={path}", "bs=1M", blocks, "conv=fsync", "status=none"), "filled")
+            _run(node, ("dd", "if=/dev/zero", f"of={path}", "bs=1M", blocks, "conv=fsync", "status=none"), "filled")
         _switch_on(node, path, str(uuid.uuid4()))
     except OSError as error:
-        _take_back(journal, entry)
-        raise CapabilityError(f"swap file {path} cannot be made: {error}; name another directory with --swap-dir") from error
+        _undo(journal, entry)
+        raise CapabilityError(f"swap file {path} cannot be created: {error}; choose another directory with --swap-dir") from error
     except BaseException:
-        _take_back(journal, entry)
+        _undo(journal, entry)
         raise
     return Made(path, entry)
 
 
 def _switch_on(node: Node, path: str, mark: str) -> None:
-    _insist(node, ("mkswap", "-q", "-U", mark, "-L", "pgherd", "--", path), "formatted")
+    _run(node, ("mkswap", "-q", "-U", mark, "-L", "pgherd", "--", path), "formatted")
     priority = max([_LOWEST_PRIORITY, *(area.priority + 1 for area in areas(node))])
-    _insist(node, ("swapon", "-p", str(min(priority, _HIGHEST_PRIORITY)), "--", path), "switched on")
+    _run(node, ("swapon", "-p", str(min(priority, _HIGHEST_PRIORITY)), "--", path), "switched on")
 
 
-def _insist(node: Node, argv: tuple[str, ...], what: str) -> None:
-    done = node.run(Command(argv), timeout=600)
-    if done.code:
-        said = re.sub(r"\s+", " ", done.err.strip()) or f"{argv[0]} ended with exit code {done.code}"
-        raise OSError(f"it cannot be {what} ({said})")
+def _run(node: Node, argv: tuple[str, ...], participle: str) -> None:
+    result = node.run(Command(argv), timeout=600)
+    if result.code:
+        message = re.sub(r"\s+", " ", result.err.strip()) or f"{argv[0]} ended with exit code {result.code}"
+        raise OSError(f"it cannot be {participle} ({message})")
 
 
-def _take_back(journal: Journal, entry: int) -> None:
-    with contextlib.suppress(OSError):  # it stays in the journal, which is played at the end
+def _undo(journal: Journal, entry: int) -> None:
+    with contextlib.suppress(OSError):  # the entry stays in the journal, which is undone at the end
         journal.undo(entry)

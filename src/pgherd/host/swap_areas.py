@@ -1,4 +1,4 @@
-"""What swap a machine has (proc(5) ``/proc/swaps``), whose a swap area is, and how one of ours is taken away again."""
+"""Swap areas of a machine (proc(5)), and removal of those that pgherd created."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import re
 import uuid
 from dataclasses import dataclass
 
-from pgherd.host.cgroup_layout import text_of
+from pgherd.host.kernel_files import names_in, text_of, unescape
 from pgherd.node.protocol import Command, Node
 
 CONTROL = "/sys/class/zram-control"
-"""Where compressed block devices are made and removed (Documentation/admin-guide/blockdev/zram.rst)."""
+"""Directory to create and remove compressed block devices (Documentation/admin-guide/blockdev/zram.rst)."""
 HEADER = 4096
-"""Bytes of a swap area's header page on this kernel's usual page size; its UUID stands at byte 1036 whatever the page size."""
-_UUID_AT = 1024 + 12
-PATIENCE = 600.0
-"""Seconds for swapoff: what is still swapped out is read back, block by block from a disk."""
+"""Size of a swap area's header page in bytes, with pages of 4 kB."""
+_UUID_OFFSET = 1024 + 12
+"""Position of the UUID in the header, with any page size."""
+_SWAPOFF_TIMEOUT_S = 600.0
+"""swapoff reads swapped-out pages back, one by one."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """One swap area in use: sizes in bytes; ``priority`` decides which is filled first, the highest."""
+    """Swap area in use, with sizes in bytes.
+
+    The kernel fills the area with the highest ``priority`` first.
+    """
 
     path: str
     kind: str
@@ -30,90 +34,97 @@ class Area:
 
 
 def areas(node: Node) -> list[Area]:
-    """All swap areas in use; empty where there are none or /proc is not to be read."""
+    """Return all swap areas in use; empty if /proc is unreadable."""
     return parse_areas(text_of(node, "/proc/swaps"))
 
 
 def parse_areas(text: str) -> list[Area]:
-    """The areas in the text of /proc/swaps, which counts in kB of 1024 bytes and writes blanks as octal escapes."""
-    found = []
+    """Parse the text of /proc/swaps, whose sizes are in kB of 1024 bytes."""
+    parsed = []
     for line in text.splitlines():
         fields = line.split()
         if len(fields) >= 5 and fields[-3].isdigit() and fields[-2].isdigit() and re.fullmatch(r"-?\d+", fields[-1]):
-            path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[0])
-            found.append(Area(path, fields[-4], int(fields[-3]) * 1024, int(fields[-2]) * 1024, int(fields[-1])))
-    return found
+            parsed.append(Area(unescape(fields[0]), fields[-4], int(fields[-3]) * 1024, int(fields[-2]) * 1024, int(fields[-1])))
+    return parsed
 
 
 def zram_path(number: int) -> str:
-    """The device file of a zram device."""
     return f"/dev/zram{number}"
 
 
 def zram_knob(number: int, name: str) -> str:
-    """A file of a zram device in sysfs."""
+    """Return the path of a zram device's file in sysfs."""
     return f"/sys/block/zram{number}/{name}"
 
 
 def zram_numbers(node: Node) -> list[int]:
-    """The zram devices that there are, in use or not."""
-    try:
-        names = node.listdir("/sys/block")
-    except OSError:
-        return []
-    return sorted(int(name[4:]) for name in names if re.fullmatch(r"zram\d+", name))
+    """Return the numbers of all zram devices, in use or not."""
+    return sorted(int(name[4:]) for name in names_in(node, "/sys/block") if re.fullmatch(r"zram\d+", name))
 
 
 def off(node: Node, path: str) -> bool:
-    """Switch an area off if it is in use; whether it was. Raises OSError when it stays."""
+    """Switch an area off, and return whether it was in use.
+
+    Raises OSError if it stays in use.
+    """
     if path not in {area.path for area in areas(node)}:
         return False
-    done = node.run(Command(("swapoff", "--", path)), timeout=PATIENCE)
-    if done.code and path in {area.path for area in areas(node)}:
-        raise OSError(f"swap {path} cannot be switched off: {done.err.strip() or f'exit code {done.code}'}; end what is swapped out to it")
+    result = node.run(Command(("swapoff", "--", path)), timeout=_SWAPOFF_TIMEOUT_S)
+    if result.code and path in {area.path for area in areas(node)}:
+        raise OSError(
+            f"swap {path} cannot be switched off: {result.err.strip() or f'exit code {result.code}'}; end the processes that use it"
+        )
     return True
 
 
 def is_ours(node: Node, number: int, mark: str, size: int) -> bool:
-    """Whether a zram device is the one that we marked with the UUID ``mark``, or is about to be: nothing stands on it yet.
+    """Return whether a zram device has the UUID ``mark``, or is still unused.
 
-    One that has another size than ours, or whose first page holds something else, is somebody else's.
+    A device with another size, or with other data in its first page, belongs to another program.
     """
-    found = text_of(node, zram_knob(number, "disksize"))
-    if found == "0":
+    device_size = text_of(node, zram_knob(number, "disksize"))
+    if device_size == "0":
         return zram_path(number) not in {area.path for area in areas(node)}
-    if found != str(size):
+    if device_size != str(size):
         return False
-    head = node.run(Command(("head", "-c", str(HEADER), "--", zram_path(number)))).out
-    first = head.encode("utf-8", "replace")
-    if not first.strip(b"\0"):
+    header = node.run(Command(("head", "-c", str(HEADER), "--", zram_path(number)))).out
+    if not header.encode("utf-8", "replace").strip(b"\0"):
         return zram_path(number) not in {area.path for area in areas(node)}
     return _uuid(node, number) == mark
 
 
 def _uuid(node: Node, number: int) -> str:
-    """The UUID in a swap area's header (linux/swap.h: union swap_header); '' where there is none."""
-    wanted = ("od", "-An", "-v", "-tx1", "-j", str(_UUID_AT), "-N", "16", "--", zram_path(number))
-    digits = re.sub(r"\s", "", node.run(Command(wanted)).out)
+    """Return the UUID in a swap area's header (linux/swap.h: union swap_header).
+
+    The result is '' if there is none.
+    """
+    argv = ("od", "-An", "-v", "-tx1", "-j", str(_UUID_OFFSET), "-N", "16", "--", zram_path(number))
+    digits = re.sub(r"\s", "", node.run(Command(argv)).out)
     return str(uuid.UUID(digits)) if re.fullmatch(r"[0-9a-f]{32}", digits) else ""
 
 
 def remove_zram(node: Node, number: int, mark: str, size: int) -> str | None:
-    """Switch off and remove our zram device; a sentence, or None where it is gone or never was ours. Raises OSError."""
+    """Switch off and remove pgherd's zram device.
+
+    Describe the action, or return None for another device. Raises OSError.
+    """
     if not node.exists(zram_knob(number, "disksize")) or not is_ours(node, number, mark, size):
         return None
-    used = off(node, zram_path(number))
+    was_used = off(node, zram_path(number))
     node.write(zram_knob(number, "reset"), b"1")
     node.write(f"{CONTROL}/hot_remove", str(number).encode())
-    return f"{'switched off and removed' if used else 'removed'} compressed swap {zram_path(number)}"
+    return f"{'switched off and removed' if was_used else 'removed'} compressed swap {zram_path(number)}"
 
 
 def remove_file(node: Node, path: str) -> str | None:
-    """Switch off and remove our swap file; a sentence, or None where it is gone. Raises OSError."""
-    used = off(node, path)
+    """Switch off and remove pgherd's swap file.
+
+    Describe the action, or return None if it is missing. Raises OSError.
+    """
+    was_used = off(node, path)
     if not node.exists(path):
         return None
-    done = node.run(Command(("rm", "-f", "--", path)))
-    if done.code:
-        raise OSError(f"swap file {path} cannot be removed: {done.err.strip()}")
-    return f"{'switched off and removed' if used else 'removed'} swap file {path}"
+    result = node.run(Command(("rm", "-f", "--", path)))
+    if result.code:
+        raise OSError(f"swap file {path} cannot be removed: {result.err.strip()}")
+    return f"{'switched off and removed' if was_used else 'removed'} swap file {path}"

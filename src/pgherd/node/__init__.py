@@ -1,1 +1,1 @@
-"""A node reads files, spawns processes, runs SQL and tells the time: this host, later a guest or a cluster's agent."""
+"""Access to this host or a virtual machine: files, processes, SQL, sampling."""

@@ -1,4 +1,4 @@
-"""Kept connections to servers, one per conninfo: what ``Node.sql`` and ``Node.disconnect`` do on every node that has libpq."""
+"""Cached connections to servers, one per conninfo (``Node.sql``)."""
 
 from __future__ import annotations
 
@@ -11,51 +11,54 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-_CONNECT_SECONDS = 10
+_CONNECT_TIMEOUT_S = 10
 
 
 class Connections:
-    """Opened at the first statement, in autocommit, and kept until they are closed."""
+    """Connections in autocommit, from the first statement until ``close``."""
 
     def __init__(self) -> None:
-        """Nothing is opened until it is used."""
-        self._kept: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}
+        self._open: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}
         self._interrupted: set[str] = set()
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows; a connection that was lost is made anew once, unless it was interrupted. Raises
-        psycopg.Error."""
+        """Run one statement and return its rows.
+
+        A lost connection is opened again once, unless it was interrupted. Raises psycopg.Error.
+        """
         import psycopg
 
         self._interrupted.discard(conninfo)
-        kept = self._kept.get(conninfo)
-        if kept is not None:
+        cached = self._open.get(conninfo)
+        if cached is not None:
             try:
-                return _rows(kept, statement, parameters)
+                return _rows(cached, statement, parameters)
             except psycopg.OperationalError:
                 self.close(conninfo)
                 if conninfo in self._interrupted:
                     raise
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=_CONNECT_SECONDS)
-        self._kept[conninfo] = connection
-        if conninfo in self._interrupted:  # while it was made: nobody would end the wait any more
+        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S)
+        self._open[conninfo] = connection
+        if conninfo in self._interrupted:  # during the connect: no further interrupt would end the wait
             self.close(conninfo)
             raise psycopg.OperationalError("the connection was interrupted before the statement was sent")
         return _rows(connection, statement, parameters)
 
     def interrupt(self, conninfo: str) -> None:
-        """Break the kept connection, if there is one: whoever waits for an answer on it, in another thread, is told that it is lost, and
-        the statement is not run again."""
+        """Break the cached connection, if there is one.
+
+        Another thread that waits for its answer gets an error, and its statement is not repeated.
+        """
         self._interrupted.add(conninfo)
-        kept = self._kept.get(conninfo)
-        if kept is None:
+        cached = self._open.get(conninfo)
+        if cached is None:
             return
-        with contextlib.suppress(Exception), socket.socket(fileno=os.dup(kept.fileno())) as wire:  # it may just be closing
+        with contextlib.suppress(Exception), socket.socket(fileno=os.dup(cached.fileno())) as wire:  # it may be closing
             wire.shutdown(socket.SHUT_RDWR)
 
     def close(self, conninfo: str) -> None:
-        """Close the connection of this conninfo, if there is one."""
-        connection = self._kept.pop(conninfo, None)
+        """Close the connection with this conninfo, if there is one."""
+        connection = self._open.pop(conninfo, None)
         if connection is not None:
             connection.close()
 

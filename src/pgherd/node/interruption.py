@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: each ends what runs in order, once.
+"""Interruption by Ctrl-C, SIGTERM and SIGHUP, with an orderly end.
 
-The first signal raises KeyboardInterrupt in the main thread. Further ones are only taken note of: what the first one set
-going takes everything back, and must not itself be cut short. A KeyboardInterrupt can get lost where Python has nobody
-to raise it to (a destructor), or come out of a library as that library's own error; so the signal is also remembered.
+The first signal raises KeyboardInterrupt in the main thread. Later signals are only recorded, because they must not
+interrupt the undo of host changes. A KeyboardInterrupt can get lost: Python cannot raise it from a destructor, and a
+library may convert it to another error. Therefore the signal is also stored.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PATIENCE = b"\nEnding already; everything is being taken back.\n"
+_LATER_SIGNAL_MESSAGE = b"\nEnding already; changes to the host are being undone.\n"
 
-# Signals belong to the process, and so do these.
+# Signals belong to the process, so these variables are global.
 _asked = False
 _undisturbed = 0
 
 
 def asked() -> bool:
-    """Whether a signal has asked us to end."""
+    """Return whether a signal has been received."""
     return _asked
 
 
 def insist() -> None:
-    """Raise KeyboardInterrupt (again) when a signal has asked us to end."""
+    """Raise KeyboardInterrupt (again) if a signal has been received."""
     if _asked:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """End the block with KeyboardInterrupt at the first signal, and let no later one disturb.
+    """End the block with KeyboardInterrupt at the first signal; ignore later ones.
 
-    A signal that was ignored when we were started (nohup, a background job) stays ignored. Once a signal has come the
-    handlers stay for good: all that is left to the process is its last message.
+    A signal that was ignored at the start of the process (nohup, a background job) stays ignored. After a signal, the
+    handlers remain installed, because the process only prints its last message.
     """
     global _asked
     _asked = False
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-    for number in before:
+    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in previous:
         signal.signal(number, _interrupt)
     try:
         yield
@@ -54,15 +54,15 @@ def ended_by_signals() -> Iterator[None]:
         raise
     finally:
         if not _asked:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a signal wait for the end of the block: for what no signal may leave half done, such as taking things back.
+    """Delay a signal until the end of the block, such as an undo.
 
-    Signals raise in the main thread alone, so in any other this does nothing.
+    In other threads than the main one this has no effect, because signals raise only in the main thread.
     """
     global _undisturbed
     if threading.current_thread() is not threading.main_thread():
@@ -85,4 +85,4 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         if not _undisturbed:
             raise KeyboardInterrupt
     with contextlib.suppress(OSError):
-        os.write(2, _PATIENCE)
+        os.write(2, _LATER_SIGNAL_MESSAGE)

@@ -1,4 +1,4 @@
-"""Processes of the local node: how a command becomes an argv that joins its groups, drops privileges and dies with us."""
+"""Processes of the local node, and this process's limit of open files."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ from pathlib import Path
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Completed
 
-# The shell writes itself into each group named before '--', then becomes the command. All words are positional
-# parameters: nothing is ever pasted into the script.
-_ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift; exec "$@"'
+# The shell writes its pid into each group before '--', then becomes the command. The script is constant: all variable
+# parts are positional parameters.
+_JOIN_GROUPS = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 97; shift; done; shift; exec "$@"'
 
-# We may die before setpriv has asked for the death signal; then nobody would send it. $PPID is read after that: whoever
-# finds another parent there goes by itself. The soft limit of open files goes back to what we had: what is measured is to run
-# under the limit that it has on this host without us.
-_ORPHANED = '[ "$PPID" = "$1" ] || exit 96; ulimit -S -n "$2" || exit 95; shift 2; exec "$@"'
+# pgherd may end before setpriv has requested the death signal, which is then never sent. Therefore the shell checks its
+# parent afterwards. It also restores the original soft limit of open files, so that the measured programs run under the
+# host's limit.
+_EXEC_UNLESS_ORPHANED = '[ "$PPID" = "$1" ] || exit 96; ulimit -S -n "$2" || exit 95; shift 2; exec "$@"'
 
 _OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""The soft limit of open files that we were started with, before pgherd.host.open_files raises it."""
+"""Original soft limit of open files, before ``allow_many`` raises it."""
 
-_LOOK_SECONDS = 0.01
+MAX_OPEN_FILES = 65536
+"""Enough for thousands of databases. An unlimited number slows down programs that close all inherited descriptors."""
 
-# For a command that wants to clean up when it is ended.
-_END_SECONDS = 10.0
+_POLL_INTERVAL_S = 0.01
+
+_CLEANUP_TIMEOUT_S = 10.0
+"""For a command that cleans up at its death signal."""
 
 _CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def wrap(command: Command) -> list[str]:
-    """The argv that enters the groups, takes the affinity and the account, and then execs the command's own argv.
+    """Return the argv that sets groups, affinity and user, then execs the command.
 
-    One pid from start to end: sh, taskset, setpriv and sh each exec the next. setpriv comes after the others because a
-    change of account clears the parent-death signal. The soft limit of open files is the one that this process was started with.
+    The pid stays the same: sh, taskset, setpriv and sh each exec the next one. setpriv follows the others, because a
+    change of user clears the parent-death signal. The command gets the original soft limit of open files.
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
     if command.user is not None:
         argv += ["--reuid", command.user, "--regid", _group_of(command.user)]
         argv += ["--groups", ",".join(command.groups)] if command.groups else ["--clear-groups"]
-    argv += ["/bin/sh", "-c", _ORPHANED, "sh", str(os.getpid()), _limit(_OPEN_FILES), *command.argv]
+    argv += ["/bin/sh", "-c", _EXEC_UNLESS_ORPHANED, "sh", str(os.getpid()), _limit(_OPEN_FILES), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
     if command.join:
-        argv = ["/bin/sh", "-c", _ENTER, "sh", *command.join, "--", *argv]
+        argv = ["/bin/sh", "-c", _JOIN_GROUPS, "sh", *command.join, "--", *argv]
     return argv
 
 
@@ -66,24 +69,27 @@ def _group_of(user: str) -> str:
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """A clean environment: our PATH, the C locale, UTC, and what the command adds."""
+    """Return a clean environment (PATH, C locale, UTC) with ``extra`` variables."""
     return {"PATH": os.environ.get("PATH", _PATH), **_CLEAN_ENVIRONMENT, **extra}
 
 
 class LocalProcess:
-    """A child of this process, reaped with its resource usage."""
+    """Child of this process, reaped with its resource usage."""
 
     def __init__(self, command: Command) -> None:
-        """Start it. Raises OSError when a file cannot be opened or the program is missing."""
+        """Start the command.
+
+        Raises OSError if a file cannot be opened or the program is missing.
+        """
         files: list[int] = []
         try:
-            stdin = subprocess.DEVNULL if command.stdin is None else _opened(files, command.stdin, os.O_RDONLY)
+            stdin = subprocess.DEVNULL if command.stdin is None else _open(files, command.stdin, os.O_RDONLY)
             append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            if command.user is not None:  # the directory may be theirs, and we may be root: no link is followed, no pipe waited for
+            if command.user is not None:  # root may write to a directory of that user: do not follow links or wait for pipes
                 append |= os.O_NOFOLLOW | os.O_NONBLOCK
-            stdout = subprocess.DEVNULL if command.stdout is None else _opened(files, command.stdout, append)
+            stdout = subprocess.DEVNULL if command.stdout is None else _open(files, command.stdout, append)
             same = command.stderr is not None and command.stderr == command.stdout
-            stderr = stdout if same else subprocess.DEVNULL if command.stderr is None else _opened(files, command.stderr, append)
+            stderr = stdout if same else subprocess.DEVNULL if command.stderr is None else _open(files, command.stderr, append)
             self._popen = _popen(command, stdin, stdout, stderr)
         finally:
             for number in files:
@@ -93,8 +99,7 @@ class LocalProcess:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """Exit code (negative: killed by that signal), or None while it runs."""
-        with self._lock:  # only one of those who ask at once is told by the kernel
+        with self._lock:  # of concurrent calls, the kernel returns the status to one only
             if self._popen.returncode is None:
                 try:
                     pid, status, usage = os.wait4(self.pid, os.WNOHANG)
@@ -108,34 +113,33 @@ class LocalProcess:
             return code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises TimeoutError after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 raise TimeoutError(f"process {self.pid} still runs after {timeout:.0f} s")
-            _await_end(self.pid, left)
+            _await_end(self.pid, remaining)
         return code
 
     def signal(self, number: int) -> None:
-        """Send a signal unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # another thread has just reaped it
                 os.kill(self.pid, number)
 
     @property
     def cpu_seconds(self) -> float | None:
-        """User and system CPU of the process and its reaped children; None until it has ended."""
         return None if self._usage is None else self._usage.ru_utime + self._usage.ru_stime
 
 
 def _await_end(pid: int, timeout: float | None) -> None:
-    """Sleep until our child has ended, or for so many seconds at the most: the kernel wakes us at that very instant. A kernel that
-    cannot (before 5.3, or told not to) has us look again soon."""
+    """Sleep until the child has ended, or for ``timeout`` seconds.
+
+    The kernel wakes this process at the end of the child. Without pidfd (Linux before 5.3, seccomp) it polls instead.
+    """
     try:
         number = os.pidfd_open(pid)
     except OSError:
-        time.sleep(_LOOK_SECONDS if timeout is None else min(timeout, _LOOK_SECONDS))
+        time.sleep(_POLL_INTERVAL_S if timeout is None else min(timeout, _POLL_INTERVAL_S))
         return
     try:
         ended = select.poll()
@@ -145,14 +149,17 @@ def _await_end(pid: int, timeout: float | None) -> None:
         os.close(number)
 
 
-def _opened(files: list[int], path: str, flags: int) -> int:
+def _open(files: list[int], path: str, flags: int) -> int:
     number = os.open(path, flags | os.O_CLOEXEC, 0o600)
     files.append(number)
     return number
 
 
 def run(command: Command, timeout: float) -> Completed:
-    """Run to the end with captured output; raises TimeoutError after killing it."""
+    """Run a command to its end and capture its output.
+
+    After ``timeout``, kill it and raise TimeoutError.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
         stdin = subprocess.DEVNULL if command.stdin is None else stack.enter_context(open(command.stdin, "rb")).fileno()
@@ -161,7 +168,7 @@ def run(command: Command, timeout: float) -> Completed:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         _end(process, command)
-        raise TimeoutError(f"'{_shown(command.argv)}' did not end within {timeout:.0f} s and was killed") from None
+        raise TimeoutError(f"'{_short_form(command.argv)}' did not end within {timeout:.0f} s and was killed") from None
     except BaseException:
         _end(process, command)
         raise
@@ -171,9 +178,9 @@ def run(command: Command, timeout: float) -> Completed:
 
 
 def _popen(command: Command, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: a Ctrl-C in the terminal is for us alone, and we end our children in order.
+    """Start a command in a new session, because Ctrl-C must reach only pgherd.
 
-    A signal that comes while it starts waits until it can be ended: nobody would know of it otherwise.
+    A signal during the start is delayed until the command can be ended. Otherwise the command would keep running.
     """
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -196,16 +203,31 @@ def _popen(command: Command, stdin: int, stdout: int, stderr: int) -> subprocess
 
 
 def _end(process: subprocess.Popen[bytes], command: Command) -> None:
-    """End a command in the way it wants to be ended, and its whole process group if it does not."""
+    """End a command by its death signal, and kill its process group if that fails."""
     if command.death_signal != "KILL":
         process.send_signal(signal.Signals[f"SIG{command.death_signal}"])
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_END_SECONDS)
+            process.communicate(timeout=_CLEANUP_TIMEOUT_S)
             return
     with contextlib.suppress(ProcessLookupError):  # it may have ended just before
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
-def _shown(argv: Sequence[str]) -> str:
+def _short_form(argv: Sequence[str]) -> str:
     return " ".join([Path(argv[0]).name, *argv[1:4], *(["…"] if len(argv) > 4 else [])])
+
+
+def allow_many() -> int:
+    """Raise the soft limit of open files, up to MAX_OPEN_FILES, and return it.
+
+    Sampling opens about twelve files per database, so the usual soft limit of 1,024 suffices for fewer than 100. The
+    change ends with the process (setrlimit(2)) and needs no undo. Commands get the original limit (``wrap``), so that
+    servers and clients run under the host's limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    maximum = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= maximum:
+        return soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, hard))
+    return maximum

@@ -1,28 +1,41 @@
-"""The node Protocol: everything that pgherd does on a machine goes through these few calls.
+"""Protocols of a node (the calls to access one machine) and of data loaders.
 
-Samplers, runtimes and PostgreSQL are written against it once; a VM guest or a cluster's agent implements it again.
+Samplers, runtimes and PostgreSQL use these Protocols. Some modules of pgherd.host (journal, holds, reservation and
+others) also access this host directly. Implementations:
+
+- ``Node``: ``LocalNode`` (pgherd.node.local) for this host, ``GuestNode`` (pgherd.runtimes.vm.guest_node) for a guest.
+- ``Process``: ``LocalProcess`` (pgherd.node.process), ``GuestProcess`` (guest_node).
+- ``Sampling``: ``LocalSampling`` (pgherd.node.sampling), ``GuestSampling`` (guest_node).
+- ``Clock``: ``GuestClock`` (pgherd.runtimes.vm.guest_clock).
+- ``Filling``: the loaders in pgherd.workloads.
+- ``LoadTarget``: ``Instance`` (pgherd.postgres.instance).
+
+No Node represents another host of a cluster. The agent of each host (pgherd.runner.hosts.agent) uses its LocalNode there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 CANNOT_RUN = (126, 127)
-"""Exit codes of a command whose program is not there, or cannot be executed, on nodes that start it by way of a shell (POSIX, 2.8.2)."""
+"""Exit codes for a missing or non-executable program, on nodes that start it by a shell (POSIX, 2.8.2)."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A process to be started.
+    """A process to start.
 
-    ``join`` lists files (``cgroup.procs``) into which the process writes itself before it execs, so that everything it
-    charges is charged to its group. ``cpus`` is its affinity. ``user`` is the account it runs as (None: as we do), with
-    the further ``groups`` (names or numbers).
-    ``death_signal`` (a name such as KILL or QUIT) reaches it when the node dies. ``stdout`` and ``stderr`` are file
-    paths, opened for appending; None throws output away (``run`` captures it instead). ``env`` is added to a clean
-    environment (PATH, LC_ALL=C, TZ=UTC) rather than to ours.
+    Attributes:
+        env: variables in addition to a clean environment (PATH, LC_ALL=C, TZ=UTC).
+        join: files (``cgroup.procs``) into which the process writes itself before exec, so that its group is charged.
+        cpus: affinity.
+        user: operating system user, or None for that of pgherd.
+        groups: further groups of ``user``, as names or numbers.
+        death_signal: signal (a name such as KILL or QUIT) at the end of the node's process.
+        stdout: file to append to, or None for no output. ``run`` captures the output instead.
+        stderr: as ``stdout``.
     """
 
     argv: Sequence[str]
@@ -40,7 +53,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished command: exit code (negative: killed by that signal), its output, and its CPU in seconds."""
+    """A finished command: exit code (negative: signal), output, CPU in seconds."""
 
     code: int
     out: str
@@ -49,37 +62,44 @@ class Completed:
 
 
 class Process(Protocol):
-    """A running process of a node."""
+    """A process that a node started."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """Exit code, or None while it runs."""
+        """Return the exit code (negative: signal number), or None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return its exit code; raises TimeoutError."""
+        """Wait for the end and return the exit code.
+
+        Raises TimeoutError after ``timeout`` seconds.
+        """
         ...
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing happens if it has ended."""
+        """Send a signal; without effect after the end."""
         ...
 
     @property
     def cpu_seconds(self) -> float | None:
-        """CPU of the process and its reaped children; None until it has ended."""
+        """User and system CPU of the process and its reaped children.
+
+        The value is None before its end.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Something that a sampler reads once per tick, raw.
+    """Input of a sampler, stored without parsing.
 
-    ``kind`` 'file': ``where`` is a path. 'tree': ``where`` is a pid, and the raw text is the ``/proc/PID/stat`` line of
-    that process and of each of its children, one per line. 'sql': ``where`` is a conninfo and ``statement`` a query whose rows are
-    spooled as JSON (a list of lists). ``entity`` says what it describes (``host``, ``container:db01``,
-    ``server:db01/pg``, ``driver:TARGET``, ``pgherd``). ``every`` reads it on each n-th tick only (always on the first
-    and last).
+    Attributes:
+        entity: subject of the readings: ``host``, ``container:db01``, ``server:db01/pg``, ``driver:TARGET``, ``pgherd``.
+        kind: 'file': ``where`` is a path. 'tree': ``where`` is a pid. Its text has the ``/proc/PID/stat`` lines of that
+            process and of its children. 'sql': ``where`` is a conninfo, and the text has the rows of ``statement`` as
+            JSON (a list of lists). A guest has no 'sql' sources.
+        every: interval in ticks. The first and the last tick always read the source.
     """
 
     sampler: str
@@ -95,90 +115,171 @@ class Sampling(Protocol):
     """A sampling loop that runs on the node."""
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Read these too from now on (a driver's pid is known only once it runs). All sources are read once at once, beside the
-        ticks, so that ``add(())`` marks an instant: the borders of a window then need no interpolation."""
+        """Add sources, and read all sources once between the ticks.
+
+        ``add(())`` therefore marks an instant, so that the boundaries of a window need no interpolation.
+        """
         ...
 
     def backends(self) -> dict[str, int]:
-        """Conninfo → pid of the server process that answers its SQL sources (its CPU is part of sampling's cost)."""
+        """Return the pid of the server process per conninfo of SQL sources.
+
+        Its CPU is a cost of sampling.
+        """
         ...
 
     def stop(self) -> None:
-        """Take a last sample, flush the spool and end the loop; raises OSError when the spool could not be written."""
+        """Take a last sample, flush the spool and end the loop.
+
+        Raises OSError if the spool was not writable.
+        """
         ...
 
 
 class Clock(Protocol):
-    """Converts instants between the clock of a node that is a guest and the host's, by what has been measured so far."""
+    """Converter between the clocks of a guest and of the host, from measurements."""
 
     def host(self, at: float) -> float:
-        """The host's clock at an instant of the guest's."""
+        """Convert an instant of the guest's clock to the host's."""
         ...
 
     def guest(self, at: float) -> float:
-        """The guest's clock at an instant of the host's."""
+        """Convert an instant of the host's clock to the guest's."""
         ...
 
 
 class Node(Protocol):
-    """One machine. Calls that fail raise OSError (files, processes) or psycopg.Error (SQL), with the cause in them."""
+    """One machine.
+
+    Failed calls raise OSError (files, processes) or psycopg.Error (SQL) with the cause.
+    """
 
     name: str
 
     def now(self) -> float:
-        """Wall clock, seconds since the epoch."""
+        """Return the wall clock in seconds since the epoch."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """A whole file."""
-        ...
+    def read(self, path: str) -> bytes: ...
 
-    def exists(self, path: str) -> bool:
-        """Whether the path exists."""
-        ...
+    def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names in a directory."""
+        """Return the sorted names in a directory."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file or a kernel knob in one write call; a new file gets mode 0600."""
+        """Write a file or a kernel setting in one write call; a new file gets mode 0600."""
         ...
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
-        """Make a directory and its parents; ``user`` becomes its owner."""
+        """Create a directory and its parents, if missing.
+
+        Mode and owner ``user`` apply to the last one.
+        """
         ...
 
     def remove_dir(self, path: str) -> None:
-        """Remove an empty directory (a cgroup)."""
+        """Remove an empty directory, such as a cgroup."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; nothing happens if it is gone."""
+        """Remove a directory and its contents; without effect if it does not exist."""
         ...
 
     def spawn(self, command: Command) -> Process:
-        """Start a process and return at once. Call it from a thread that outlives the process: the kernel sends the
-        death signal when the spawning *thread* ends."""
+        """Start a process without waiting.
+
+        The calling thread must outlive the process, because the kernel sends the death signal at the end of the *thread*.
+        """
         ...
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        """Run a command to its end and capture its output; raises TimeoutError after killing it."""
+        """Run a command to its end and capture its output.
+
+        After ``timeout``, kill it and raise TimeoutError.
+        """
         ...
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement in autocommit on a kept connection and return its rows."""
+        """Run one statement in autocommit on a cached connection and return its rows."""
         ...
 
     def disconnect(self, conninfo: str) -> None:
-        """Close the kept connection, if there is one."""
+        """Close the cached connection, if there is one."""
         ...
 
     def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> Sampling:
-        """Start reading the sources once per period into the spool file; returns at once.
+        """Start a loop that reads the sources into the spool, once per period (s).
 
-        The spool holds one JSON document per line: ``{"t": seconds, "i": index of source, "raw": text}`` for a
-        reading, and ``{"sources": [[sampler, entity, kind, where, tag], …], "first": index}`` whenever sources are
-        added; ``raw`` null with ``"error"`` where a reading failed. Lines are flushed once per tick.
+        The spool has one JSON document per line. A reading is ``{"t": seconds, "i": index of source, "raw": text}``.
+        A failed reading has ``raw`` null and ``"error"``. New sources are announced by
+        ``{"sources": [[sampler, entity, kind, where, tag], …], "first": index}``. Lines are flushed once per tick.
         """
+        ...
+
+
+# ---- data loaders
+
+Say = Callable[[str], None]
+"""Receives a line at the start and at the end of each long step."""
+
+
+def silent(line: str) -> None:
+    """Ignore a progress line."""
+
+
+class LoadTarget(Protocol):
+    """A running server, as a loader needs it."""
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def bin(self) -> str:
+        """Directory of psql and pgbench."""
+        ...
+
+    @property
+    def socket_dir(self) -> str: ...
+
+    @property
+    def port(self) -> int:
+        """Port, which is part of the socket's name."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Database user."""
+        ...
+
+    @property
+    def account(self) -> str | None:
+        """Operating system user of client programs."""
+        ...
+
+
+class Filling(Protocol):
+    """Loader of one database's contents, for building data directory templates."""
+
+    @property
+    def database(self) -> str:
+        """Name of the database."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Name of the contents: workload, scale, and a hash of all other inputs.
+
+        Equal identity means equal contents.
+        """
+        ...
+
+    @property
+    def size_estimate(self) -> int | None:
+        """Expected size in bytes, or None if it is unknown before the load."""
+        ...
+
+    def load(self, target: LoadTarget, say: Say = silent) -> None:
+        """Fill the database, which exists and is empty; raises UsageError or TrialError."""
         ...

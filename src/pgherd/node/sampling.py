@@ -1,8 +1,8 @@
-"""The sampling loop of the local node: one thread, one tick per period, raw bytes into a spool.
+"""Sampling loop of the local node: a thread that writes unparsed text to a spool.
 
-Nothing is parsed here. Files are kept open and read again from their start; SQL goes out to all servers at once and is
-collected as it comes, because a server whose CPU quota is used up may take a tenth of a second to answer, and forty of
-those in a row would miss the tick.
+Files stay open and are read again from their start. SQL statements go to all servers at once, and the answers are
+collected as they arrive. A server with an exhausted CPU quota may need 0.1 s to answer, so 40 servers in sequence would
+miss the tick.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from psycopg import pq
 
 from pgherd.node.protocol import Source
 
-_LAST_ANSWERS_SECONDS = 2.0
-_PREPARE_SECONDS = 10.0
+_LAST_ANSWERS_TIMEOUT_S = 2.0
+_PREPARE_TIMEOUT_S = 10.0
 _READ, _END = b"r", b"x"
-_MOST, _WHOLE = 65536, 2048
-_BESIDE = 1
-"""As whichever tick a reading beside the ticks counts: sources that are not read on each are left out."""
+_READ_BYTES = 65536
+_MIN_INCOMPLETE_BYTES = 2048
+"""A shorter read is always a complete file: the kernel returns many files of /proc by the page."""
+_EXTRA_TICK = 1
+"""Tick number of a reading between the ticks, which leaves out sources with ``every`` above 1."""
 
 
 class Probe:
-    """A kept, non-blocking connection over which one prepared statement at a time is sampled."""
+    """Non-blocking connection that runs one prepared statement at a time."""
 
     def __init__(self, conninfo: str) -> None:
         """Connect; raises OSError with libpq's message."""
@@ -40,11 +42,14 @@ class Probe:
 
     @property
     def backend(self) -> int:
-        """Pid of the server process that answers us."""
+        """Pid of the server process."""
         return self.connection.backend_pid
 
     def send(self, statement: str) -> None:
-        """Send a statement, prepared on first use. Raises OSError or psycopg.Error when the connection is gone."""
+        """Send a statement, prepared on first use.
+
+        Raises OSError or psycopg.Error if the connection is lost.
+        """
         name = self._prepared.get(statement)
         if name is None:
             name = f"s{len(self._prepared)}".encode()
@@ -55,14 +60,17 @@ class Probe:
         self.connection.flush()
 
     def _await_prepared(self) -> None:
-        """Wait for the answer to a prepare, but not for ever: a server in a frozen guest gives none. Raises OSError."""
-        deadline = time.monotonic() + _PREPARE_SECONDS
+        """Wait for the result of a prepare.
+
+        Raises OSError after a timeout, since a server in a frozen guest never answers.
+        """
+        deadline = time.monotonic() + _PREPARE_TIMEOUT_S
         self.connection.flush()
         failure = ""
         while True:
             while self.connection.is_busy():
                 if not _readable([self.connection.socket], deadline - time.monotonic()):
-                    raise OSError(f"the server has not answered for {_PREPARE_SECONDS:.0f} s")
+                    raise OSError(f"no answer from the server for {_PREPARE_TIMEOUT_S:.0f} s")
                 self.connection.consume_input()
             result = self.connection.get_result()
             if result is None:
@@ -73,7 +81,10 @@ class Probe:
             raise OSError(failure)
 
     def receive(self) -> list[list[str | None]] | None:
-        """The rows, when the answer is complete; None while it is not. Raises OSError with the server's message."""
+        """Return the rows, or None while the answer is incomplete.
+
+        Raises OSError with the server's message.
+        """
         self.connection.consume_input()
         if self.connection.is_busy():
             return None
@@ -85,21 +96,23 @@ class Probe:
                     values = (result.get_value(row, column) for column in range(result.nfields))
                     rows.append([None if value is None else value.decode() for value in values])
             else:
-                failure = result.get_error_message().strip() or "the server gave no rows"
+                failure = result.get_error_message().strip() or "the server returned no rows"
         if failure:
             raise OSError(failure)
         return rows
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.finish()
 
 
 class LocalSampling:
-    """A running loop; see ``Node.sample`` for the spool's format."""
+    """Running sampling loop; see ``Node.sample`` for the format of the spool."""
 
     def __init__(self, sources: Sequence[Source], spool: str, period: float, probes: dict[str, Probe]) -> None:
-        """Open the spool, connect the probes and start the thread. Raises OSError when the spool cannot be opened."""
+        """Open the spool, connect the probes and start the thread.
+
+        Raises OSError if the spool cannot be opened.
+        """
         self._spool = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._period = period
         self._probes = probes
@@ -115,7 +128,7 @@ class LocalSampling:
         self._thread.start()
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Read these too from now on, and everything once at once, beside the ticks; connects what SQL sources need."""
+        """Connects the servers of SQL sources."""
         self._announce(sources)
         os.write(self._wake, _READ)
 
@@ -127,19 +140,17 @@ class LocalSampling:
                 try:
                     self._probes[source.where] = Probe(source.where)
                 except OSError:
-                    continue  # each tick says why in the spool
+                    continue  # the spool has the reason at each tick
         with self._lock:
             first = len(self._sources)
             self._sources.extend(sources)
-            described = [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources]
-            self._lines.append(json.dumps({"sources": described, "first": first}, separators=(",", ":")))
+            descriptions = [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources]
+            self._lines.append(json.dumps({"sources": descriptions, "first": first}, separators=(",", ":")))
 
     def backends(self) -> dict[str, int]:
-        """Conninfo → pid of the server process that answers our samples."""
         return {conninfo: probe.backend for conninfo, probe in self._probes.items()}
 
     def stop(self) -> None:
-        """Take a last sample, flush and end. Raises OSError when the spool could not be written (a full disk)."""
         os.write(self._wake, _END)
         self._thread.join()
         for number in (self._spool, self._stop, self._wake, *self._files.values()):
@@ -153,8 +164,8 @@ class LocalSampling:
         stopping = False
         while True:
             self._tick(tick, everything=stopping or tick == 0)
-            # Answers are collected until the next tick is due; the last tick waits for them a little.
-            due = max(due + self._period, time.monotonic()) if not stopping else time.monotonic() + _LAST_ANSWERS_SECONDS
+            # Answers are collected until the next tick is due. The last tick waits for them for a limited time.
+            due = max(due + self._period, time.monotonic()) if not stopping else time.monotonic() + _LAST_ANSWERS_TIMEOUT_S
             stopped = self._collect(due, last=stopping)
             self._flush()
             if stopping:
@@ -169,29 +180,28 @@ class LocalSampling:
             if index in self._gone or (tick % source.every and not everything):
                 continue
             if source.kind == "sql":
-                self._ask(index, source)
+                self._send(index, source)
                 continue
             now = time.time()
             try:
                 raw = self._tree(source.where) if source.kind == "tree" else self._file(index, source.where)
             except OSError as error:
                 if source.where.startswith("/proc/") or source.kind == "tree":
-                    self._gone.add(index)  # a process that has ended does not come back
-                self._say(now, index, None, str(error))
+                    self._gone.add(index)  # the process has ended
+                self._record(now, index, None, str(error))
             else:
-                self._say(now, index, raw)
+                self._record(now, index, raw)
         self._flush()
 
     def _file(self, index: int, path: str) -> str:
         number = self._files.get(index)
         if number is None:
             number = self._files[index] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        raw = os.pread(number, _MOST, 0)
-        # The kernel gives many files of /proc by the page (vmstat is longer): what may not be all of it is read on.
-        at = len(raw)
-        while at >= _WHOLE and (more := os.pread(number, _MOST, at)):
-            raw += more
-            at += len(more)
+        raw = os.pread(number, _READ_BYTES, 0)
+        offset = len(raw)
+        while offset >= _MIN_INCOMPLETE_BYTES and (page := os.pread(number, _READ_BYTES, offset)):
+            raw += page
+            offset += len(page)
         return raw.decode(errors="replace")
 
     @staticmethod
@@ -199,19 +209,19 @@ class LocalSampling:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             pids = [pid, *file.read().split()]
         lines = []
-        for one in pids:
+        for member in pids:
             try:
-                with open(f"/proc/{one}/stat") as file:
+                with open(f"/proc/{member}/stat") as file:
                     lines.append(file.read().rstrip("\n"))
             except OSError:
-                if one == pid:
+                if member == pid:
                     raise
         return "\n".join(lines)
 
-    def _ask(self, index: int, source: Source) -> None:
+    def _send(self, index: int, source: Source) -> None:
         probe = self._probes.get(source.where)
         if probe is None:
-            self._say(time.time(), index, None, "not connected")
+            self._record(time.time(), index, None, "not connected")
             return
         if probe.busy is not None:
             if index not in probe.waiting and index != probe.busy:
@@ -221,25 +231,28 @@ class LocalSampling:
             probe.send(source.statement)
             probe.busy = index
         except Exception as error:
-            self._lost(index, source.where, error)
+            self._drop(index, source.where, error)
 
     def _collect(self, until: float, *, last: bool) -> bool:
-        """Take answers until the time; returns True as soon as we are told to stop."""
+        """Collect answers until the time ``until``.
+
+        Return True as soon as the loop should stop.
+        """
         while True:
-            asked = {p.connection.socket: p for p in self._probes.values() if p.busy is not None}
-            left = until - time.monotonic()
-            if left <= 0 or (last and not asked):
+            busy = {p.connection.socket: p for p in self._probes.values() if p.busy is not None}
+            remaining = until - time.monotonic()
+            if remaining <= 0 or (last and not busy):
                 return False
-            watched = [*asked] if last else [self._stop, *asked]
-            for ready in _readable(watched, left):
+            descriptors = [*busy] if last else [self._stop, *busy]
+            for ready in _readable(descriptors, remaining):
                 if ready != self._stop:
-                    self._answer(asked[ready])
+                    self._receive(busy[ready])
                 elif _END in os.read(ready, 4096):
                     return True
                 else:
-                    self._tick(_BESIDE, everything=False)
+                    self._tick(_EXTRA_TICK, everything=False)
 
-    def _answer(self, probe: Probe) -> None:
+    def _receive(self, probe: Probe) -> None:
         index = probe.busy
         assert index is not None
         source = self._sources[index]
@@ -247,21 +260,21 @@ class LocalSampling:
             rows = probe.receive()
             if rows is None:
                 return
-            self._say(time.time(), index, json.dumps(rows, separators=(",", ":")))
+            self._record(time.time(), index, json.dumps(rows, separators=(",", ":")))
             probe.busy = None
             if probe.waiting:
-                self._ask(waiting := probe.waiting.pop(0), self._sources[waiting])
+                self._send(waiting := probe.waiting.pop(0), self._sources[waiting])
         except Exception as error:
-            self._lost(index, source.where, error)
+            self._drop(index, source.where, error)
 
-    def _lost(self, index: int, conninfo: str, error: Exception) -> None:
-        self._say(time.time(), index, None, str(error).strip())
+    def _drop(self, index: int, conninfo: str, error: Exception) -> None:
+        self._record(time.time(), index, None, str(error).strip())
         probe = self._probes.pop(conninfo, None)
         if probe is not None:
             probe.close()
 
-    def _say(self, when: float, index: int, raw: str | None, error: str = "") -> None:
-        line = reading_line(when, index, raw, error or None)
+    def _record(self, at: float, index: int, raw: str | None, error: str = "") -> None:
+        line = reading_line(at, index, raw, error or None)
         with self._lock:
             self._lines.append(line)
 
@@ -279,16 +292,21 @@ class LocalSampling:
 
 
 def reading_line(when: float, index: int, raw: str | None, error: str | None = None) -> str:
-    """One reading as a line of a spool (format: ``Node.sample``), without its end. Texts alone are encoded: a hundred readings a second
-    are written while something is measured, and as a whole document a small one takes four times as long."""
-    told = "" if error is None else f',"error":{json.dumps(error)}'
-    return f'{{"t":{when:.6f},"i":{index},"raw":{json.dumps(raw)}{told}}}'
+    """Format one reading as a spool line (see ``Node.sample``), without a newline.
+
+    Only the texts go through the JSON encoder, because encoding the complete document takes four times as long. About
+    100 readings per second are written during a measurement.
+    """
+    suffix = "" if error is None else f',"error":{json.dumps(error)}'
+    return f'{{"t":{when:.6f},"i":{index},"raw":{json.dumps(raw)}{suffix}}}'
 
 
 def _readable(numbers: Iterable[int], seconds: float) -> list[int]:
-    """Those of the descriptors that can be read, or whose other end is gone, as soon as there is one. Not by select(2), which takes
-    none from 1,024 on."""
-    waiting = select.poll()
+    """Wait for readable descriptors, or those closed by their peer; return them.
+
+    poll(2) is used, because select(2) is limited to descriptors below 1,024.
+    """
+    poll = select.poll()
     for number in numbers:
-        waiting.register(number, select.POLLIN)
-    return [number for number, _ in waiting.poll(max(0.0, 1000 * seconds))]
+        poll.register(number, select.POLLIN)
+    return [number for number, _ in poll.poll(max(0.0, 1000 * seconds))]

@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field
 
 from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
-from pgherd.node.filling import Filling
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Command, Filling, Node
 from pgherd.postgres.disk import check_space, insist_enterable, patience, used_bytes
 from pgherd.postgres.initdb import checksums_default, initdb
 from pgherd.postgres.installations import Installation

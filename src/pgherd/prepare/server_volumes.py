@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 
 from pgherd.host import file_systems, paths
-from pgherd.host.empty_device import insist_empty
+from pgherd.host.file_systems import insist_empty
 from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes

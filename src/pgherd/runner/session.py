@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.host import open_files, paths, swap
+from pgherd.host import paths, swap
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
@@ -16,7 +16,7 @@ from pgherd.host.swap import Made
 from pgherd.model.deployment import Host
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings
-from pgherd.node import interruption
+from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
 from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.watcher import Watcher
@@ -61,7 +61,7 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         UsageError: the account cannot be used.
     """
     account = server_account(surroundings.run_as)
-    open_files.allow_many()
+    process.allow_many()
     facts = gather(node)
     state = paths.state_dir()
     with contextlib.ExitStack() as stack:

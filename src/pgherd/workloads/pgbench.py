@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.filling import LoadTarget, Say, silent
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Command, LoadTarget, Node, Say, silent
 from pgherd.workloads.workload import Query, client_options
 
 # Per unit of scale: 100,000 accounts, 61 to a page of 8 kB (1,640 pages), and their primary key (≈275 pages), with

@@ -14,8 +14,7 @@ from importlib import resources
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Script
-from pgherd.node.filling import LoadTarget, Say, silent
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Command, LoadTarget, Node, Say, silent
 from pgherd.workloads.workload import Query, client_options
 
 PREFIX = "random-block:"

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pgherd.model.deployment import Database
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Script
-from pgherd.node.filling import LoadTarget, Say, silent
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import LoadTarget, Node, Say, silent
 from pgherd.workloads.workload import Query
 
 if TYPE_CHECKING:

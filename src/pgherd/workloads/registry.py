@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
-from pgherd.node.filling import Filling
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Filling, Node
 from pgherd.workloads.orders.workload import ORDERS
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
 from pgherd.workloads.random_block import RANDOM_BLOCK

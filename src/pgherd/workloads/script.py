@@ -12,8 +12,7 @@ from typing import Literal
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
-from pgherd.node.filling import Filling, LoadTarget, Say, silent
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Command, Filling, LoadTarget, Node, Say, silent
 from pgherd.workloads import init_data, pgbench, shipped
 from pgherd.workloads.statements import backslash_commands, command_lines
 from pgherd.workloads.workload import Query, client_options

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from pgherd.model.deployment import Database
 from pgherd.model.load import Script
-from pgherd.node.filling import Filling, LoadTarget
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import Filling, LoadTarget, Node
 
 Query = Callable[[str], Sequence[tuple[Any, ...]]]
 """Runs a statement in a database and returns its rows."""

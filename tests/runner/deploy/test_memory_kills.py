@@ -1,4 +1,4 @@
-from pgherd.host.oom_log import Victim
+from pgherd.host.cgroup_memory import Victim
 from pgherd.model.result import MemoryKill
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy import memory_kills
@@ -26,7 +26,7 @@ def test_no_more_names_than_were_counted():
 
 
 def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory_kills.oom_log, "victims", lambda node, since: [])
+    monkeypatch.setattr(memory_kills.cgroup_memory, "victims", lambda node, since: [])
     events = tmp_path / "memory.events"
     events.write_text("oom 1\noom_kill 1\n")
     kills = MemoryKills(LocalNode())

@@ -100,7 +100,7 @@ def test_all_or_nothing(fleet_pages, node, journal):
 
 def test_what_the_kernel_cannot_give_is_given_back(fleet_pages, node, journal):
     node.most[SMALL] = node.compacted[SMALL] = 150
-    with pytest.raises(CapabilityError, match="100 huge pages of 2MB were asked for, but the kernel gave 50"):
+    with pytest.raises(CapabilityError, match="100 huge pages of 2MB were requested, but the kernel granted 50"):
         fleet_pages.reserve({("a", "pg"): (INSTANCE, server(ON)), ("b", "pg"): (INSTANCE, server(ON))})
     assert node.total[SMALL] == 0 and journal.pending() == []
 
@@ -109,7 +109,7 @@ def test_what_could_be_had_before_fails_a_trial_and_not_the_run(fleet_pages, nod
     for number in fleet_pages.reserve({("a", "pg"): (INSTANCE, server(ON))})["a", "pg"]:
         journal.undo(number)
     node.most[SMALL] = node.compacted[SMALL] = 10
-    with pytest.raises(TrialError, match="the kernel gave 10"):
+    with pytest.raises(TrialError, match="the kernel granted 10"):
         fleet_pages.reserve({("a", "pg"): (INSTANCE, server(ON))})
     with pytest.raises(CapabilityError):  # another size never could
         fleet_pages.reserve({("a", "pg"): (INSTANCE, server({**ON, "huge_page_size": "1GB"}))})
@@ -123,7 +123,7 @@ def test_what_others_took_of_a_servers_pages_is_reserved_again(fleet_pages, node
     assert [len(numbers) for numbers in fleet_pages.refill(wanted).values()] == [1]
     assert node.total[SMALL] == 130
     node.used[SMALL], node.most[SMALL], node.compacted[SMALL] = 90, 130, 130
-    with pytest.raises(TrialError, match="others have taken huge pages that were reserved for server a/pg; .* the kernel gave 0"):
+    with pytest.raises(TrialError, match="others have taken huge pages that were reserved for server a/pg; .* the kernel granted 0"):
         fleet_pages.refill(wanted)
     node.used[SMALL] = 0
     journal.play()
@@ -181,7 +181,7 @@ def test_pages_are_tried_out_one_size_after_the_other(node, own_directories):
     pages.try_out(node, {SMALL: 900, LARGE: 2})  # together they would not fit
     assert node.total == {SMALL: 0, LARGE: 0}
     node.most[LARGE] = node.compacted[LARGE] = 1
-    with pytest.raises(CapabilityError, match="2 huge pages of 1GB were asked for, but the kernel gave 1"):
+    with pytest.raises(CapabilityError, match="2 huge pages of 1GB were requested, but the kernel granted 1"):
         pages.try_out(node, {LARGE: 2})
     assert node.total == {SMALL: 0, LARGE: 0} and not holds.LEDGER.exists()
     pages.try_out(node, {})

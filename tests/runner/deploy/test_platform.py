@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pgherd.host.cgroup_layout import Hierarchy, Layout
+from pgherd.host.cgroup_base import Hierarchy, Layout
 from pgherd.metrics.sampler import GroupView, ProcessView
 from pgherd.model.errors import UsageError
 from pgherd.runner.deploy.platform import Part, check, parse, watch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.model.errors import UsageError
 from pgherd.runtimes.vm import qemu
 from pgherd.runtimes.vm.qemu import Disk, Guest, Places

@@ -25,7 +25,7 @@ def test_a_plain_request_is_completed(own_directories):
     [
         ({"scales": (10_000_000,)}, CapabilityError, "a database of scale 10000000 needs .* are free"),
         ({"pg_bin": "/nonexistent"}, UsageError, "/nonexistent"),
-        ({"run_as": "no-such-account"}, UsageError, "no account 'no-such-account'"),
+        ({"run_as": "no-such-account"}, UsageError, "no user 'no-such-account'"),
     ],
 )
 def test_what_cannot_be_done_is_said(asked, error, message):

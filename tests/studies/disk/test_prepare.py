@@ -116,7 +116,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         ({"size": "1MB"}, UsageError, "a file has at least 16 MB"),
         ({"size": "900TB"}, UsageError, "900 TB"),
         ({"cores": 4096}, UsageError, "--cores 4096 is more"),
-        ({"run_as": "no-such-account"}, UsageError, "no account 'no-such-account'"),
+        ({"run_as": "no-such-account"}, UsageError, "no user 'no-such-account'"),
     ],
 )
 def test_what_cannot_be_done_is_said(asked, error, said):

@@ -65,7 +65,7 @@ def test_everything_that_can_be_said():
         (("sleep",), {"cores": 10000}, "more than this host has"),
         (("sleep",), {"threshold": ("x=1",)}, "no threshold 'x'"),
         (("sleep",), {"run_as": "root"}, "run as root by --privileged"),
-        (("sleep",), {"run_as": "no-such-account"}, "no account 'no-such-account'"),
+        (("sleep",), {"run_as": "no-such-account"}, "no user 'no-such-account'"),
     ],
 )
 def test_what_is_wrong_is_said(command, asked, message):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pgherd.host import direct_io, huge_pages, paths, same_page_merging
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.model.deployment import Database
 from pgherd.model.guest_machine import GuestMachine
 from pgherd.node import interruption

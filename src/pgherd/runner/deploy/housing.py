@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.model.deployment import Container, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial

@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pgherd.host import cgroups, oom_log
-from pgherd.host.oom_log import Victim
+from pgherd.host import cgroup_memory
+from pgherd.host.cgroup_memory import Victim
 from pgherd.model.result import MemoryKill
 from pgherd.node.protocol import Node
 
@@ -31,7 +31,7 @@ class MemoryKills:
 
     def look(self, container: str, groups: Mapping[str, str]) -> int:
         """How many processes were ended in a container since it was last looked at; they are noted."""
-        total = cgroups.oom_kills(self._node, groups)
+        total = cgroup_memory.oom_kills(self._node, groups)
         new = total - self._counted.get(container, 0)
         self._counted[container] = total
         if new > 0:
@@ -42,7 +42,7 @@ class MemoryKills:
         """All of this trial, after one more look at these containers (name → groups)."""
         for name, groups in containers.items():
             self.look(name, groups)
-        victims = oom_log.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
+        victims = cgroup_memory.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
         return tuple(told(kill, victims) for kill in self._seen)
 
     def forget(self, container: str) -> None:

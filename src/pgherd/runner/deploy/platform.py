@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgherd.host import processes
-from pgherd.host.cgroup_layout import Hierarchy, Layout, read_layout, text_of
+from pgherd.host.cgroup_base import Hierarchy, Layout, read_layout
+from pgherd.host.kernel_files import text_of
 from pgherd.metrics.sampler import GroupView, ProcessView
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node

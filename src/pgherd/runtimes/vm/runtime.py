@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
-from pgherd.host.ports import free_ports
+from pgherd.host.paths import free_ports
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts

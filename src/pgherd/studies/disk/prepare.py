@@ -12,8 +12,8 @@ from pgherd.host import direct_io, file_systems, mounts, paths
 from pgherd.host.account import server_account
 from pgherd.host.block_devices import chain, devices_of
 from pgherd.host.block_devices import device as device_of
-from pgherd.host.empty_device import insist_empty
 from pgherd.host.facts import gather
+from pgherd.host.file_systems import insist_empty
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings

@@ -11,8 +11,7 @@ from importlib import resources
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.filling import LoadTarget, Say, silent
-from pgherd.node.protocol import Node
+from pgherd.node.protocol import LoadTarget, Node, Say, silent
 from pgherd.workloads.orders import consistency, loading, transactions
 from pgherd.workloads.workload import Query
 

@@ -1,10 +1,13 @@
 import errno
+from pathlib import Path
 
 import pytest
 
-from pgherd.host import memory_limits
+from pgherd.host import cgroup_memory
+from pgherd.host.cgroup_memory import Victim, parse_victims
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command, Completed
 
 MB = 2**20
 UNLIMITED = 2**63 - 4096
@@ -61,76 +64,128 @@ def v1(memory: int = UNLIMITED, both: int = UNLIMITED) -> GroupNode:
 @pytest.mark.parametrize("wanted", [(50 * MB, 20 * MB), (200 * MB, 0), (5 * MB, 500 * MB)])
 def test_v1_limits_go_from_anything_to_anything(before, wanted) -> None:
     node = v1(*before)
-    memory_limits.limit_v1(node, "/g", *wanted)
+    cgroup_memory.limit_v1(node, "/g", *wanted)
     assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (wanted[0], sum(wanted))
 
 
 def test_v1_memory_alone_leaves_swap_alone() -> None:
     node = v1()
-    memory_limits.limit_v1(node, "/g", 50 * MB, None)
+    cgroup_memory.limit_v1(node, "/g", 50 * MB, None)
     assert node.written == [("memory.limit_in_bytes", str(50 * MB))]
-    memory_limits.limit_v1(node, "/g", None, None)
+    cgroup_memory.limit_v1(node, "/g", None, None)
     assert len(node.written) == 1
 
 
 def test_v1_swap_alone_is_beside_the_memory_that_there_is() -> None:
     node = v1(100 * MB, UNLIMITED)
-    memory_limits.limit_v1(node, "/g", None, 10 * MB)
+    cgroup_memory.limit_v1(node, "/g", None, 10 * MB)
     assert node.files["memory.memsw.limit_in_bytes"] == 110 * MB
 
 
-def test_v1_asks_again_while_the_kernel_reclaims() -> None:
+def test_v1_writes_again_while_the_kernel_reclaims() -> None:
     node = v1()
     node.busy = 3
-    memory_limits.limit_v1(node, "/g", 50 * MB, None)
+    cgroup_memory.limit_v1(node, "/g", 50 * MB, None)
     assert node.files["memory.limit_in_bytes"] == 50 * MB and len(node.written) == 4
 
 
-def test_v1_without_swap_accounting_is_asked_not_to_swap() -> None:
+def test_v1_without_swap_accounting_disables_swappiness() -> None:
     node = GroupNode({"memory.limit_in_bytes": UNLIMITED, "memory.swappiness": 60})
-    memory_limits.limit_v1(node, "/g", 50 * MB, 0)
+    cgroup_memory.limit_v1(node, "/g", 50 * MB, 0)
     assert node.files == {"memory.limit_in_bytes": 50 * MB, "memory.swappiness": 0}
 
 
 def test_v2_limits_each_for_itself() -> None:
     node = GroupNode({"memory.max": 0, "memory.swap.max": 0})
-    memory_limits.limit_v2(node, "/g", 50 * MB, 20 * MB)
+    cgroup_memory.limit_v2(node, "/g", 50 * MB, 20 * MB)
     assert node.files == {"memory.max": 50 * MB, "memory.swap.max": 20 * MB}
     without = GroupNode({"memory.max": 0})
-    memory_limits.limit_v2(without, "/g", 50 * MB, 20 * MB)
+    cgroup_memory.limit_v2(without, "/g", 50 * MB, 20 * MB)
     assert without.files == {"memory.max": 50 * MB}
 
 
 def test_v2_memory_in_use_is_reclaimed_before_the_limit_falls_below_it() -> None:
     """memory.high never ends a process; one write may not do."""
     node = GroupNode({"memory.max": 800 * MB, "memory.high": UNLIMITED, "memory.current": 700 * MB})
-    memory_limits.limit_v2(node, "/g", 100 * MB, None)
+    cgroup_memory.limit_v2(node, "/g", 100 * MB, None)
     held = ("memory.high", str(100 * MB))
     assert node.written == [held, held, held, ("memory.max", str(100 * MB)), ("memory.high", "max")]
     node.written.clear()
-    memory_limits.limit_v2(node, "/g", 100 * MB, None)
+    cgroup_memory.limit_v2(node, "/g", 100 * MB, None)
     assert node.written == [("memory.max", str(100 * MB))], "what fits is not touched"
 
 
 def test_v2_memory_that_cannot_be_reclaimed_is_said_and_nothing_is_ended(monkeypatch) -> None:
-    monkeypatch.setattr(memory_limits, "_PATIENCE", 0.0)
+    monkeypatch.setattr(cgroup_memory, "_RECLAIM_TIMEOUT_S", 0.0)
     node = GroupNode({"memory.max": 800 * MB, "memory.high": 600 * MB, "memory.current": 700 * MB})
     node.reclaims = False
     with pytest.raises(CapabilityError, match=f"/g/memory.max can't be lowered to {100 * MB} bytes .* since {700 * MB} bytes are in use"):
-        memory_limits.limit_v2(node, "/g", 100 * MB, None)
+        cgroup_memory.limit_v2(node, "/g", 100 * MB, None)
     assert node.files["memory.max"] == 800 * MB and node.files["memory.high"] == 600 * MB
 
 
 def test_a_refusal_says_the_value_and_the_file() -> None:
     with pytest.raises(CapabilityError, match=r"does not take 5 for /g/memory.max: No such file"):
-        memory_limits.limit_v2(GroupNode({}), "/g", 5, None)
+        cgroup_memory.limit_v2(GroupNode({}), "/g", 5, None)
 
 
 def test_emptying_a_group() -> None:
     node = v1()
-    memory_limits.empty(node, "/g", v2=False)
+    cgroup_memory.empty(node, "/g", v2=False)
     assert node.written == [("memory.force_empty", "0")]
     unified = GroupNode({"memory.current": 40 * MB, "memory.reclaim": 0})
-    memory_limits.empty(unified, "/g", v2=True)
+    cgroup_memory.empty(unified, "/g", v2=True)
     assert unified.files["memory.current"] < 2 * MB
-    memory_limits.empty(GroupNode({}), "/g", v2=False)
+    cgroup_memory.empty(GroupNode({}), "/g", v2=False)
+
+
+CAPTURED = (Path(__file__).parent.parent / "fixtures/host/dmesg-oom").read_text()
+
+
+class LogNode(LocalNode):
+    def __init__(self, code: int = 0) -> None:
+        super().__init__()
+        self.code = code
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        assert tuple(command.argv) == ("dmesg", "--raw")
+        return Completed(self.code, CAPTURED if self.code == 0 else "", "")
+
+    def read(self, path: str) -> bytes:
+        return b"27000.00 50000.00\n" if path == "/proc/uptime" else super().read(path)
+
+    def now(self) -> float:
+        return 1_000_027_000.0
+
+
+def test_who_when_and_at_whose_limit() -> None:
+    assert parse_victims(CAPTURED, 1_000_000_000.0) == [
+        Victim(pytest.approx(1_000_026_255.888452), "python3", 14817, "/pgherd-x/db1", "/pgherd-x"),
+        Victim(pytest.approx(1_000_026_300.5), "postgres", 7690, "/pgherd-x/db2", "/pgherd-x/db2"),
+        Victim(pytest.approx(1_000_026_400.25), "stress", 99, "/user.slice", ""),
+    ]
+
+
+def test_only_what_came_since() -> None:
+    assert [victim.pid for victim in cgroup_memory.victims(LogNode(), 1_000_026_290.0)] == [7690, 99]
+    assert cgroup_memory.victims(LogNode(code=1), 0.0) == [], "the log is not readable"
+
+
+def test_other_lines_say_nothing() -> None:
+    assert parse_victims("", 0) == []
+    assert parse_victims("<6>[1.0] something oom-kill: pid=1\n<6>[2.0] oom-kill:constraint=X,pid=abc\n", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("controller", "file", "text", "kills"),
+    [
+        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", 3),
+        ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0),  # before Linux 4.13
+        ("v2", "memory.events", "low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n", 2),
+        ("v2", "other", "", 0),
+    ],
+)
+def test_processes_killed_for_memory_are_counted(tmp_path, fake, controller: str, file: str, text: str, kills: int) -> None:
+    node = fake.FakeNode(tmp_path, {f"/g/{file}": text})
+    assert cgroup_memory.oom_kills(node, {controller: "/g"}) == kills
+    assert cgroup_memory.oom_kills(node, {}) == 0

@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from pgherd.model.deployment import Database
-from pgherd.node.filling import Filling, LoadTarget
 from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Filling, LoadTarget
 from pgherd.postgres.instance import Instance
 from pgherd.workloads.registry import fillings
 

@@ -1,0 +1,204 @@
+"""Memory of cgroups: memory and swap limits, reclaim, and OOM kills.
+
+v1 (admin-guide/cgroup-v1/memory.rst) limits memory, and the sum of memory and swap (memsw), which may never be the
+smaller one. v2 (admin-guide/cgroup-v2.rst) has separate limits.
+
+The kernel writes one log line per OOM victim, which begins with ``oom-kill:`` (mm/oom_kill.c, ``dump_oom_summary``, since
+Linux 5.0). It does not log all of many kills in a short time, but a cgroup's counter includes every one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pgherd.host import processes
+from pgherd.host.kernel_files import text_of
+from pgherd.model.errors import CapabilityError
+from pgherd.node.protocol import Command, Node
+
+_RECLAIM_TIMEOUT_S = 30.0
+_RECLAIM_ATTEMPTS = 5
+_OOM_LINE = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\] oom-kill:(.*)$", re.MULTILINE)
+
+
+# ---- limits
+
+
+def limit_v1(node: Node, group: str, memory: int | None, swap: int | None) -> None:
+    """Limit a v1 group to ``memory`` bytes and ``swap`` further bytes of swap.
+
+    None leaves a limit unchanged.
+
+    A kernel without swap accounting cannot limit swap. If ``swap`` is 0, the group's swappiness is then set to 0, which
+    discourages swapping. Otherwise only the host's swap space limits the group.
+
+    Raises:
+        CapabilityError: the kernel refuses.
+    """
+    memory_file, sum_file = f"{group}/memory.limit_in_bytes", f"{group}/memory.memsw.limit_in_bytes"
+    if swap is None or (memory is None and text_of(node, memory_file) == ""):
+        if memory is not None:
+            _write_v1(node, memory_file, memory)
+        return
+    memory_limit = memory if memory is not None else int(text_of(node, memory_file))
+    if not node.exists(sum_file):
+        _write_v1(node, memory_file, memory_limit)
+        if swap == 0:
+            write(node, f"{group}/memory.swappiness", 0)
+        return
+    sum_limit, current_sum = memory_limit + swap, int(text_of(node, sum_file) or 0)
+    steps = [(memory_file, memory_limit), (sum_file, sum_limit)]
+    for file, value in reversed(steps) if sum_limit >= current_sum else steps:
+        _write_v1(node, file, value)
+
+
+def limit_v2(node: Node, group: str, memory: int | None, swap: int | None) -> None:
+    """Limit a v2 group; arguments and errors as in ``limit_v1``.
+
+    Memory above the new limit is reclaimed first, by memory.high. memory.max below the current usage kills processes
+    after a few attempts to reclaim (mm/memcontrol.c, memory_max_write), but memory.high never does.
+    """
+    if memory is not None:
+        with _reclaimed(node, group, memory):
+            write(node, f"{group}/memory.max", memory)
+    if swap is not None and node.exists(f"{group}/memory.swap.max"):
+        write(node, f"{group}/memory.swap.max", swap)
+
+
+@contextlib.contextmanager
+def _reclaimed(node: Node, group: str, memory: int) -> Iterator[None]:
+    """Keep a v2 group at ``memory`` bytes by memory.high during the block.
+
+    Raises CapabilityError if it stays larger.
+    """
+    current, high = f"{group}/memory.current", f"{group}/memory.high"
+
+    def fits() -> bool:
+        return int(text_of(node, current) or 0) <= memory
+
+    def reclaim() -> bool:
+        write(node, high, memory)  # each write reclaims until the limit, or until the kernel finds nothing more
+        return fits()
+
+    previous_high = text_of(node, high)
+    if previous_high == "" or fits():
+        yield
+        return
+    try:
+        if not processes.wait_until(reclaim, _RECLAIM_TIMEOUT_S):
+            raise CapabilityError(
+                f"{group}/memory.max can't be lowered to {memory} bytes within {_RECLAIM_TIMEOUT_S:.0f} s, "
+                f"since {text_of(node, current)} bytes are in use; stop servers first"
+            )
+        yield
+    finally:
+        write(node, high, previous_high)
+
+
+def empty(node: Node, group: str, *, v2: bool) -> None:
+    """Drop the page cache of a group without processes, as far as the kernel can."""
+    with contextlib.suppress(OSError):
+        if not v2:
+            node.write(f"{group}/memory.force_empty", b"0")
+            return
+        for _ in range(_RECLAIM_ATTEMPTS):  # a write fails if it reclaims less than requested
+            usage = text_of(node, f"{group}/memory.current")
+            if usage in ("", "0") or not node.exists(f"{group}/memory.reclaim"):
+                return
+            with contextlib.suppress(BlockingIOError):
+                node.write(f"{group}/memory.reclaim", usage.encode())
+
+
+def write(node: Node, path: str, value: int | str) -> None:
+    """Write one limit; raises CapabilityError with the kernel's reason."""
+    try:
+        node.write(path, str(value).encode())
+    except OSError as error:
+        raise _refusal(path, value, error) from error
+
+
+def _write_v1(node: Node, path: str, value: int) -> None:
+    """Write a limit of v1, with retries: EBUSY means that reclaim is incomplete."""
+    failure: OSError | None = None
+
+    def written() -> bool:
+        nonlocal failure
+        try:
+            node.write(path, str(value).encode())
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise _refusal(path, value, error) from error
+            failure = error
+            return False
+        return True
+
+    if not processes.wait_until(written, _RECLAIM_TIMEOUT_S):
+        raise CapabilityError(
+            f"{path} can't be lowered to {value} bytes within {_RECLAIM_TIMEOUT_S:.0f} s, since more is in use: {failure}; "
+            "stop servers first"
+        )
+
+
+def _refusal(path: str, value: int | str, error: OSError) -> CapabilityError:
+    return CapabilityError(f"the kernel does not take {value} for {path}: {error.strerror or error}")
+
+
+# ---- OOM kills
+
+
+@dataclass(frozen=True)
+class Victim:
+    """OOM victim: time (seconds since the epoch), name, pid and cgroup.
+
+    ``limited`` is the group whose limit was reached, or '' if the machine had no memory left.
+    """
+
+    at: float
+    process: str
+    pid: int
+    group: str
+    limited: str
+
+
+def oom_kills(node: Node, groups: Mapping[str, str]) -> int:
+    """Return the number of OOM kills in a group; 0 if the kernel does not report it.
+
+    v1: ``memory.oom_control``, since Linux 4.13. v2: ``memory.events``.
+    """
+    file = f"{groups['memory']}/memory.oom_control" if "memory" in groups else f"{groups.get('v2', '')}/memory.events"
+    fields = text_of(node, file).split()
+    return next((int(value) for name, value in pairwise(fields) if name == "oom_kill" and value.isdigit()), 0)
+
+
+def victims(node: Node, since: float) -> list[Victim]:
+    """Return the OOM victims since an instant (seconds since the epoch), by time.
+
+    The result is empty without access to the kernel log.
+    """
+    try:
+        result = node.run(Command(("dmesg", "--raw")))
+    except (OSError, TimeoutError):
+        return []
+    uptime = text_of(node, "/proc/uptime").split()
+    if result.code or not uptime:
+        return []
+    return [victim for victim in parse_victims(result.out, node.now() - float(uptime[0])) if victim.at >= since]
+
+
+def parse_victims(log: str, boot: float) -> list[Victim]:
+    """Parse the kernel log.
+
+    ``boot`` is the zero of its clock, which may deviate a little from the wall clock.
+    """
+    parsed = []
+    for seconds, line in _OOM_LINE.findall(log):
+        fields = dict(re.findall(r"(\w+)=([^,]*)", line))
+        if fields.get("pid", "").isdigit():
+            limited = fields.get("oom_memcg", "")
+            parsed.append(Victim(boot + float(seconds), fields.get("task", ""), int(fields["pid"]), fields.get("task_memcg", ""), limited))
+    return parsed
