@@ -8,10 +8,13 @@ from pgherd.postgres.balloon_status import Found
 
 MB = 2**20
 STATUS = {
-    "usable": True, "unusable_reason": None, "enabled": True, "shared_buffers_bytes": 400 * MB, "ballooned_bytes": 100 * MB, "target_bytes": None,
-    "floor_bytes": 32 * MB, "ceiling_bytes": 360 * MB, "resident_bytes": 250 * MB, "balloon_resident_bytes": 0, "working_set_bytes": 200 * MB,
+    "usable": True, "unusable_reason": None, "enabled": True, "shared_buffers_bytes": 400 * MB,
+    "ballooned_bytes": 100 * MB, "target_bytes": None,
+    "floor_bytes": 32 * MB, "ceiling_bytes": 360 * MB, "resident_bytes": 250 * MB, "balloon_resident_bytes": 0,
+    "working_set_bytes": 200 * MB,
     "source": "cgroup2", "cgroup_path": "/sys/fs/cgroup/a", "limit_bytes": 512 * MB, "available_bytes": 64 * MB, "refaults_per_s": 12.0,
-    "swap_out_bytes_per_s": 0.0, "psi_share": 0.1, "misses_per_s": 42.0, "page_read_ms": 0.21, "state": "nothing to do", "decision": "inflated",
+    "swap_out_bytes_per_s": 0.0, "psi_share": 0.1, "misses_per_s": 42.0, "page_read_ms": 0.21,
+    "state": "nothing to do", "decision": "inflated",
     "decision_bytes": 100 * MB, "decision_reason": "memory is short", "decision_at": None, "worker_pid": 7,
 }  # fmt: skip
 COUNTERS = {"inflated_unused": 10, "inflated_clean": 20, "deflated": 5, "prefetched": 3, "buffers_written": 1}

@@ -171,6 +171,7 @@ balloon_can_release(void *probe, char *unusable_reason, Size size)
  */
 static uint32 wait_punch = 0;
 
+/* Kill this process once pg_balloon.die_after buffers have moved. For tests only. */
 static inline void
 maybe_die(void)
 {
@@ -192,6 +193,7 @@ mark(int id)
 	balloon->nballooned++;
 }
 
+/* Undo mark(), under the same conditions. */
 static inline void
 unmark(int id)
 {

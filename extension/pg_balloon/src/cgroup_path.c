@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Copy a string of that length. Returns false if it is too long. */
 static bool
 copy_path(char *into, int size, const char *from, size_t length)
 {

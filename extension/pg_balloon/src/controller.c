@@ -140,12 +140,14 @@ typedef struct Step
 	bool		needy;			/* ... and what they bring in will be used */
 } Step;
 
+/* Return the smaller number. */
 static int64_t
 smaller(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
 
+/* Return the greater number. */
 static int64_t
 greater(int64_t a, int64_t b)
 {

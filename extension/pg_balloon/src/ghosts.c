@@ -29,6 +29,7 @@ typedef struct Table
 
 static Table *table = NULL;
 
+/* Return the size of the table in shared memory. */
 Size
 ghosts_size(void)
 {

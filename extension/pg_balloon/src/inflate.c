@@ -113,6 +113,7 @@ write_one(int id)
 	return true;
 }
 
+/* Add written pages to the counters. */
 static void
 count_dirty_writes(int64 written)
 {
@@ -137,6 +138,7 @@ chunk_order(int chunk)
 	return (uint64) neighbourhood << 32 | (uint32) chunk;
 }
 
+/* Compare chunks by heat, then by chunk_order(). */
 static int
 by_heat(const void *a, const void *b)
 {

@@ -67,6 +67,7 @@ memory_signals_some_total(const char *text)
 	return total ? strtoll(total + 6, NULL, 10) : -1;
 }
 
+/* Open a file below the root. Returns -1 if it cannot be opened. */
 static int
 open_in(const char *root, const char *directory, const char *name)
 {
@@ -114,6 +115,7 @@ read_fd(int fd, char *text, int size)
 	return read_pieces(fd, text, size, LAST_PIECE);
 }
 
+/* Read a file below the root. Returns false if it cannot be read. */
 static bool
 read_once(const char *root, const char *name, char *text, int size)
 {
@@ -125,6 +127,7 @@ read_once(const char *root, const char *name, char *text, int size)
 	return fine;
 }
 
+/* Close a level's files. */
 static void
 close_level(MemoryLevel *level)
 {
@@ -272,6 +275,7 @@ memory_signals_open(MemorySignalReader *reader, const char *root, int source)
 	return true;
 }
 
+/* Close all files. */
 void
 memory_signals_close(MemorySignalReader *reader)
 {
@@ -289,6 +293,7 @@ memory_signals_close(MemorySignalReader *reader)
 	reader->nlevels = 0;
 }
 
+/* Return 0 for a negative (unknown) value. */
 static int64_t
 or_zero(int64_t value)
 {
@@ -500,6 +505,7 @@ memory_signals_read(MemorySignalReader *reader, bool for_light_read, MemorySigna
 	return combine_levels(reader, reading);
 }
 
+/* Reduce the page cache by that many bytes, inactive pages first; by none if negative. */
 static void
 subtract_cache(LevelMemory *memory, int64_t bytes)
 {
@@ -542,6 +548,7 @@ memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading)
 	return combine_levels(reader, reading);
 }
 
+/* Return the increase of a count, or 0 if it has fallen. */
 static double
 increase(int64_t before, int64_t now)
 {
@@ -575,6 +582,7 @@ memory_signals_compare(const MemorySignals *before, const MemorySignals *now, do
 	rates->stall = share < 1.0 ? share : 1.0;
 }
 
+/* Return the name of a source, as in pg_balloon.memory_source. */
 const char *
 memory_source_name(int source)
 {

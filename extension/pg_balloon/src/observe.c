@@ -19,7 +19,7 @@
  * balloon is empty or kept at pg_balloon.target, the controller has nothing to
  * do, and far more memory than the high watermark is available. The controller
  * runs in light ticks, too, and their values that show a shortage are current,
- * except for refaults, which are up to a second old. A light tick becomes a
+ * except for refaults of up to a second ago. A light tick becomes a
  * full one as soon as anything is in doubt.
  *
  * Copyright (c) 2026, pgherd maintainers

@@ -29,6 +29,7 @@ void		_PG_init(void);
 static shmem_request_hook_type previous_request = NULL;
 static shmem_startup_hook_type previous_startup = NULL;
 
+/* Request shared memory and locks. */
 static void
 request(void)
 {
@@ -41,6 +42,7 @@ request(void)
 	RequestNamedLWLockTranche("pg_balloon", 3);
 }
 
+/* Attach to shared memory, and test whether the balloon works on this server. */
 static void
 startup(void)
 {
@@ -66,6 +68,7 @@ startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+/* Initialize the library. */
 void
 _PG_init(void)
 {

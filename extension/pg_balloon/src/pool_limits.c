@@ -108,6 +108,7 @@ extern PGDLLIMPORT authentication_hook ClientAuthentication_hook;
 
 static authentication_hook previous_authentication = NULL;
 
+/* Count a session that ends. */
 static void
 session_ends(int code, Datum argument)
 {
@@ -161,6 +162,7 @@ session_starts(struct Port *port, int status)
 		;
 }
 
+/* Install the hook that counts sessions. */
 void
 balloon_count_sessions(void)
 {

@@ -7,10 +7,10 @@
  * meanwhile; skipped if the lock is not free), and checked for still having
  * that file, fork and block.
  *
- * However slow the storage is, a lock is held for a fifth of a second, and a
+ * On slow storage, too, a lock is held for a fifth of a second, and a
  * worker, which serves one database, runs for two seconds. In between, other
  * processes can change the table or drop the database. (Lock waiters cannot be
- * detected: LockHasWaitersRelation() does not know locks that were taken by
+ * detected: LockHasWaitersRelation() does not know locks taken by
  * the fast path.)
  *
  * Copyright (c) 2026, pgherd maintainers
@@ -170,6 +170,7 @@ balloon_prefetch_tick(void)
 	MemoryContextSwitchTo(before);
 }
 
+/* Compare ghosts by their position in their files. */
 static int
 by_position(const void *a, const void *b)
 {
@@ -184,6 +185,7 @@ by_position(const void *a, const void *b)
 	return 0;
 }
 
+/* Return true if both pages are in the same fork of the same relation. */
 static bool
 same_file(const BufferTag *a, const BufferTag *b)
 {
@@ -192,6 +194,7 @@ same_file(const BufferTag *a, const BufferTag *b)
 		balloon_fork(a) == balloon_fork(b);
 }
 
+/* Return the seconds since then. */
 static double
 seconds_since(const instr_time *then)
 {
@@ -413,6 +416,7 @@ read_piece(const BalloonGhost *ghosts, int n)
 	return done;
 }
 
+/* Unregister this prefetch worker. */
 static void
 prefetcher_exits(int code, Datum argument)
 {
@@ -420,6 +424,7 @@ prefetcher_exits(int code, Datum argument)
 		balloon->prefetcher = 0;
 }
 
+/* Run a prefetch worker for one database. */
 void
 pg_balloon_prefetch_main(Datum argument)
 {

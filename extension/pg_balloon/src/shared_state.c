@@ -3,7 +3,7 @@
  *		Shared memory: which buffers are in the balloon, counters, and the
  *		last decision.
  *
- * The last decision has a separate lock, which is taken alone. A process that
+ * The last decision has a separate lock, always taken alone. A process that
  * holds it waits for nothing.
  *
  * Copyright (c) 2026, pgherd maintainers
@@ -17,6 +17,7 @@
 
 BalloonShared *balloon = NULL;
 
+/* Return the size of BalloonShared. */
 Size
 balloon_state_size(void)
 {
@@ -53,6 +54,7 @@ typedef struct SharedLastDecision
 
 static SharedLastDecision *shared = NULL;
 
+/* Return the size of SharedLastDecision. */
 Size
 balloon_last_decision_size(void)
 {

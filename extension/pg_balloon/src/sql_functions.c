@@ -148,6 +148,7 @@ PG_FUNCTION_INFO_V1(pg_balloon_status);
 PG_FUNCTION_INFO_V1(pg_balloon_counters);
 PG_FUNCTION_INFO_V1(pg_balloon_reset);
 
+/* Raise an error if the library is not loaded or the balloon is not usable. */
 static void
 require_usable(void)
 {
@@ -220,6 +221,7 @@ make_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls, int n)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
 }
 
+/* pg_balloon_status(): returns sizes, memory signals and the last decision. */
 Datum
 pg_balloon_status(PG_FUNCTION_ARGS)
 {
@@ -289,6 +291,7 @@ pg_balloon_status(PG_FUNCTION_ARGS)
 	return make_row(fcinfo, values, nulls, n);
 }
 
+/* pg_balloon_counters(): returns the cumulative counters. */
 Datum
 pg_balloon_counters(PG_FUNCTION_ARGS)
 {

@@ -127,6 +127,7 @@ static bool was_enabled = false;
 
 static uint32 wait_main;		/* wait event PgBalloonMain; "Extension" before 17 */
 
+/* Register the background worker with the postmaster. */
 void
 balloon_register_worker(void)
 {
@@ -143,6 +144,7 @@ balloon_register_worker(void)
 	RegisterBackgroundWorker(&worker);
 }
 
+/* Return the seconds since *then, and set it to now. */
 static double
 seconds_since(instr_time *then)
 {
@@ -228,6 +230,7 @@ steer_to_target(const BalloonInput *input, BalloonDecision *decision)
 							Max(1, (int64) (rate * Min(input->dt, 1.0) * 1024 * 1024 / BLCKSZ)));
 }
 
+/* Observe, decide, apply and log, dt seconds after the last tick. */
 static void
 tick(double dt)
 {
@@ -326,12 +329,14 @@ clear_broken(void)
 	LWLockRelease(balloon->lock);
 }
 
+/* Clear the worker's process ID. */
 static void
 before_exit(int code, Datum argument)
 {
 	balloon_last_decision_worker(0);
 }
 
+/* Run the background worker. */
 void
 pg_balloon_main(Datum argument)
 {
