@@ -18,9 +18,9 @@
  * memory signals. Both are left out for up to a second (a light tick) if the
  * balloon is empty or kept at pg_balloon.target, the controller has nothing to
  * do, and far more memory than the high watermark is available. The controller
- * runs in light ticks, too, and their values that show a shortage are current,
- * except for refaults of up to a second ago. A light tick becomes a
- * full one as soon as anything is in doubt.
+ * runs in light ticks, too. Their values that show a shortage are current, only
+ * the refault rate can be a second old. A light tick becomes a full one as
+ * soon as anything is in doubt.
  *
  * Copyright (c) 2026, pgherd maintainers
  */
