@@ -1,4 +1,4 @@
-"""When pg_balloon's worker only glances at the memory, on a real server whose machine is at peace because files say so."""
+"""When pg_balloon's worker runs light ticks, on a real server whose machine is at peace because files say so."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def calm(machine: Machine, injected: Any, started: Any) -> Iterator[Any]:
 
 
 def counted(calm: Any) -> tuple[int, int]:
-    """All ticks so far, and the glances among them."""
+    """All ticks so far, and the light ones among them."""
     with psycopg.connect(calm.server.conninfo(), autocommit=True) as connection:
         return connection.execute("SELECT ticks, light_ticks FROM pg_stat_balloon").fetchone() or (0, 0)
 
 
 def passed(calm: Any, least: int) -> tuple[int, int]:
-    """So many ticks or more from now on, and how many of them were glances."""
+    """So many ticks or more from now on, and how many of them were light."""
     first = counted(calm)
     calm.wait_until(lambda: counted(calm)[0] >= first[0] + least)
     last = counted(calm)
@@ -66,11 +66,11 @@ def passed(calm: Any, least: int) -> tuple[int, int]:
 
 
 def wait_for_peace(calm: Any) -> None:
-    """Until most ticks are glances."""
+    """Until most ticks are light."""
 
     def mostly() -> bool:
-        ticks, glances = passed(calm, 25)
-        return glances >= 0.6 * ticks
+        ticks, light_ticks = passed(calm, 25)
+        return light_ticks >= 0.6 * ticks
 
     calm.wait_until(mostly)
 
@@ -81,13 +81,13 @@ def none_is_a_glance(calm: Any) -> None:
 
 
 def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(calm: Any) -> None:
-    """By counters: most ticks at peace are glances, but not all; also while a target is kept; none is while the
+    """By counters: most ticks at peace are light, but not all; also while a target is kept; none is while the
     balloon holds something by itself, or memory is short, and that is answered."""
     calm.run("CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 40000) g")
     calm.set(**PEACE, max_writeback_rate="0")
     wait_for_peace(calm)
-    ticks, glances = counted(calm)
-    calm.wait_until(lambda: counted(calm)[0] - counted(calm)[1] >= ticks - glances + 2)  # once a second all the same
+    ticks, light_ticks = counted(calm)
+    calm.wait_until(lambda: counted(calm)[0] - counted(calm)[1] >= ticks - light_ticks + 2)  # once a second all the same
 
     assert calm("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB
     none_is_a_glance(calm)
