@@ -177,7 +177,7 @@ def inflation(server: Instance, pool: int, sessions: int, group: str | None) -> 
         ballooned = inflate(mover, pool)
         used = psutil.Process(mover.info.backend_pid).cpu_times()
         after = shared_memory(group)
-        ((clean, inflate_ms),) = server.sql("SELECT taken_clean, inflate_ms FROM pg_stat_balloon")
+        ((clean, inflate_ms),) = server.sql("SELECT inflated_clean, inflate_ms FROM pg_stat_balloon")
         back = deflate(server, pool)
         ((deflate_ms,),) = server.sql("SELECT deflate_ms FROM pg_stat_balloon")
     held = float(clean) * 8192  # unused buffers held nothing that could come back

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-_SPEC = importlib.util.spec_from_file_location("law_interface", Path(__file__).with_name("law_interface.py"))
+_SPEC = importlib.util.spec_from_file_location("controller_interface", Path(__file__).with_name("controller_interface.py"))
 assert _SPEC and _SPEC.loader
-interface = sys.modules["law_interface"] = importlib.util.module_from_spec(_SPEC)  # for the tests of the law, which are two files
+interface = sys.modules["controller_interface"] = importlib.util.module_from_spec(
+    _SPEC
+)  # for the tests of the controller, which are two files
 _SPEC.loader.exec_module(interface)
 
 SOURCES = Path(__file__).parents[2] / "extension/pg_balloon/src"
@@ -35,7 +37,7 @@ ssize_t __wrap_pread(int fd, void *into, size_t size, off_t at)
 
 @pytest.fixture(scope="session")
 def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """groups.c, law.c, misses.c, signals.c and touches.c, without a single header of PostgreSQL; warnings are errors."""
+    """cgroup_path.c, controller.c, memory_signals.c and rates.c, compiled without any header of PostgreSQL; warnings are errors."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -44,22 +46,22 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     recorder.write_text(RECORDER)
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
     flags += ["-U_FORTIFY_SOURCE", "-Wl,--wrap=pread"]
-    files = [str(SOURCES / name) for name in ("groups.c", "law.c", "misses.c", "signals.c", "touches.c")]
+    files = [str(SOURCES / name) for name in ("cgroup_path.c", "controller.c", "memory_signals.c", "rates.c")]
     done = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))
 
 
 @pytest.fixture(scope="session")
-def law(pure: ctypes.CDLL) -> Any:
-    """The law as a function (law_interface.Law)."""
-    pure.balloon_law.restype = None
-    kinds = (interface.Tuning, interface.View, interface.Mind, interface.Verdict)
-    pure.balloon_law.argtypes = [ctypes.POINTER(kind) for kind in kinds]
+def controller(pure: ctypes.CDLL) -> Any:
+    """The controller's step as a function (controller_interface.Controller)."""
+    pure.balloon_controller_step.restype = None
+    kinds = (interface.Limits, interface.Input, interface.State, interface.Decision)
+    pure.balloon_controller_step.argtypes = [ctypes.POINTER(kind) for kind in kinds]
 
-    def ask(tuning: Any, view: Any, mind: Any) -> Any:
-        verdict = interface.Verdict()
-        pure.balloon_law(tuning, view, mind, verdict)
-        return verdict
+    def step(limits: Any, measured: Any, state: Any) -> Any:
+        decision = interface.Decision()
+        pure.balloon_controller_step(limits, measured, state, decision)
+        return decision
 
-    return ask
+    return step

@@ -1,14 +1,16 @@
-"""The extension's README says what is so: settings and defaults, functions, files, versions."""
+"""README.md and DESIGN.md of the extension match the code: parameters and defaults, functions, columns, files, versions."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 EXTENSION = Path(__file__).parents[2] / "extension/pg_balloon"
-README = (EXTENSION / "README.md").read_text()
+README, DESIGN = ((EXTENSION / name).read_text() for name in ("README.md", "DESIGN.md"))
+SCRIPT = (EXTENSION / "pg_balloon--1.0.sql").read_text()
 SECONDS = {"s": 1.0, "ms": 0.001}
 
 
@@ -48,16 +50,41 @@ def test_another_default_would_be_seen():
 
 
 def test_every_function_is_there():
-    made = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", (EXTENSION / "pg_balloon--1.0.sql").read_text(), re.M))
+    made = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", SCRIPT, re.M))
     made.remove("pg_balloon_counters")  # behind the view
     assert made and all(re.search(rf"^\| `{name}\b", README, re.M) for name in made), made
 
 
-def test_what_it_names_is_there():
-    files = set(re.findall(r"`((?:tests|benchmarks|environment)/[\w/.-]+)`", README))
+def test_every_column_is_there():
+    for function, head in (
+        ("pg_balloon_status", "Columns of `pg_balloon_status()`"),
+        ("pg_balloon_counters", "Columns of `pg_stat_balloon`"),
+    ):
+        (body,) = re.findall(rf"^CREATE FUNCTION {function}\((.*?)\n    AS", SCRIPT, re.M | re.S)
+        columns = re.findall(r"^    OUT (\w+) ", body, re.M)
+        rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", README.partition(head)[2].partition("\n\n")[2].partition("\n\n")[0], re.M)
+        assert sorted(columns) == sorted(name for row in rows for name in re.findall(r"\w+", row))
+
+
+def test_what_they_name_is_there():
+    both = README + DESIGN
+    files = set(re.findall(r"`((?:tests|benchmarks|environment)/[\w/.-]+)`", both))
     assert files and not [file for file in files if not (EXTENSION.parents[1] / file).exists()]
-    named = set(re.findall(r"\b(\w+\.[ch])\b", README))
+    results = set(re.findall(r"`(balloon\w*\.json)`", both))
+    assert results and not [name for name in results if not (EXTENSION.parents[1] / "benchmarks/results" / name).exists()]
+    named = set(re.findall(r"\b(\w+\.[ch])\b", both))
     assert named and not [name for name in named if not (EXTENSION / "src" / name).exists()]
+    assert named >= {path.name for path in (EXTENSION / "src").glob("*.c")}, "DESIGN.md lists all of them"
+
+
+def test_the_license_and_the_metadata_are_there():
+    version = re.search(r"^default_version = '(.*)'$", (EXTENSION / "pg_balloon.control").read_text(), re.M)
+    metadata = json.loads((EXTENSION / "META.json").read_text())
+    assert version and metadata["version"] == metadata["provides"]["pg_balloon"]["version"] == f"{version[1]}.0"
+    assert (EXTENSION / metadata["provides"]["pg_balloon"]["file"]).exists()
+    holder = "Copyright (c) 2026, pgherd maintainers"
+    assert holder in (EXTENSION / "LICENSE").read_text()
+    assert not [path.name for path in (EXTENSION / "src").glob("*.[ch]") if holder not in path.read_text()[:4000]]
 
 
 def test_the_versions_are_those_that_the_compiler_takes():

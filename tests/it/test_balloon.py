@@ -91,7 +91,7 @@ def test_a_server_loads_what_was_built_and_tells_its_status(major: int, cache: P
         pgherd.wait_until(lambda: one.sql("SELECT ballooned_bytes FROM pg_balloon_status()")[0][0] > 0)
         said = pgherd("balloon", "status", dsn, "--json")
         document = json.loads(said.out)
-        assert said.code == 0 and document["loaded"] and document["status"]["pool_bytes"] == 64 * MB
+        assert said.code == 0 and document["loaded"] and document["status"]["shared_buffers_bytes"] == 64 * MB
         assert pgherd("balloon", "status", dsn).out.count("pg_balloon.target") >= 1
         one.sql("CREATE ROLE nobody_special LOGIN")
         refused = pgherd("balloon", "status", psycopg.conninfo.make_conninfo(dsn, user="nobody_special"))

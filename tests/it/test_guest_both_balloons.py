@@ -66,7 +66,7 @@ class Up:
 
     def switch(self, enabled: bool) -> None:
         """The database's balloon on or off."""
-        own = {"enabled": "on" if enabled else "off", "floor": "32MB"}
+        own = {"enabled": "on" if enabled else "off", "min_buffers": "32MB"}
         self.server.write_settings(balloon_build.with_balloon(SETTINGS, self.library, own))
 
     def given_up(self) -> int:

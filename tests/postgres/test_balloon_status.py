@@ -8,13 +8,16 @@ from pgherd.postgres.balloon_status import Found
 
 MB = 2**20
 STATUS = {
-    "usable": True, "why_not": None, "enabled": True, "pool_bytes": 400 * MB, "ballooned_bytes": 100 * MB, "target_bytes": None,
-    "floor_bytes": 32 * MB, "ceiling_bytes": 360 * MB, "resident_bytes": 250 * MB, "stuck_bytes": 0, "working_set_bytes": 200 * MB,
-    "source": "cgroup2", "place": "/sys/fs/cgroup/a", "limit_bytes": 512 * MB, "available_bytes": 64 * MB, "refaults_per_s": 12.0,
-    "swapping_bytes_per_s": 0.0, "stall": 0.1, "misses_per_s": 42.0, "miss_ms": 0.21, "state": "nothing to do", "decision": "inflated",
+    "usable": True, "unusable_reason": None, "enabled": True, "shared_buffers_bytes": 400 * MB,
+    "ballooned_bytes": 100 * MB, "target_bytes": None,
+    "floor_bytes": 32 * MB, "ceiling_bytes": 360 * MB, "resident_bytes": 250 * MB, "balloon_resident_bytes": 0,
+    "working_set_bytes": 200 * MB,
+    "source": "cgroup2", "cgroup_path": "/sys/fs/cgroup/a", "limit_bytes": 512 * MB, "available_bytes": 64 * MB, "refaults_per_s": 12.0,
+    "swap_out_bytes_per_s": 0.0, "psi_share": 0.1, "misses_per_s": 42.0, "page_read_ms": 0.21,
+    "state": "nothing to do", "decision": "inflated",
     "decision_bytes": 100 * MB, "decision_reason": "memory is short", "decision_at": None, "worker_pid": 7,
 }  # fmt: skip
-COUNTERS = {"taken_unused": 10, "taken_clean": 20, "given_back": 5, "prefetched": 3, "written": 1}
+COUNTERS = {"inflated_unused": 10, "inflated_clean": 20, "deflated": 5, "prefetched": 3, "buffers_written": 1}
 
 
 def test_a_balloon_in_words():
@@ -40,12 +43,12 @@ def test_what_it_does_is_said_also_where_nothing_was_seen_of_the_memory():
 
 
 def test_a_server_that_cannot_have_one():
-    found = Found("host=h", "15.1", True, True, STATUS | {"usable": False, "why_not": "huge pages"})
+    found = Found("host=h", "15.1", True, True, STATUS | {"usable": False, "unusable_reason": "huge pages"})
     assert dict(found.lines())["balloon"] == "cannot be used: huge pages"
 
 
 def test_a_target_and_stuck_memory_are_said():
-    lines = dict(Found("host=h", "15.1", True, True, STATUS | {"target_bytes": 40 * MB, "stuck_bytes": MB}).lines())
+    lines = dict(Found("host=h", "15.1", True, True, STATUS | {"target_bytes": 40 * MB, "balloon_resident_bytes": MB}).lines())
     assert "kept at 40 MB by pg_balloon.target" in lines["enabled"] and lines["stuck"].startswith("1 MB")
 
 

@@ -1,4 +1,4 @@
--- Everything that walks over the whole pool, while most of it is in the balloon.
+-- Operations that scan the whole pool, while most of it is in the balloon.
 CREATE TABLE kept AS SELECT g AS id, repeat('k', 300) AS filler FROM generate_series(1, 20000) g;
 CREATE TABLE dropped AS SELECT * FROM kept;
 CREATE TABLE truncated AS SELECT * FROM kept;

@@ -1,16 +1,22 @@
 /*
  * buffers.h
- *		The mechanism: a buffer leaves the pool, gives its memory back, and comes back.
+ *		The mechanism: a buffer leaves the pool, its memory is released,
+ *		and it returns.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_BUFFERS_H
 #define PG_BALLOON_BUFFERS_H
 
 #include "ghosts.h"
 
-/* Buffers are taken, punched and given back in chunks of 2 MB, and no lock is held longer than for one. */
+/*
+ * Buffers move and are released in chunks of 2 MB. No lock is held for longer
+ * than one chunk.
+ */
 #define BALLOON_CHUNK (2 * 1024 * 1024 / BLCKSZ)
 
-/* The marks of a buffer that holds something, or with which something is being done. */
+/* Flags of a buffer that is in use or has a pending operation. */
 #define BALLOON_BUSY (BUF_REFCOUNT_MASK | BM_DIRTY | BM_IO_IN_PROGRESS | BM_PIN_COUNT_WAITER)
 
 static inline int
@@ -26,14 +32,21 @@ balloon_chunk_bounds(int chunk, int *first, int *end)
 	*end = Min(*first + BALLOON_CHUNK, NBuffers);
 }
 
-/* The caller of these holds BalloonShared.lock; exclusively, but for balloon_punch() of buffers that are in the balloon already. */
-extern bool balloon_take(int id, BalloonGhost *ghost, bool *had_page);
-extern void balloon_give_back(int id);
+/*
+ * The caller of these holds BalloonShared.lock exclusively. For
+ * balloon_punch() of buffers that are in the balloon already, shared is
+ * enough.
+ */
+extern bool balloon_inflate_one(int id, BalloonGhost *ghost, bool *had_page);
+extern void balloon_deflate_one(int id);
 extern bool balloon_punch(int first, int end, bool again);
 
-/* The caller of these holds none. */
-extern void balloon_name_wait(void);
+/* The caller of these holds no lock. */
+extern void balloon_init_wait_event(void);
 extern int64 balloon_deflate(int64 buffers);
-extern int	balloon_return_again(int chunk);
+extern int	balloon_release_again(int chunk);
+
+extern Size balloon_probe_size(void);
+extern bool balloon_can_release(void *probe, char *unusable_reason, Size size);
 
 #endif							/* PG_BALLOON_BUFFERS_H */

@@ -1,20 +1,23 @@
 /*
  * compat.h
- *		What differs between the PostgreSQL versions that pg_balloon supports.
+ *		Differences between the PostgreSQL versions that pg_balloon
+ *		supports.
  *
- * pg_balloon changes buffer headers itself, so it must know the buffer
- * manager of each version; one that nobody has looked at is refused here
- * rather than tried.
+ * pg_balloon changes buffer headers itself, so it depends on the buffer
+ * manager of each version. It refuses to compile for a version that was never
+ * examined.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_COMPAT_H
 #define PG_BALLOON_COMPAT_H
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
-#error "pg_balloon supports PostgreSQL 15 to 18 only: it depends on the buffer manager of each version"
+#error "pg_balloon supports PostgreSQL 15 to 18 only: it depends on the buffer manager"
 #endif
 
 #ifndef __linux__
-#error "pg_balloon supports Linux only: it gives memory back with madvise(MADV_REMOVE)"
+#error "pg_balloon supports Linux only: it releases memory with madvise(MADV_REMOVE)"
 #endif
 
 #include "storage/buf_internals.h"
@@ -50,27 +53,42 @@
 
 #endif
 
-/* Path of a fork's first segment, below the data directory; the caller's memory. */
+/*
+ * Return the path of a fork's first segment, below the data directory; the
+ * caller frees it.
+ */
 #if PG_VERSION_NUM >= 180000
-#define balloon_path(relation, fork) pstrdup(relpath(RelationGetSmgr(relation)->smgr_rlocator, fork).str)
+#define balloon_path(relation, fork) \
+	pstrdup(relpath(RelationGetSmgr(relation)->smgr_rlocator, fork).str)
 #elif PG_VERSION_NUM >= 160000
 #define balloon_path(relation, fork) relpath(RelationGetSmgr(relation)->smgr_rlocator, fork)
 #else
 #define balloon_path(relation, fork) relpath(RelationGetSmgr(relation)->smgr_rnode, fork)
 #endif
 
-/* Does a process that waits for this wait for a page? Since 18 reads may be done by others: an I/O worker, or the kernel (io_uring). */
+/*
+ * Return true if a process with this wait event waits for a page. Since 18, an
+ * I/O worker or the kernel (io_uring) may read for it.
+ */
 #if PG_VERSION_NUM >= 180000
 #define balloon_is_read(event) \
-	((event) == WAIT_EVENT_DATA_FILE_READ || (event) == WAIT_EVENT_AIO_IO_COMPLETION || (event) == WAIT_EVENT_AIO_IO_URING_EXECUTION)
+	((event) == WAIT_EVENT_DATA_FILE_READ || \
+	 (event) == WAIT_EVENT_AIO_IO_COMPLETION || \
+	 (event) == WAIT_EVENT_AIO_IO_URING_EXECUTION)
 #else
 #define balloon_is_read(event) ((event) == WAIT_EVENT_DATA_FILE_READ)
 #endif
 
-/* Connection limit of a database whose DROP was interrupted: it cannot be connected to. It has had a name since 15.4. */
+/*
+ * Connection limit of a database whose DROP was interrupted, so that no
+ * session can connect. It has had a name since 15.4.
+ */
 #define BALLOON_INVALID_DATABASE (-2)
 
-/* Wait events of our own have been possible since 17; before, all of them are "Extension". */
+/*
+ * Extensions can have named wait events since 17; before, all of them are
+ * "Extension".
+ */
 #if PG_VERSION_NUM >= 170000
 #define balloon_wait_event(name) WaitEventExtensionNew(name)
 #else

@@ -1,10 +1,12 @@
 /*
  * ghosts.c
- *		The pages that the balloon evicted, to be read back when there is room again.
+ *		Ghost list: pages that the balloon evicted, for reading back later.
  *
- * A table in shared memory with a place for each buffer of the pool; when all
- * are in use, the oldest is overwritten. It is a hint only: a page may have
- * been read again or dropped meanwhile, which whoever reads it back finds out.
+ * A table in shared memory with one entry for each buffer of the pool. If it
+ * is full, the oldest entry is overwritten. It is only a hint: a page may have
+ * been read again or dropped meanwhile, which the prefetch worker checks.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #include "postgres.h"
 
@@ -16,29 +18,31 @@
 
 typedef struct Table
 {
-	LWLock	   *lock;			/* everything below; taken alone */
-	int			n;				/* ghosts in use: the first so many, at most NBuffers */
-	int			next;			/* where the next one goes once all are in use */
-	bool		sorted;			/* they stand in the order in which they are recalled */
-	pg_atomic_uint64 left;		/* pages that may still be read back; a signed number, which needs no lock */
+	LWLock	   *lock;			/* protects everything below; taken alone */
+	int			n;				/* number of ghosts, at the start of the array, at most NBuffers */
+	int			next;			/* entry to overwrite next once the array is full */
+	bool		sorted;			/* in the order of ghosts_take() */
+	/* pages that may still be read back; signed, accessed without the lock */
+	pg_atomic_uint64 left;
 	BalloonGhost ghosts[FLEXIBLE_ARRAY_MEMBER];
 } Table;
 
 static Table *table = NULL;
 
+/* Return the size of the table in shared memory. */
 Size
-balloon_ghosts_size(void)
+ghosts_size(void)
 {
 	return add_size(offsetof(Table, ghosts), mul_size(NBuffers, sizeof(BalloonGhost)));
 }
 
-/* Find the table, or make it empty. The caller holds AddinShmemInitLock. */
+/* Attach to the table, or create it empty. The caller holds AddinShmemInitLock. */
 void
-balloon_ghosts_attach(LWLock *lock)
+ghosts_attach(LWLock *lock)
 {
 	bool		found;
 
-	table = ShmemInitStruct("pg_balloon ghosts", balloon_ghosts_size(), &found);
+	table = ShmemInitStruct("pg_balloon ghosts", ghosts_size(), &found);
 	if (found)
 		return;
 	memset(table, 0, offsetof(Table, ghosts));
@@ -47,9 +51,10 @@ balloon_ghosts_attach(LWLock *lock)
 }
 
 /*
- * The order in which pages are recalled, from the end of the table: those in use before the rest, each database by itself,
- * and by their places in their files. Heat is told no finer, since reading a run of neighbours costs little more than
- * reading one of them.
+ * Compare ghosts in the order in which they are taken, from the end of the
+ * table: used pages before others, then by database, then by position in the
+ * file. The heat is not compared further, because reading a run of adjacent
+ * pages costs little more than reading one.
  */
 static int
 by_turn(const void *a, const void *b)
@@ -69,9 +74,9 @@ by_turn(const void *a, const void *b)
 	return 0;
 }
 
-/* Note pages that were evicted. */
+/* Add evicted pages. */
 void
-balloon_remember(const BalloonGhost *ghosts, int count)
+ghosts_add(const BalloonGhost *ghosts, int count)
 {
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
@@ -88,7 +93,7 @@ balloon_remember(const BalloonGhost *ghosts, int count)
 	LWLockRelease(table->lock);
 }
 
-/* So many more pages may be read back. */
+/* Allow that many more pages to be read back. */
 void
 balloon_allow_prefetch(int64 pages)
 {
@@ -96,14 +101,17 @@ balloon_allow_prefetch(int64 pages)
 		pg_atomic_fetch_add_u64(&table->left, pages);
 }
 
-/* No page may be read back any more. */
+/* Forbid reading back. */
 void
 balloon_stop_prefetch(void)
 {
 	pg_atomic_write_u64(&table->left, 0);
 }
 
-/* How many pages may still be read back; none where fewer than none are left, as somebody has stopped it who did not know of the last. */
+/*
+ * Return how many pages may still be read back. The counter can be negative if
+ * a concurrent process has stopped the prefetch; that counts as 0.
+ */
 int64
 balloon_prefetch_left(void)
 {
@@ -111,12 +119,15 @@ balloon_prefetch_left(void)
 }
 
 /*
- * Take up to count pages of a database or of the shared catalogs out of the table, as far as pages may be read back: those
- * in use first, in the order of their places. Returns how many. Sorting the table, once after pages were noted, takes a third
- * of a second for a million pages; whoever notes pages waits for it.
+ * Take up to "count" pages of a database or of the shared catalogs out of the
+ * table, as far as pages may be read back: used ones first, in the order of
+ * their position. Returns how many.
+ *
+ * Sorting, once after pages were added, takes a third of a second for a
+ * million pages. A process that adds pages waits for it.
  */
 int
-balloon_recall(Oid database, BalloonGhost *ghosts, int count)
+ghosts_take(Oid database, BalloonGhost *ghosts, int count)
 {
 	int			n = 0;
 	int			last;
@@ -133,7 +144,7 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 	}
 	count = (int) Min(count, balloon_prefetch_left());
 
-	/* Those of other databases are passed over, and close up to the end. */
+	/* Skip those of other databases, and move them toward the end. */
 	for (last = table->n - 1; last >= 0 && n < count; last--)
 	{
 		Oid			its = balloon_database(&table->ghosts[last].tag);
@@ -143,16 +154,20 @@ balloon_recall(Oid database, BalloonGhost *ghosts, int count)
 		else
 			table->ghosts[table->n - 1 - kept++] = table->ghosts[last];
 	}
-	memmove(&table->ghosts[last + 1], &table->ghosts[table->n - kept], kept * sizeof(BalloonGhost));
+	memmove(&table->ghosts[last + 1], &table->ghosts[table->n - kept],
+			kept * sizeof(BalloonGhost));
 	table->n -= n;
 	pg_atomic_fetch_sub_u64(&table->left, n);
 	LWLockRelease(table->lock);
 	return n;
 }
 
-/* A database with pages that may be read back, that of the latest one; InvalidOid if there is none. */
+/*
+ * Return a database with pages that may be read back, the one of the latest
+ * page; InvalidOid without any.
+ */
 Oid
-balloon_ghost_database(void)
+ghosts_database(void)
 {
 	Oid			found = InvalidOid;
 
@@ -163,9 +178,9 @@ balloon_ghost_database(void)
 	return found;
 }
 
-/* Forget a database, since it cannot be connected to. */
+/* Drop all ghosts of a database, because no process can connect to it. */
 void
-balloon_forget(Oid database)
+ghosts_drop_database(Oid database)
 {
 	int			kept = 0;
 

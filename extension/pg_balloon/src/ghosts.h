@@ -1,6 +1,8 @@
 /*
  * ghosts.h
- *		The pages that the balloon evicted, to be read back when there is room again.
+ *		Ghost list: pages that the balloon evicted, for reading back later.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_GHOSTS_H
 #define PG_BALLOON_GHOSTS_H
@@ -14,14 +16,14 @@ typedef struct BalloonGhost
 	uint32		heat;			/* its usage count then */
 } BalloonGhost;
 
-extern Size balloon_ghosts_size(void);
-extern void balloon_ghosts_attach(LWLock *lock);
-extern void balloon_remember(const BalloonGhost *ghosts, int count);
-extern int	balloon_recall(Oid database, BalloonGhost *ghosts, int count);
-extern Oid	balloon_ghost_database(void);
+extern Size ghosts_size(void);
+extern void ghosts_attach(LWLock *lock);
+extern void ghosts_add(const BalloonGhost *ghosts, int count);
+extern int	ghosts_take(Oid database, BalloonGhost *ghosts, int count);
+extern Oid	ghosts_database(void);
 extern void balloon_allow_prefetch(int64 pages);
 extern void balloon_stop_prefetch(void);
 extern int64 balloon_prefetch_left(void);
-extern void balloon_forget(Oid database);
+extern void ghosts_drop_database(Oid database);
 
 #endif							/* PG_BALLOON_GHOSTS_H */

@@ -1,13 +1,20 @@
 /*
  * inflate.c
- *		Which buffers are taken into the balloon, and how many; dirty ones are written first.
+ *		Which buffers move into the balloon, and how many; dirty ones are
+ *		written first.
  *
- * Floor and ceiling hold because inflate_chunk() reads them, and the number of buffers in the balloon, with BalloonShared.lock held
- * exclusively, and lets it go only after the buffers are taken: whoever raises the floor either is seen here, or sees them (clients.c).
+ * Floor and ceiling hold, because inflate_chunk() reads them, and the number
+ * of buffers in the balloon, with BalloonShared.lock held exclusively, and
+ * releases it only after the buffers have moved. A session that raises the
+ * floor is either counted here, or sees the moved buffers (pool_limits.c).
  *
- * A page is written without that lock, by an ordinary pin and with its content lock shared, which is taken only if it is
- * free: who holds it for long is not waited for. So it can be dirty again, pinned or gone when the buffer is to be taken, and
- * is then passed over. Errors of writing are thrown while no lock of ours is held; the transaction's end lets go of the rest.
+ * A page is written without that lock, by an ordinary pin and with its content
+ * lock shared. That lock is taken only if it is free, so no long holder blocks
+ * the write. The page can be dirty again, pinned or gone when the buffer is
+ * due to move. It is then passed over. Write errors are thrown while no lock
+ * of this extension is held; the end of the transaction releases the rest.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #include "postgres.h"
 
@@ -20,40 +27,48 @@
 
 #include "buffers.h"
 #include "compat.h"
-#include "floors.h"
 #include "ghosts.h"
 #include "inflate.h"
-#include "state.h"
+#include "pool_limits.h"
+#include "shared_state.h"
 
-/* What is known of a chunk when buffers to take are looked for. No lock is held for it: it may be outdated. */
+/*
+ * Temperature of a chunk, by which chunks are sorted. Computed without a lock,
+ * so it may be out of date.
+ */
 typedef struct ChunkRank
 {
 	int			chunk;
 	int			heat;			/* mean of its buffers outside the balloon */
 } ChunkRank;
 
-#define HEAT_PINNED 20			/* a pinned buffer counts as much as ten touched ones */
-#define HEAT_PAGE 1				/* any page … */
-#define HEAT_USE 2				/* … and each of its usage count … */
-#define HEAT_DIRTY 1			/* … and being dirty */
+#define HEAT_PINNED 20			/* a pinned buffer; as much as ten accessed ones */
+#define HEAT_PAGE 1				/* a buffer with a page */
+#define HEAT_USE 2				/* in addition, each unit of its usage count */
+#define HEAT_DIRTY 1			/* in addition, a dirty page */
 
 /*
- * Chunks that are equally cold go by neighbourhoods of 64 MB, in small pools of a 32nd: large enough that what is left takes hardly more of
- * the page tables than if it lay together (a page for each 2 MB and edge, in each process), small enough to pass over it in a millisecond.
+ * Equally cold chunks are ordered by neighborhoods of 64 MB, in small pools of
+ * 1/32. They are large enough that the remaining pool takes hardly more page
+ * tables than a contiguous one: one page for each 2 MB and boundary, in each
+ * process. They are small enough for the clock sweep to pass over one in a
+ * millisecond.
  */
 #define NEIGHBOURS 32
 #define NEIGHBOURHOODS 32
 
-/* Usage counts up to which buffers are taken, pass by pass. The last one takes all. */
+/* Maximum usage count of moved buffers, pass by pass. The last pass moves all. */
 static const int usage_passes[] = {1, BM_MAX_USAGE_COUNT};
 
 /*
- * Map a block into this process, and read it back if it is swapped out. The kernel copies what is written with page faults switched off,
- * and where it meets a page that is not mapped, in the middle of a block of the file (before 16 buffers do not begin at a page), it reads
- * that block from disk first.
+ * Map a block into this process, and read it back if it is swapped out.
+ *
+ * The kernel copies written data with page faults disabled. If it meets an
+ * unmapped page in the middle of a block of the file (before 16, buffers do
+ * not begin at a page boundary), it first reads that block from disk.
  */
 static void
-touch(const char *block)
+fault_in_block(const char *block)
 {
 	static long page_size = 0;
 
@@ -64,7 +79,10 @@ touch(const char *block)
 	(void) *(const volatile char *) (block + BLCKSZ - 1);
 }
 
-/* Write one dirty buffer that nobody has pinned. Needs a resource owner, and no lock. */
+/*
+ * Write one dirty, unpinned buffer. Requires a resource owner, and no lock.
+ * Returns false if the buffer is not free to write.
+ */
 static bool
 write_one(int id)
 {
@@ -76,13 +94,14 @@ write_one(int id)
 	state = LockBufHdr(buffer);
 	tag = buffer->tag;
 	UnlockBufHdr(buffer, state);
-	if (BUF_STATE_GET_REFCOUNT(state) != 0 || (state & (BM_VALID | BM_DIRTY)) != (BM_VALID | BM_DIRTY))
+	if (BUF_STATE_GET_REFCOUNT(state) != 0 ||
+		(state & (BM_VALID | BM_DIRTY)) != (BM_VALID | BM_DIRTY))
 		return false;
 
-	/* An ordinary pin of our own, taken only if the buffer still holds that page. */
+	/* An ordinary pin, taken only if the buffer still holds that page. */
 	if (!ReadRecentBuffer(balloon_locator(&tag), balloon_fork(&tag), tag.blockNum, id + 1))
 		return false;
-	touch(BufferGetPage(id + 1));
+	fault_in_block(BufferGetPage(id + 1));
 	if (!LWLockConditionalAcquire(content, LW_SHARED))
 	{
 		ReleaseBuffer(id + 1);
@@ -94,27 +113,32 @@ write_one(int id)
 	return true;
 }
 
+/* Add written pages to the counters. */
 static void
-count_written(int64 written)
+count_dirty_writes(int64 written)
 {
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
-	balloon->counters.written += written;
+	balloon->counters.buffers_written += written;
 	LWLockRelease(balloon->lock);
 }
 
 /*
- * An order of chunks in which the first so many, however many they are, lie evenly among the rest: whole neighbourhoods in the order of
- * multiples of the golden ratio, less their whole part (Knuth, The Art of Computer Programming, vol. 3, 6.4, theorem S).
+ * Return the sort key of a chunk. Any number of chunks at the front of this
+ * order is spread evenly over the pool: neighborhoods are ordered by the
+ * fractional part of multiples of the golden ratio (Knuth, The Art of Computer
+ * Programming, vol. 3, 6.4, theorem S).
  */
 static uint64
-spread(int chunk)
+chunk_order(int chunk)
 {
 	int			neighbours = Max(1, Min(balloon_chunks() / NEIGHBOURHOODS, NEIGHBOURS));
-	uint32		neighbourhood = (uint32) (chunk / neighbours) * UINT32_C(2654435769); /* odd, so no two are equal */
+	/* odd, so no two are equal */
+	uint32		neighbourhood = (uint32) (chunk / neighbours) * UINT32_C(2654435769);
 
 	return (uint64) neighbourhood << 32 | (uint32) chunk;
 }
 
+/* Compare chunks by heat, then by chunk_order(). */
 static int
 by_heat(const void *a, const void *b)
 {
@@ -123,16 +147,18 @@ by_heat(const void *a, const void *b)
 
 	if (x->heat != y->heat)
 		return x->heat < y->heat ? -1 : 1;
-	return spread(x->chunk) < spread(y->chunk) ? -1 : 1;
+	return chunk_order(x->chunk) < chunk_order(y->chunk) ? -1 : 1;
 }
 
 /*
- * All chunks with buffers outside the balloon, coldest first. Whole chunks
- * are preferred to scattered buffers, since neighbouring buffers are returned
- * by one system call, and before 16 a lone buffer frees only half of its memory.
- * Of equally cold ones, to half a usage count, those go first that lie evenly
- * over the pool: whoever looks for a victim has to pass over all that is in the
- * balloon side by side.
+ * Sort all chunks with buffers outside the balloon, coldest first. Returns how
+ * many.
+ *
+ * Whole chunks are preferred to scattered buffers, because one system call
+ * releases adjacent buffers, and before 16 a lone buffer frees only half of
+ * its memory. Equally cold chunks, to half a usage count, are taken evenly
+ * from the whole pool, because the clock sweep has to pass over each
+ * contiguous part of the balloon.
  */
 static int
 rank_chunks(ChunkRank *ranks)
@@ -159,7 +185,8 @@ rank_chunks(ChunkRank *ranks)
 			if (BUF_STATE_GET_REFCOUNT(state) != 0)
 				heat += HEAT_PINNED;
 			if (state & BM_TAG_VALID)
-				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) + ((state & BM_DIRTY) ? HEAT_DIRTY : 0);
+				heat += HEAT_PAGE + HEAT_USE * BUF_STATE_GET_USAGECOUNT(state) +
+					((state & BM_DIRTY) ? HEAT_DIRTY : 0);
 		}
 		if (outside > 0)
 		{
@@ -172,9 +199,9 @@ rank_chunks(ChunkRank *ranks)
 	return n;
 }
 
-/* Have so many seconds passed since then? 0: there is no limit. */
+/* Return true once that many seconds have passed; 0: no deadline. */
 static bool
-over(instr_time since, double seconds)
+deadline_passed(instr_time since, double seconds)
 {
 	instr_time	now;
 
@@ -186,11 +213,16 @@ over(instr_time since, double seconds)
 }
 
 /*
- * Take up to want buffers of one chunk whose usage count is at most that, dirty ones too if "write"; with "memory" those that hold no page
- * come along and do not count. Returns how many in all; *counted is raised by those that count, *moved by those taken and those written.
+ * Move up to "want" buffers of a chunk with at most that usage count into the
+ * balloon. Returns how many moved.
+ *
+ * Dirty ones are included if "write". With "memory", buffers without a page
+ * move as well, but do not count. Increments *counted by those that count, and
+ * *moved by those that moved and those that were written.
  */
 static int
-inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *counted, int64 *moved)
+inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *counted,
+			  int64 *moved)
 {
 	static BalloonGhost ghosts[BALLOON_CHUNK];
 	int			nghosts = 0;
@@ -217,14 +249,14 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 				written++;
 		}
 		if (written > 0)
-			count_written(written);
+			count_dirty_writes(written);
 		*moved += written;
 	}
 
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	room = Min(NBuffers - balloon_floor(), balloon_ceiling()) - balloon->nballooned;
 	if (room < want)
-		balloon->counters.floor_hits++;
+		balloon->counters.limit_hits++;
 	for (int id = first; id < end && taken < room && taken - (memory ? unused : 0) < want; id++)
 	{
 		uint32		state = pg_atomic_read_u32(&GetBufferDescriptor(id)->state);
@@ -232,7 +264,7 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 
 		if (balloon_has(id) || (int) BUF_STATE_GET_USAGECOUNT(state) > usage)
 			continue;
-		if ((state & BALLOON_BUSY) || !balloon_take(id, &ghosts[nghosts], &had_page))
+		if ((state & BALLOON_BUSY) || !balloon_inflate_one(id, &ghosts[nghosts], &had_page))
 		{
 			busy++;
 			continue;
@@ -247,35 +279,39 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 	saved_errno = errno;
 	if (!punched)
 	{
-		/* Nothing is gained by keeping them. Those that were in the balloon before have been counted when they came. */
+		/*
+		 * Keeping them gains nothing. Earlier buffers of the balloon were
+		 * counted when they moved in.
+		 */
 		for (int id = first; id < end; id++)
 			if (balloon_has(id))
 			{
-				balloon_give_back(id);
-				balloon->counters.given_back++;
+				balloon_deflate_one(id);
+				balloon->counters.deflated++;
 			}
-		balloon->counters.given_back -= taken;
+		balloon->counters.deflated -= taken;
 		if (balloon->following)
-			balloon->broken = true; /* for the worker; else it finds out by itself when it is switched on */
+			/* for the worker; while it is off, it finds out when it is switched on */
+			balloon->broken = true;
 		taken = unused = 0;
 	}
 	else
 	{
-		balloon->counters.taken_unused += unused;
-		balloon->counters.taken_clean += taken - unused;
-		balloon->counters.punched += (int64) taken * BLCKSZ;
+		balloon->counters.inflated_unused += unused;
+		balloon->counters.inflated_clean += taken - unused;
+		balloon->counters.released += (int64) taken * BLCKSZ;
 	}
-	balloon->counters.busy += busy;
+	balloon->counters.skipped_busy += busy;
 	LWLockRelease(balloon->lock);
 
 	if (nghosts > 0)
-		balloon_remember(ghosts, nghosts);
+		ghosts_add(ghosts, nghosts);
 	if (!punched)
 	{
 		errno = saved_errno;
 		ereport(ERROR,
 				(errcode(ERRCODE_SYSTEM_ERROR),
-				 errmsg("could not return memory of the buffer pool to the operating system: %m")));
+				 errmsg("could not release memory of the buffer pool: %m")));
 	}
 	*moved += taken;
 	*counted += memory ? taken - unused : taken;
@@ -283,17 +319,22 @@ inflate_chunk(int chunk, int64 want, int usage, bool write, bool memory, int64 *
 }
 
 /*
- * Move up to that many buffers into the balloon: those without a page and the
- * cold clean ones first, dirty ones last and only if "write". Never below the
- * floor, never above the ceiling. Returns how many; fewer once so many seconds
- * have passed (0: however long it takes), and where the worker is asked to end
- * meanwhile. The caller has a resource owner if "write", and holds no lock.
+ * Move up to that many buffers into the balloon: first those without a page
+ * and cold clean ones, then dirty ones, only if "write". Floor and ceiling
+ * always hold. Returns how many moved.
  *
- * With "memory" it is memory that is wanted, not a size of the balloon: buffers that were never used hold none and do not count. They are
- * taken all the same, or what is evicted would come back into them.
+ * It moves fewer once that many seconds have passed (0: no deadline), or if
+ * the worker is requested to shut down. The caller has a resource owner if
+ * "write", and holds no lock.
  *
- * Each call begins with the clean ones. Not to spend it on looking for them nearly in vain, call after call, the time ends
- * that only once as many as a chunk has were found; for the dirty ones it counts anew, and ends nothing before one was written or taken.
+ * With "memory", the number means memory, not a size of the balloon. Buffers
+ * that were never used hold none and do not count. They move all the same,
+ * because evicted pages would otherwise be read back into them.
+ *
+ * Each call begins with clean buffers. To avoid that it spends all its time on
+ * searching for a few of them, call after call, the deadline applies only
+ * after a chunk's worth has moved. For dirty ones the time starts again, and
+ * the deadline applies only after one was written or moved.
  */
 int64
 balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
@@ -301,15 +342,15 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 	ChunkRank  *ranks;
 	int			n;
 	int64		done = 0;
-	int64		counted = 0;	/* those of them that were asked for */
-	int64		moved = 0;		/* taken or written since the time counts */
+	int64		counted = 0;	/* those that count toward "buffers" */
+	int64		moved = 0;		/* moved or written since counts_from */
 	instr_time	began;
 	instr_time	counts_from;
 	instr_time	passed;
 
 	if (buffers <= 0)
 		return 0;
-	balloon_name_wait();
+	balloon_init_wait_event();
 	INSTR_TIME_SET_CURRENT(began);
 	ranks = palloc_extended(sizeof(ChunkRank) * balloon_chunks(), MCXT_ALLOC_HUGE);
 	n = rank_chunks(ranks);
@@ -329,11 +370,13 @@ balloon_inflate(int64 buffers, bool write, bool memory, double seconds)
 			int			taken;
 
 			CHECK_FOR_INTERRUPTS();
-			taken = inflate_chunk(ranks[i].chunk, buffers - counted, usage, writing, memory, &counted, &moved);
+			taken = inflate_chunk(ranks[i].chunk, buffers - counted, usage, writing, memory,
+								  &counted, &moved);
 			done += taken;
-			if (taken == 0 && balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
+			if (taken == 0 &&
+				balloon->nballooned >= Min(NBuffers - balloon_floor(), balloon_ceiling()))
 				goto enough;
-			if (moved >= (writing ? 1 : BALLOON_CHUNK) && over(counts_from, seconds))
+			if (moved >= (writing ? 1 : BALLOON_CHUNK) && deadline_passed(counts_from, seconds))
 				goto enough;
 		}
 	}
@@ -351,8 +394,9 @@ enough:
 }
 
 /*
- * Write up to that many dirty buffers that nobody has pinned, going on where the last call of this process ended, until so many
- * seconds have passed (0: however long it takes). Needs a resource owner; returns how many.
+ * Write up to that many dirty, unpinned buffers, starting where this process's
+ * last call ended, until that many seconds have passed (0: no deadline).
+ * Requires a resource owner. Returns how many were written.
  */
 int64
 balloon_write(int64 buffers, double seconds)
@@ -373,10 +417,10 @@ balloon_write(int64 buffers, double seconds)
 		CHECK_FOR_INTERRUPTS();
 		if (write_one(hand))
 			done++;
-		if (over(began, seconds))
+		if (deadline_passed(began, seconds))
 			break;
 	}
 	if (done > 0)
-		count_written(done);
+		count_dirty_writes(done);
 	return done;
 }

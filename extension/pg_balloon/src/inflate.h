@@ -1,6 +1,9 @@
 /*
  * inflate.h
- *		Which buffers are taken into the balloon, and how many; dirty ones are written first.
+ *		Which buffers move into the balloon, and how many; dirty ones are
+ *		written first.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_INFLATE_H
 #define PG_BALLOON_INFLATE_H

@@ -1,9 +1,11 @@
 /*
  * pg_balloon.c
- *		Loading: settings, shared memory, workers.
+ *		Loading: parameters, shared memory, workers.
  *
- * The only file that knows all the others; what each of them keeps in shared
- * memory, and under which lock, is stated in it. No two of the three locks are ever held together.
+ * Only this file knows all others. Each of them documents its shared memory
+ * and the lock that protects it. No process ever holds two of the three locks.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #include "postgres.h"
 
@@ -12,13 +14,12 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
-#include "clients.h"
+#include "buffers.h"
 #include "compat.h"
 #include "ghosts.h"
-#include "pool_memory.h"
-#include "report.h"
-#include "settings.h"
-#include "state.h"
+#include "guc.h"
+#include "pool_limits.h"
+#include "shared_state.h"
 #include "worker.h"
 
 BALLOON_MODULE_MAGIC;
@@ -28,18 +29,20 @@ void		_PG_init(void);
 static shmem_request_hook_type previous_request = NULL;
 static shmem_startup_hook_type previous_startup = NULL;
 
+/* Request shared memory and locks. */
 static void
 request(void)
 {
 	if (previous_request)
 		previous_request();
 	RequestAddinShmemSpace(MAXALIGN(balloon_state_size()));
-	RequestAddinShmemSpace(MAXALIGN(balloon_ghosts_size()));
-	RequestAddinShmemSpace(MAXALIGN(balloon_report_size()));
+	RequestAddinShmemSpace(MAXALIGN(ghosts_size()));
+	RequestAddinShmemSpace(MAXALIGN(balloon_last_decision_size()));
 	RequestAddinShmemSpace(balloon_probe_size());
 	RequestNamedLWLockTranche("pg_balloon", 3);
 }
 
+/* Attach to shared memory, and test whether the balloon works on this server. */
 static void
 startup(void)
 {
@@ -52,30 +55,34 @@ startup(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	locks = GetNamedLWLockTranche("pg_balloon");
 	probe = ShmemInitStruct("pg_balloon probe", balloon_probe_size(), &found);
-	balloon_ghosts_attach(&locks[1].lock);
-	balloon_report_attach(&locks[2].lock);
+	ghosts_attach(&locks[1].lock);
+	balloon_last_decision_attach(&locks[2].lock);
 	if (balloon_state_attach(&locks[0].lock))
 	{
-		balloon->usable = balloon_can_punch(probe, balloon->why_not, BALLOON_TEXT);
+		balloon->usable = balloon_can_release(probe, balloon->unusable_reason, BALLOON_TEXT);
 		if (!balloon->usable)
 			ereport(WARNING,
 					(errmsg("pg_balloon cannot be used on this server"),
-					 errdetail("%s", balloon->why_not)));
+					 errdetail("%s", balloon->unusable_reason)));
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
 
+/* Initialize the library. */
 void
 _PG_init(void)
 {
-	/* Without the settings CREATE EXTENSION would still work; the functions then say what to do. */
+	/*
+	 * Without preloading, CREATE EXTENSION still works, and the functions
+	 * report what to do.
+	 */
 	if (!process_shared_preload_libraries_in_progress)
 		return;
-	balloon_define_settings();
+	balloon_define_gucs();
 	previous_request = shmem_request_hook;
 	shmem_request_hook = request;
 	previous_startup = shmem_startup_hook;
 	shmem_startup_hook = startup;
-	balloon_watch_clients();
+	balloon_count_sessions();
 	balloon_register_worker();
 }

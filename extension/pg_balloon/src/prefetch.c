@@ -1,13 +1,19 @@
 /*
  * prefetch.c
- *		Reads evicted pages back, in a worker of its own.
+ *		Reads evicted pages back, in a background worker.
  *
- * A page is read as a query would read it: its relation is found by the file's
+ * A page is read as a query reads it. Its relation is found by the file's
  * number, opened under AccessShareLock (so it cannot be dropped or truncated
- * meanwhile; left out if it is locked just now) and checked for still having that file, fork and block. However
- * slow the storage is, a lock is held for a fifth of a second, and a worker, which serves one database, lives for two:
- * who wants to change the table or drop the database gets his chance in between. (Whether somebody waits for the
- * lock cannot be asked: LockHasWaitersRelation() does not know locks that were taken by the fast path.)
+ * meanwhile; skipped if the lock is not free), and checked for still having
+ * that file, fork and block.
+ *
+ * On slow storage, too, a lock is held for a fifth of a second, and a
+ * worker, which serves one database, runs for two seconds. In between, other
+ * processes can change the table or drop the database. (Lock waiters cannot be
+ * detected: LockHasWaitersRelation() does not know locks taken by
+ * the fast path.)
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #include "postgres.h"
 
@@ -38,44 +44,50 @@
 
 #include "compat.h"
 #include "ghosts.h"
+#include "guc.h"
 #include "prefetch.h"
-#include "report.h"
-#include "settings.h"
-#include "state.h"
+#include "shared_state.h"
 
-#define BATCH 16384				/* pages taken from the table of ghosts at a time: the more, the denser they lie in their files */
-#define SLICE 2.0				/* seconds that a worker lives; it ends the page that it is reading */
-#define HOLD 0.2				/* seconds for which a piece is read; then the locks are let go */
-#define PAUSE 150				/* milliseconds between two workers; DROP DATABASE looks every 100 ms, for five seconds */
-#define GAP 8					/* pages that lie no further apart are asked of the operating system as one run … */
-#define RUN 64					/* … of so many at most */
-#define AHEAD 128				/* pages asked for ahead of the run that is being read */
-#define LINGER 20				/* milliseconds between two looks for more to read … */
-#define LINGER_MOST 25			/* … so many of them before a worker ends without work */
-#define TRANSACTION 2048		/* pages in a piece at most; after each the cost of a miss is noted */
-#define PROBES 3				/* pages of each piece that are read by themselves first, as a query that misses one would … */
-#define PROBE_LEAST 64			/* … if it has so many */
+/* Pages taken from the ghost list at a time. More of them are closer together in their files. */
+#define BATCH 16384
+/* Seconds for which a worker runs; it finishes the page that it is reading. */
+#define WORKER_SECONDS 2.0
+/* Seconds for which a piece is read, until its locks are released. */
+#define LOCK_SECONDS 0.2
+/* Milliseconds between two workers. DROP DATABASE checks every 100 ms, for five seconds. */
+#define PAUSE 150
+/* Pages at most this far apart are requested from the operating system as one run. */
+#define MAX_GAP 8
+#define MAX_RUN 64				/* Maximum number of pages in a run. */
+#define READ_AHEAD 128			/* Pages requested ahead of the run that is being read. */
+#define IDLE_WAIT 20			/* Milliseconds between two checks for more work. */
+#define MAX_IDLE_WAITS 25		/* Number of checks without work after which a worker exits. */
+/* Maximum number of pages in a piece. The cost of a miss is stored after each piece. */
+#define MAX_PIECE 2048
+/* Pages of each piece that are read alone first, like a miss of a query. */
+#define PROBES 3
+#define PROBE_LEAST 64			/* Minimum number of pages in a piece that has probes. */
 
 PGDLLEXPORT void pg_balloon_prefetch_main(Datum argument);
 
-/* What a piece, which is read in one transaction, has come to. */
+/* Totals of a piece, which is read in one transaction. */
 typedef struct Piece
 {
 	instr_time	began;
 	int			read;			/* pages that were not in the pool */
-	int			alone;			/* those of them that were read with nothing asked for ahead … */
-	double		seconds;		/* … and what that took in all */
+	int			alone;			/* pages of those that were read without read-ahead */
+	double		seconds;		/* time for reading those */
 } Piece;
 
-/* Of the main worker. */
+/* Used by the main worker. */
 static BackgroundWorkerHandle *running = NULL;
 static TimestampTz ended = 0;
 
-/* Of a prefetch worker. */
+/* Used by a prefetch worker. */
 static instr_time born;
 static uint32 wait_prefetch;	/* wait event PgBalloonPrefetch; "Extension" before 17 */
 
-/* Does the database exist, and take connections? */
+/* Return true if the database exists and accepts connections. */
 static bool
 can_connect(Oid database)
 {
@@ -95,7 +107,10 @@ can_connect(Oid database)
 	return can;
 }
 
-/* Are there pages that may be read back, and buffers for them? What comes just now is seen by the next tick. */
+/*
+ * Return true if pages may be read back, and buffers are free for them. Pages
+ * evicted meanwhile are handled by the next tick.
+ */
 bool
 balloon_prefetch_due(void)
 {
@@ -103,8 +118,8 @@ balloon_prefetch_due(void)
 }
 
 /*
- * Called by the main worker each tick: start a prefetch worker if there is
- * something for it, none is running, and the last one is gone for a while.
+ * Start a prefetch worker if there is work, none is running, and the last one
+ * exited PAUSE ago. The main worker calls it each tick.
  */
 void
 balloon_prefetch_tick(void)
@@ -126,7 +141,7 @@ balloon_prefetch_tick(void)
 		return;
 	if (ended != 0 && !TimestampDifferenceExceeds(ended, GetCurrentTimestamp(), PAUSE))
 		return;
-	database = balloon_ghost_database();
+	database = ghosts_database();
 	if (database == InvalidOid)
 	{
 		balloon_stop_prefetch();
@@ -134,7 +149,7 @@ balloon_prefetch_tick(void)
 	}
 	if (!can_connect(database))
 	{
-		balloon_forget(database);
+		ghosts_drop_database(database);
 		return;
 	}
 
@@ -143,19 +158,21 @@ balloon_prefetch_tick(void)
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	strlcpy(worker.bgw_library_name, "pg_balloon", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "pg_balloon_prefetch_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_function_name, "pg_balloon_prefetch_main",
+			sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "pg_balloon prefetch", BGW_MAXLEN);
 	strlcpy(worker.bgw_type, "pg_balloon prefetch", BGW_MAXLEN);
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	worker.bgw_notify_pid = MyProcPid;
 	before = MemoryContextSwitchTo(TopMemoryContext);	/* the handle must outlive the tick */
 	if (!RegisterDynamicBackgroundWorker(&worker, &running))
-		running = NULL;			/* no worker slot is free: tried again */
+		running = NULL;			/* no worker slot is free: try again later */
 	MemoryContextSwitchTo(before);
 }
 
+/* Compare ghosts by their position in their files. */
 static int
-by_place(const void *a, const void *b)
+by_position(const void *a, const void *b)
 {
 	const BufferTag *x = &((const BalloonGhost *) a)->tag;
 	const BufferTag *y = &((const BalloonGhost *) b)->tag;
@@ -168,13 +185,16 @@ by_place(const void *a, const void *b)
 	return 0;
 }
 
+/* Return true if both pages are in the same fork of the same relation. */
 static bool
 same_file(const BufferTag *a, const BufferTag *b)
 {
-	return balloon_tablespace(a) == balloon_tablespace(b) && balloon_relnumber(a) == balloon_relnumber(b) &&
+	return balloon_tablespace(a) == balloon_tablespace(b) &&
+		balloon_relnumber(a) == balloon_relnumber(b) &&
 		balloon_fork(a) == balloon_fork(b);
 }
 
+/* Return the seconds since then. */
 static double
 seconds_since(const instr_time *then)
 {
@@ -185,30 +205,36 @@ seconds_since(const instr_time *then)
 	return INSTR_TIME_GET_DOUBLE(passed);
 }
 
-/* May pages be read back now? Not without a free buffer: nothing is to be evicted for it. */
+/*
+ * Return true if pages may be read back now. That requires a free buffer,
+ * because prefetch must not evict pages.
+ */
 static bool
-wanted(void)
+prefetch_allowed(void)
 {
 	return !balloon->prefetch_stop && balloon_prefetch && have_free_buffer();
 }
 
-/* May this worker read more? */
+/* Return true if this worker may read more. */
 static bool
-go_on(void)
+may_continue(void)
 {
-	return wanted() && seconds_since(&born) < SLICE;
+	return prefetch_allowed() && seconds_since(&born) < WORKER_SECONDS;
 }
 
-/* … and within this piece? */
+/* Return true if this worker may read more of this piece. */
 static bool
-within(const Piece *piece)
+within_piece(const Piece *piece)
 {
-	return go_on() && seconds_since(&piece->began) < HOLD;
+	return may_continue() && seconds_since(&piece->began) < LOCK_SECONDS;
 }
 
 /*
- * Read a page, and count it if it was not there; returns whether it was not. The main worker tells by the count in shared memory what part
- * of the pages that came in were ours. Maps of free space and visibility may be torn after a crash: they are read as their own code does.
+ * Read a page. Returns true, and counts it, if it was not in the pool.
+ *
+ * By the count in shared memory, the main worker separates prefetched pages
+ * from misses. Maps of free space and visibility may be torn after a crash, so
+ * they are read in the same way as their access methods read them.
  */
 static bool
 read_page(Relation relation, ForkNumber fork, BlockNumber block, Piece *piece)
@@ -216,7 +242,8 @@ read_page(Relation relation, ForkNumber fork, BlockNumber block, Piece *piece)
 	int64		read_before = pgBufferUsage.shared_blks_read;
 	bool		map = fork == FSM_FORKNUM || fork == VISIBILITYMAP_FORKNUM;
 
-	ReleaseBuffer(ReadBufferExtended(relation, fork, block, map ? RBM_ZERO_ON_ERROR : RBM_NORMAL, NULL));
+	ReleaseBuffer(ReadBufferExtended(relation, fork, block,
+									 map ? RBM_ZERO_ON_ERROR : RBM_NORMAL, NULL));
 	if (pgBufferUsage.shared_blks_read == read_before)
 		return false;
 	pg_atomic_fetch_add_u64(&balloon->read_back, 1);
@@ -224,11 +251,11 @@ read_page(Relation relation, ForkNumber fork, BlockNumber block, Piece *piece)
 	return true;
 }
 
-/* Read a few pages here and there, with nothing asked for ahead: what a miss costs. */
+/* Read a few pages without read-ahead, to measure the cost of a miss. */
 static void
 probe(Relation relation, ForkNumber fork, const BalloonGhost *ghosts, int n, Piece *piece)
 {
-	for (int k = 1; k <= PROBES && n >= PROBE_LEAST && within(piece); k++)
+	for (int k = 1; k <= PROBES && n >= PROBE_LEAST && within_piece(piece); k++)
 	{
 		BlockNumber block = ghosts[(int64) n * k / (PROBES + 1)].tag.blockNum;
 		instr_time	then;
@@ -243,8 +270,9 @@ probe(Relation relation, ForkNumber fork, const BalloonGhost *ghosts, int n, Pie
 }
 
 /*
- * Tell the operating system that a run of pages will be read, or that it need not keep its own copy. A hint: whatever goes
- * wrong is left alone. Runs across segments are cut off. In a data directory with direct I/O it does nothing.
+ * Advise the operating system that a run of pages will be read, or that it can
+ * drop its copy. It is a hint, so errors are ignored. Runs across segments are
+ * cut off. Has no effect in a data directory with direct I/O.
  */
 static void
 advise(const char *path, BlockNumber first, BlockNumber last, int advice)
@@ -261,28 +289,32 @@ advise(const char *path, BlockNumber first, BlockNumber last, int advice)
 	fd = OpenTransientFile(file, O_RDONLY | PG_BINARY);
 	if (fd < 0)
 		return;
-	(void) posix_fadvise(fd, (off_t) (first % RELSEG_SIZE) * BLCKSZ, (off_t) (last - first + 1) * BLCKSZ, advice);
+	(void) posix_fadvise(fd, (off_t) (first % RELSEG_SIZE) * BLCKSZ,
+						 (off_t) (last - first + 1) * BLCKSZ, advice);
 	CloseTransientFile(fd);
 }
 
-/* Where the run that begins at ghost i ends (the ghost after its last). */
+/* Return the index after the last ghost of the run that begins at ghost i. */
 static int
 end_of_run(const BalloonGhost *ghosts, int n, int i)
 {
 	int			end = i + 1;
 
-	while (end < n && end - i < RUN && ghosts[end].tag.blockNum - ghosts[end - 1].tag.blockNum <= GAP)
+	while (end < n && end - i < MAX_RUN &&
+		   ghosts[end].tag.blockNum - ghosts[end - 1].tag.blockNum <= MAX_GAP)
 		end++;
 	return end;
 }
 
 /*
- * Read the pages of one fork of one relation, for as long as the piece may last, at least one. Returns how many ghosts are dealt
- * with: those read, there already, or not to be read.
+ * Read the pages of one fork of one relation, at least one, until the piece
+ * ends. Returns how many ghosts are done: read, in the pool already, or not
+ * readable.
  *
- * Runs are asked for together, since a large read costs little more than a small one where reads are limited, and other
- * processes' single reads stand in the same queue. What has come into the pool need not be in the page cache too: memory is
- * short, or nothing would have been evicted.
+ * Runs are requested as a whole, because a large read costs little more than a
+ * small one if the number of reads is limited, and single reads of other
+ * processes wait in the same queue. The page cache's copy of a run is dropped,
+ * because memory is short, or no page would have been evicted.
  */
 static int
 read_file(const BalloonGhost *ghosts, int n, Piece *piece)
@@ -293,7 +325,10 @@ read_file(const BalloonGhost *ghosts, int n, Piece *piece)
 	Relation	relation;
 	int			done = n;
 
-	/* Who holds it exclusively is about to change it, as is who waits for that; to wait would keep DROP DATABASE waiting too. */
+	/*
+	 * An exclusive lock, held or requested, means that the table is about to
+	 * change. Waiting for it would also delay DROP DATABASE.
+	 */
 	if (!OidIsValid(id) || !ConditionalLockRelationOid(id, AccessShareLock))
 		return n;
 	relation = try_relation_open(id, NoLock);
@@ -302,35 +337,39 @@ read_file(const BalloonGhost *ghosts, int n, Piece *piece)
 		UnlockRelationOid(id, AccessShareLock);
 		return n;
 	}
-	if (RELKIND_HAS_STORAGE(relation->rd_rel->relkind) && balloon_number_of(relation) == balloon_relnumber(tag) &&
+	if (RELKIND_HAS_STORAGE(relation->rd_rel->relkind) &&
+		balloon_number_of(relation) == balloon_relnumber(tag) &&
 		!RelationUsesLocalBuffers(relation) && smgrexists(RelationGetSmgr(relation), fork))
 	{
 		BlockNumber blocks = RelationGetNumberOfBlocksInFork(relation, fork);
 		char	   *path = balloon_path(relation, fork);
-		int			asked = 0;	/* runs are cut alike, so its run begins where one that is read does */
+		/* Runs are always cut in the same way, so this one begins where a run to read begins. */
+		int			requested = 0;
 		int			i = 0;
 
 		while (n > 0 && ghosts[n - 1].tag.blockNum >= blocks)
 			n--;				/* truncated meanwhile */
 		probe(relation, fork, ghosts, n, piece);
-		while (i < n && (i == 0 || within(piece)))
+		while (i < n && (i == 0 || within_piece(piece)))
 		{
 			int			begin = i;
 			int			end = end_of_run(ghosts, n, begin);
 
-			while (asked < n && asked <= i + AHEAD && within(piece))
+			while (requested < n && requested <= i + READ_AHEAD && within_piece(piece))
 			{
-				int			next = end_of_run(ghosts, n, asked);
+				int			next = end_of_run(ghosts, n, requested);
 
-				advise(path, ghosts[asked].tag.blockNum, ghosts[next - 1].tag.blockNum, POSIX_FADV_WILLNEED);
-				asked = next;
+				advise(path, ghosts[requested].tag.blockNum, ghosts[next - 1].tag.blockNum,
+					   POSIX_FADV_WILLNEED);
+				requested = next;
 			}
 			do
 			{
 				CHECK_FOR_INTERRUPTS();
 				(void) read_page(relation, fork, ghosts[i++].tag.blockNum, piece);
-			} while (i < end && within(piece));
-			advise(path, ghosts[begin].tag.blockNum, ghosts[i - 1].tag.blockNum, POSIX_FADV_DONTNEED);
+			} while (i < end && within_piece(piece));
+			advise(path, ghosts[begin].tag.blockNum, ghosts[i - 1].tag.blockNum,
+				   POSIX_FADV_DONTNEED);
 		}
 		if (i < n)
 			done = i;
@@ -341,8 +380,9 @@ read_file(const BalloonGhost *ghosts, int n, Piece *piece)
 }
 
 /*
- * Read a piece of the ghosts, which stand in the order of their places, in a transaction; learn from it what a miss costs here,
- * and count it. Returns how many ghosts are dealt with, at least one.
+ * Read a piece of the ghosts, which are sorted by position, in one
+ * transaction. Store the counts and the cost of a miss. Returns how many
+ * ghosts are done, at least one.
  */
 static int
 read_piece(const BalloonGhost *ghosts, int n)
@@ -354,7 +394,7 @@ read_piece(const BalloonGhost *ghosts, int n)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, "pg_balloon prefetch");
-	while (done < n && (done == 0 || within(&piece)))
+	while (done < n && (done == 0 || within_piece(&piece)))
 	{
 		int			end = done + 1;
 
@@ -366,28 +406,31 @@ read_piece(const BalloonGhost *ghosts, int n)
 	pgstat_report_activity(STATE_IDLE, NULL);
 
 	if (piece.alone > 0)
-		balloon_report_miss(piece.seconds / piece.alone);
+		balloon_last_decision_miss(piece.seconds / piece.alone);
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.prefetched += piece.read;
-	balloon->counters.prefetch_stale += Max(0, done - piece.read);	/* what was probed may be among those left */
+	/* the remaining ghosts may include probed ones */
+	balloon->counters.prefetch_skipped += Max(0, done - piece.read);
 	balloon->counters.prefetch_time += seconds_since(&piece.began);
 	LWLockRelease(balloon->lock);
 	return done;
 }
 
+/* Unregister this prefetch worker. */
 static void
-prefetcher_leaves(int code, Datum argument)
+prefetcher_exits(int code, Datum argument)
 {
 	if (balloon->prefetcher == MyProcPid)
 		balloon->prefetcher = 0;
 }
 
+/* Run a prefetch worker for one database. */
 void
 pg_balloon_prefetch_main(Datum argument)
 {
 	Oid			database = DatumGetObjectId(argument);
 	BalloonGhost *ghosts;
-	int			lingered = 0;
+	int			idle_waits = 0;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
@@ -395,37 +438,42 @@ pg_balloon_prefetch_main(Datum argument)
 	if (balloon == NULL)
 		proc_exit(0);
 	balloon->prefetcher = MyProcPid;
-	before_shmem_exit(prefetcher_leaves, (Datum) 0);
+	before_shmem_exit(prefetcher_exits, (Datum) 0);
 	ghosts = MemoryContextAlloc(TopMemoryContext, BATCH * sizeof(BalloonGhost));
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-	balloon_settings_of_worker();
+	balloon_set_worker_gucs();
 	wait_prefetch = balloon_wait_event("PgBalloonPrefetch");
 
 	INSTR_TIME_SET_CURRENT(born);
-	while (seconds_since(&born) < SLICE && !balloon->prefetch_stop && balloon_prefetch && lingered < LINGER_MOST)
+	while (seconds_since(&born) < WORKER_SECONDS && !balloon->prefetch_stop && balloon_prefetch &&
+		   idle_waits < MAX_IDLE_WAITS)
 	{
-		int			n = have_free_buffer() ? balloon_recall(database, ghosts, BATCH) : 0;
+		int			n = have_free_buffer() ? ghosts_take(database, ghosts, BATCH) : 0;
 		int			begin = 0;
 
 		if (n == 0)
 		{
-			/* Growth comes in steps, and starting a process for each would take longer than reading its pages. */
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LINGER, wait_prefetch);
+			/*
+			 * The pool grows in steps, and starting a process for each step
+			 * would take longer than reading its pages.
+			 */
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 IDLE_WAIT, wait_prefetch);
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
-			lingered++;
+			idle_waits++;
 			continue;
 		}
-		lingered = 0;
-		qsort(ghosts, n, sizeof(BalloonGhost), by_place);
+		idle_waits = 0;
+		qsort(ghosts, n, sizeof(BalloonGhost), by_position);
 
-		/* In pieces, so that locks are held for a moment only. */
-		while (begin < n && go_on())
-			begin += read_piece(&ghosts[begin], Min(n - begin, TRANSACTION));
+		/* Read in pieces, so that locks are held only briefly. */
+		while (begin < n && may_continue())
+			begin += read_piece(&ghosts[begin], Min(n - begin, MAX_PIECE));
 		if (begin < n)
 		{
-			balloon_remember(&ghosts[begin], n - begin);
-			if (wanted())
+			ghosts_add(&ghosts[begin], n - begin);
+			if (prefetch_allowed())
 				balloon_allow_prefetch(n - begin);
 		}
 	}

@@ -1,6 +1,8 @@
 /*
  * prefetch.h
- *		Reads evicted pages back, in a worker of its own.
+ *		Reads evicted pages back, in a background worker.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_PREFETCH_H
 #define PG_BALLOON_PREFETCH_H

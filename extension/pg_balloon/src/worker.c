@@ -1,10 +1,14 @@
 /*
  * worker.c
- *		The background worker: look, ask the law, act, say so.
+ *		Background worker: observes, runs the controller, applies and logs
+ *		its decision.
  *
- * It looks each tick without a transaction. Only to act does it begin one, since
- * writing dirty pages needs a resource owner, and an error needs cleaning up. While
- * pg_balloon.enabled is off it sleeps until somebody reloads the configuration.
+ * It observes in each tick without a transaction. It begins one only to apply
+ * a decision, because writing dirty pages needs a resource owner, and errors
+ * need cleanup. While pg_balloon.enabled is off, it sleeps until the
+ * configuration is reloaded.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #include "postgres.h"
 
@@ -25,41 +29,105 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "buffers.h"
 #include "compat.h"
+#include "controller.h"
+#include "guc.h"
 #include "inflate.h"
-#include "law.h"
-#include "look.h"
+#include "observe.h"
 #include "prefetch.h"
-#include "report.h"
-#include "say.h"
-#include "settings.h"
-#include "state.h"
+#include "shared_state.h"
 #include "worker.h"
 
-#define MOVING 10				/* times the frequency of looks while something moves … */
-#define LEAST_WAIT 10			/* … in milliseconds between them at least … */
-#define MOVING_FOR 0.5			/* … and for so many seconds after it: two servers that trade move in turns */
-#define LONGEST_ACT 0.5			/* seconds of giving or writing ahead: writing can be slow, and the server may need memory meanwhile */
-#define SAFE 4					/* times the interval between looks at most, while memory cannot become short that soon */
-#define TIDY_EVERY 60.0			/* seconds: files of relations dropped meanwhile must not stay open, nor the balloon be in memory */
-#define PUBLISH_EVERY 1.0		/* seconds between two additions of what was written to pg_stat_io */
+#define LOG_EVERY 1000			/* milliseconds between two log lines of the same decision */
+
+/* Decisions of one kind that are not logged yet, and the time of the last line. */
+static BalloonDecision pending;
+static int64 pending_buffers = 0;
+static TimestampTz logged_at = 0;
+
+/* Log the pending decisions. */
+static void
+flush_log(const BalloonInput *input)
+{
+	if (pending_buffers == 0)
+		return;
+	ereport(balloon_log_level,
+			(errmsg("pg_balloon %s %lld kB: %s",
+					pending.action == BALLOON_INFLATE ? "inflated by" : "deflated by",
+					(long long) (pending_buffers * (BLCKSZ / 1024)),
+					balloon_reason_text(pending.reason)),
+			 input == NULL ? 0 :
+			 errdetail("Balloon now %lld kB, available %lld kB of %lld kB, working set %.0f %%, "
+					   "misses %.0f/s, waiting %.0f, refaults %.0f/s.",
+					   (long long) balloon->nballooned * (BLCKSZ / 1024),
+					   (long long) input->available / 1024, (long long) input->limit / 1024,
+					   input->hot * 100, input->misses, input->waiting, input->refaults)));
+	pending_buffers = 0;
+	logged_at = GetCurrentTimestamp();
+}
+
+/*
+ * Log a decision that moved buffers: a new kind at once, the same kind once a
+ * second, with the total. The input is NULL without measurements.
+ */
+static void
+log_decision(const BalloonDecision *decision, int64 buffers, const BalloonInput *input)
+{
+	bool		moved = buffers > 0 &&
+		(decision->action == BALLOON_INFLATE || decision->action == BALLOON_DEFLATE);
+	bool		changed = moved &&
+		(decision->action != pending.action || decision->reason != pending.reason);
+
+	if (changed)
+	{
+		flush_log(input);
+		pending = *decision;
+	}
+	if (moved)
+		pending_buffers += buffers;
+	if (changed || TimestampDifferenceExceeds(logged_at, GetCurrentTimestamp(), LOG_EVERY))
+		flush_log(input);
+}
+
+/* factor by which ticks are more frequent while buffers move */
+#define FAST_TICKS 10
+#define MIN_WAIT 10				/* milliseconds between ticks at least */
+/*
+ * Seconds of frequent ticks after buffers have moved, because two servers that trade memory
+ * move in turns.
+ */
+#define FAST_TICKS_FOR 0.5
+/*
+ * Seconds per inflate or writeback at most. Writing can be slow, and the server may need
+ * memory meanwhile.
+ */
+#define MAX_ACTION_TIME 0.5
+/* maximum interval between ticks, as a multiple, while memory cannot become short that soon */
+#define MAX_INTERVALS 4
+/* Seconds between two rounds that close dropped files and release memory that came back. */
+#define MAINTENANCE_EVERY 60.0
+#define FLUSH_STATS_EVERY 1.0	/* seconds between two updates of pg_stat_io */
 
 PGDLLEXPORT void pg_balloon_main(Datum argument);
 
-/* What the worker remembers from tick to tick. */
-static BalloonMind mind;
-static double since_tidied = 0;
-static double since_published = 0;
-static int	returning = -1;		/* chunk from which on the balloon's memory is yet to be returned again; -1: none */
-static double since_moved = MOVING_FOR; /* seconds since a tick moved something */
-static bool calm = false;		/* the last tick had nothing to do, and nothing is to be read back */
+/* State kept from tick to tick. */
+static BalloonControllerState controller_state;
+static double since_maintenance = 0;
+static double since_flushed = 0;
+/* chunk from which on to release the balloon's memory again; -1: none */
+static int	release_from = -1;
+static double since_moved = FAST_TICKS_FOR;	/* seconds since a tick moved buffers */
+/* the last tick had nothing to do, and nothing remains to be read back */
+static bool steady = false;
 static bool was_enabled = false;
 
 static uint32 wait_main;		/* wait event PgBalloonMain; "Extension" before 17 */
 
+/* Register the background worker with the postmaster. */
 void
 balloon_register_worker(void)
 {
@@ -76,6 +144,7 @@ balloon_register_worker(void)
 	RegisterBackgroundWorker(&worker);
 }
 
+/* Return the seconds since *then, and set it to now. */
 static double
 seconds_since(instr_time *then)
 {
@@ -90,161 +159,184 @@ seconds_since(instr_time *then)
 }
 
 /*
- * What was written, for pg_stat_io. By force: else PostgreSQL puts it off to a later call, and judges what is late by the end of the last
- * transaction, which does not move while the worker has nothing to do. Where there is nothing to add it costs nothing.
+ * Add written pages to pg_stat_io.
+ *
+ * Forced, because PostgreSQL would otherwise postpone it to a later call, and
+ * compute the delay from the end of the last transaction, which does not
+ * change while the worker is idle. It costs nothing without new values.
  */
 static void
-publish(void)
+flush_io_stats(void)
 {
 	pgstat_report_stat(true);
-	since_published = 0;
+	since_flushed = 0;
 }
 
-/* Do what was decided. Returns how many buffers moved or were written. */
+/* Apply a decision. Returns how many buffers moved or were written. */
 static int64
-act(const BalloonVerdict *verdict)
+apply_decision(const BalloonDecision *decision)
 {
 	int64		done = 0;
 
-	if (verdict->act == BALLOON_STAY)
+	if (decision->action == BALLOON_HOLD)
 		return 0;
-	SetCurrentStatementStartTimestamp();	/* which is what pg_stat_activity tells of a transaction */
+	/* shown by pg_stat_activity as the transaction's time */
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, NULL);
-	if (verdict->act == BALLOON_TAKE)
+	if (decision->action == BALLOON_DEFLATE)
 	{
-		done = balloon_deflate(verdict->buffers);
-		balloon_look_gained(done);
+		done = balloon_deflate(decision->buffers);
+		balloon_observe_deflated(done);
 	}
-	else if (verdict->act == BALLOON_CLEAN)
-		done = balloon_write(verdict->buffers, LONGEST_ACT);
+	else if (decision->action == BALLOON_WRITEBACK)
+		done = balloon_write(decision->buffers, MAX_ACTION_TIME);
 	else
-		done = balloon_inflate(verdict->buffers, verdict->write, verdict->why != BALLOON_WHY_TARGET, LONGEST_ACT);
+		done = balloon_inflate(decision->buffers, decision->write,
+							   decision->reason != BALLOON_REASON_TARGET, MAX_ACTION_TIME);
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
 
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
-	if (done > 0 && verdict->act == BALLOON_GIVE)
-		balloon->counters.gives++;
-	else if (done > 0 && verdict->act == BALLOON_TAKE)
-		balloon->counters.takes++;
+	if (done > 0 && decision->action == BALLOON_INFLATE)
+		balloon->counters.inflate_decisions++;
+	else if (done > 0 && decision->action == BALLOON_DEFLATE)
+		balloon->counters.deflate_decisions++;
 	LWLockRelease(balloon->lock);
 	return done;
 }
 
-/* Towards pg_balloon.target, at no more than the rates, and no further than the law itself would go. */
+/*
+ * Move toward pg_balloon.target, at most at the configured rates, and within
+ * the controller's limits.
+ */
 static void
-follow_target(const BalloonView *view, BalloonVerdict *verdict)
+steer_to_target(const BalloonInput *input, BalloonDecision *decision)
 {
-	int64		wanted = Min((int64) balloon_target_mb * 1024 * 1024 / BLCKSZ, view->ballooned + balloon_room(view));
-	int64		missing = wanted - view->ballooned;
-	int			rate = missing > 0 ? balloon_yield_rate : balloon_growth_rate;
+	int64		target = Min((int64) balloon_target_mb * 1024 * 1024 / BLCKSZ,
+							 input->ballooned + balloon_inflatable(input));
+	int64		missing = target - input->ballooned;
+	int			rate = missing > 0 ? balloon_max_inflate_rate : balloon_max_deflate_rate;
 
-	if (balloon_safety(view, verdict))
+	if (balloon_safety(input, decision))
 		return;
-	verdict->why = BALLOON_WHY_TARGET;
+	decision->reason = BALLOON_REASON_TARGET;
 	if (missing == 0)
 		return;
-	verdict->act = missing > 0 ? BALLOON_GIVE : BALLOON_TAKE;
-	verdict->write = true;
-	verdict->prefetch = missing < 0;
-	verdict->buffers = Min(missing > 0 ? missing : -missing, Max(1, (int64) (rate * Min(view->dt, 1.0) * 1024 * 1024 / BLCKSZ)));
+	decision->action = missing > 0 ? BALLOON_INFLATE : BALLOON_DEFLATE;
+	decision->write = true;
+	decision->prefetch = missing < 0;
+	decision->buffers = Min(missing > 0 ? missing : -missing,
+							Max(1, (int64) (rate * Min(input->dt, 1.0) * 1024 * 1024 / BLCKSZ)));
 }
 
+/* Observe, decide, apply and log, dt seconds after the last tick. */
 static void
 tick(double dt)
 {
-	BalloonView view;
-	BalloonTuning tuning;
-	BalloonVerdict verdict;
-	SignalReading reading;
-	bool		seen;
+	BalloonInput input;
+	BalloonLimits limits;
+	BalloonDecision decision;
+	MemorySignals reading;
+	bool		observed;
 	int64		done;
 
 	memset(&reading, 0, sizeof(reading));
-	memset(&view, 0, sizeof(view));
-	seen = balloon_look(dt, calm, &view, &reading);
+	memset(&input, 0, sizeof(input));
+	observed = balloon_observe(dt, steady, &input, &reading);
 	if (balloon_target_mb >= 0)
-		follow_target(&view, &verdict);
-	else if (!seen)
-		(void) balloon_safety(&view, &verdict);
+		steer_to_target(&input, &decision);
+	else if (!observed)
+		(void) balloon_safety(&input, &decision);
 	else
 	{
-		tuning.reserve_low = (int64) (view.limit * balloon_reserve_low / 100);
-		tuning.reserve_high = (int64) (view.limit * balloon_reserve_high / 100);
-		tuning.yield_rate = (int64) balloon_yield_rate * 1024 * 1024;
-		tuning.growth_rate = (int64) balloon_growth_rate * 1024 * 1024;
-		tuning.clean_rate = (int64) balloon_clean_rate * 1024 * 1024;
-		balloon_law(&tuning, &view, &mind, &verdict);
+		limits.low_watermark = (int64) (input.limit * balloon_low_watermark / 100);
+		limits.high_watermark = (int64) (input.limit * balloon_high_watermark / 100);
+		limits.max_inflate_rate = (int64) balloon_max_inflate_rate * 1024 * 1024;
+		limits.max_deflate_rate = (int64) balloon_max_deflate_rate * 1024 * 1024;
+		limits.max_writeback_rate = (int64) balloon_max_writeback_rate * 1024 * 1024;
+		balloon_controller_step(&limits, &input, &controller_state, &decision);
 	}
-	calm = verdict.act == BALLOON_STAY && !balloon_prefetch_due();
-	balloon->prefetch_stop = verdict.act == BALLOON_GIVE;
-	done = act(&verdict);
-	since_published += dt;
-	if (since_published >= PUBLISH_EVERY)
-		publish();
-	since_moved = done > 0 && (verdict.act == BALLOON_GIVE || verdict.act == BALLOON_TAKE) ? 0 : since_moved + dt;
+	steady = decision.action == BALLOON_HOLD && !balloon_prefetch_due();
+	balloon->prefetch_stop = decision.action == BALLOON_INFLATE;
+	done = apply_decision(&decision);
+	since_flushed += dt;
+	if (since_flushed >= FLUSH_STATS_EVERY)
+		flush_io_stats();
+	since_moved = done > 0 &&
+		(decision.action == BALLOON_INFLATE || decision.action == BALLOON_DEFLATE)
+		? 0 : since_moved + dt;
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->counters.ticks++;
-	if (balloon_look_glanced())
-		balloon->counters.glances++;
+	if (balloon_observe_was_light())
+		balloon->counters.light_ticks++;
 	LWLockRelease(balloon->lock);
-	balloon_report_tick(seen ? &view : NULL, balloon_look_source(), balloon_look_place(&reading), &verdict, done);
-	balloon_say(&verdict, done, seen ? &view : NULL);
+	balloon_last_decision_tick(observed ? &input : NULL, balloon_observe_source(),
+							   balloon_observe_cgroup_path(&reading), &decision, done);
+	log_decision(&decision, done, observed ? &input : NULL);
 
-	if (verdict.act == BALLOON_GIVE || !balloon_prefetch)
+	if (decision.action == BALLOON_INFLATE || !balloon_prefetch)
 		balloon_stop_prefetch();
-	else if (verdict.act == BALLOON_TAKE && verdict.prefetch)
+	else if (decision.action == BALLOON_DEFLATE && decision.prefetch)
 		balloon_allow_prefetch(done);
 	balloon_prefetch_tick();
 }
 
-/* pg_balloon.enabled has been switched off, or memory cannot be given: the pool gets everything back. */
+/*
+ * Return all buffers to the pool, because pg_balloon.enabled was switched off
+ * or memory cannot be released.
+ */
 static void
-switch_off(int why)
+switch_off(int reason)
 {
-	BalloonVerdict verdict = {BALLOON_TAKE, why, NBuffers, false, false};
-	int64		done = act(&verdict);
+	BalloonDecision decision = {BALLOON_DEFLATE, reason, NBuffers, false, false};
+	int64		done = apply_decision(&decision);
 
-	balloon_report_tick(NULL, 0, NULL, &verdict, done);
-	balloon_say(&verdict, done, NULL);
+	balloon_last_decision_tick(NULL, 0, NULL, &decision, done);
+	log_decision(&decision, done, NULL);
 	balloon_stop_prefetch();
-	publish();
-	balloon_look_end();
-	memset(&mind, 0, sizeof(mind));
+	flush_io_stats();
+	balloon_observe_end();
+	memset(&controller_state, 0, sizeof(controller_state));
 }
 
-/* Settings that the server takes one by one, but that do not go together. */
+/* Warn about settings that are valid alone, but not together. */
 static void
 check_settings(void)
 {
-	static bool said = false;
-	bool		wrong = balloon_enabled && balloon_reserve_low >= balloon_reserve_high;
+	static bool warned = false;
+	bool		inverted = balloon_enabled && balloon_low_watermark >= balloon_high_watermark;
 
-	if (wrong && !said)
+	if (inverted && !warned)
 		ereport(WARNING,
-				(errmsg("pg_balloon.reserve_low (%g %%) is not below pg_balloon.reserve_high (%g %%)",
-						balloon_reserve_low, balloon_reserve_high),
-				 errdetail("Needy servers stop taking memory before idle ones begin to give it, so that nothing moves between them."),
-				 errhint("Set pg_balloon.reserve_high higher, or pg_balloon.reserve_low lower.")));
-	said = wrong;
+				(errmsg("pg_balloon.low_watermark (%g %%) is not below pg_balloon.high_watermark (%g %%)",
+						balloon_low_watermark, balloon_high_watermark),
+				 errdetail("Needy servers stop taking memory before idle servers begin to release it, "
+						   "so no memory moves between them."),
+				 errhint("Raise pg_balloon.high_watermark, or lower pg_balloon.low_watermark.")));
+	warned = inverted;
 }
 
-/* Switched off, or off and on, it tries again what the operating system refused. */
+/*
+ * Allow another attempt after the operating system refused memory, because the
+ * balloon was switched off, or off and on.
+ */
 static void
-forgive(void)
+clear_broken(void)
 {
 	LWLockAcquire(balloon->lock, LW_EXCLUSIVE);
 	balloon->broken = false;
 	LWLockRelease(balloon->lock);
 }
 
+/* Clear the worker's process ID. */
 static void
-leave(int code, Datum argument)
+before_exit(int code, Datum argument)
 {
-	balloon_report_worker(0);
+	balloon_last_decision_worker(0);
 }
 
+/* Run the background worker. */
 void
 pg_balloon_main(Datum argument)
 {
@@ -256,17 +348,23 @@ pg_balloon_main(Datum argument)
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 
-	/* No database: the worker reads no table. It needs transactions for cleaning up after errors. */
+	/*
+	 * Without a database, because the worker reads no table. It needs
+	 * transactions to clean up after errors.
+	 */
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	balloon_settings_of_worker();
+	balloon_set_worker_gucs();
 
-	/* Each look at the statistics is a new one, as in the autovacuum launcher: there is no transaction at whose end an old one goes. */
+	/*
+	 * Read current statistics each time, as the autovacuum launcher does. No
+	 * transaction ends here that would discard an old snapshot.
+	 */
 	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 	wait_main = balloon_wait_event("PgBalloonMain");
 	if (!balloon->usable)
-		proc_exit(0);			/* said at the start; with 0 it is not started again */
-	before_shmem_exit(leave, (Datum) 0);
-	balloon_report_worker(MyProcPid);
+		proc_exit(0);			/* warned at startup; 0 prevents a restart */
+	before_shmem_exit(before_exit, (Datum) 0);
+	balloon_last_decision_worker(MyProcPid);
 	context = AllocSetContextCreate(TopMemoryContext, "pg_balloon", ALLOCSET_DEFAULT_SIZES);
 
 	if (sigsetjmp(on_error, 1) != 0)
@@ -277,12 +375,13 @@ pg_balloon_main(Datum argument)
 		AbortCurrentTransaction();
 		LWLockReleaseAll();
 		pgstat_report_wait_end();
-		MemoryContextSwitchTo(context); /* an error outside of a transaction leaves ErrorContext, which is emptied now */
+		/* an error outside a transaction leaves ErrorContext, which is reset now */
+		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();
 		pgstat_report_activity(STATE_IDLE, NULL);
 
-		/* A full disk does not get better by trying again at once. */
+		/* A full disk does not recover at once, so wait before another attempt. */
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000L, wait_main);
 	}
 	PG_exception_stack = &on_error;
@@ -291,33 +390,42 @@ pg_balloon_main(Datum argument)
 
 	while (!ShutdownRequestPending)
 	{
-		/* Switched off it sleeps, but for what it, or the one before it, has still to give back, or to return again. */
-		long		wait = balloon_enabled && !balloon->broken ? balloon_interval : balloon->following || returning >= 0 ? 0 : -1;
+		/*
+		 * While off, sleep, unless this worker or its predecessor still has
+		 * buffers to return, or memory to release again.
+		 */
+		long		wait = balloon_enabled && !balloon->broken
+			? balloon_interval : balloon->following || release_from >= 0 ? 0 : -1;
 		double		dt;
 
-		/* While memory changes hands others wait for it; at peace nobody does. */
-		if (wait > 0 && since_moved < MOVING_FOR)
-			wait = Max(LEAST_WAIT, wait / MOVING);
-		else if (wait > 0 && calm && balloon_target_mb < 0)
-			wait = Max(wait, (long) Min(wait * SAFE, balloon_look_safe() * 1000));
+		/*
+		 * While buffers move, other servers wait for memory. Without a
+		 * shortage none does.
+		 */
+		if (wait > 0 && since_moved < FAST_TICKS_FOR)
+			wait = Max(MIN_WAIT, wait / FAST_TICKS);
+		else if (wait > 0 && steady && balloon_target_mb < 0)
+			wait = Max(wait, (long) Min(wait * MAX_INTERVALS, balloon_observe_safe_s() * 1000));
 
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0), wait, wait_main);
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (wait >= 0 ? WL_TIMEOUT : 0),
+						 wait, wait_main);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		AcceptInvalidationMessages();
 		if (ConfigReloadPending)
 		{
-			int			source = balloon_source;
+			int			source = balloon_memory_source;
 			bool		was_on = balloon_enabled;
 
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 			if (balloon_enabled && !was_on)
-				forgive();
-			if (source != balloon_source)
-				balloon_look_end();
+				clear_broken();
+			if (source != balloon_memory_source)
+				balloon_observe_end();
 			check_settings();
-			since_tidied = TIDY_EVERY;
+			since_maintenance = MAINTENANCE_EVERY;
 		}
 		if (ShutdownRequestPending)
 			break;
@@ -325,21 +433,21 @@ pg_balloon_main(Datum argument)
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
 		dt = seconds_since(&then);
-		since_tidied += dt;
-		if (since_tidied >= TIDY_EVERY)
+		since_maintenance += dt;
+		if (since_maintenance >= MAINTENANCE_EVERY)
 		{
 			smgrreleaseall();
-			returning = 0;
-			since_tidied = 0;
+			release_from = 0;
+			since_maintenance = 0;
 		}
-		if (returning >= 0)
-			returning = balloon_return_again(returning);
+		if (release_from >= 0)
+			release_from = balloon_release_again(release_from);
 		if (balloon_enabled && !balloon->broken)
 		{
 			if (!was_enabled)
 			{
-				balloon_look_begin();
-				dt = 0;			/* it has slept until now */
+				balloon_observe_begin();
+				dt = 0;			/* it slept until now */
 			}
 			was_enabled = balloon->following = true;
 			if (dt > 0)
@@ -348,11 +456,12 @@ pg_balloon_main(Datum argument)
 		else
 		{
 			if (balloon->following)
-				switch_off(balloon_enabled ? BALLOON_WHY_REFUSED : BALLOON_WHY_SWITCHED_OFF);
+				switch_off(balloon_enabled ? BALLOON_REASON_REFUSED : BALLOON_REASON_SWITCHED_OFF);
 			was_enabled = balloon->following = false;
 			if (!balloon_enabled)
-				forgive();
+				clear_broken();
 		}
 	}
-	proc_exit(1);				/* not 0, so that the postmaster starts it again after a crash of another process */
+	/* not 0, so that the postmaster restarts it after a crash of another process */
+	proc_exit(1);
 }

@@ -1,6 +1,9 @@
 /*
  * worker.h
- *		The background worker: look, ask the law, act, say so.
+ *		Background worker: observes, runs the controller, applies and logs
+ *		its decision.
+ *
+ * Copyright (c) 2026, pgherd maintainers
  */
 #ifndef PG_BALLOON_WORKER_H
 #define PG_BALLOON_WORKER_H

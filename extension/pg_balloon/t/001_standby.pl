@@ -1,5 +1,7 @@
-# The balloon on a primary and its standby: replay goes on while buffers of the standby's pool leave and come back, pages are read back
-# there, and after promotion both work.
+# Copyright (c) 2026, pgherd maintainers
+#
+# The balloon on a primary and its standby: replay continues while buffers of the standby's pool
+# leave and return, pages are read back there, and after promotion both work.
 use strict;
 use warnings;
 
@@ -12,8 +14,8 @@ shared_preload_libraries = 'pg_balloon'
 shared_buffers = 64MB
 max_connections = 20
 autovacuum = off
-pg_balloon.floor = 8MB
-pg_balloon.floor_per_backend = 64kB
+pg_balloon.min_buffers = 8MB
+pg_balloon.min_buffers_per_backend = 64kB
 pg_balloon.interval = 20ms
 };
 my $damage = q{
@@ -48,7 +50,7 @@ $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM t'), '19000', 'replay goes on');
 is($standby->safe_psql('postgres', 'SELECT pg_balloon_inflate(1024 * 1024 * 1024) > 0 AND pg_balloon_check() = 0'), 't', 'to the floor');
 
-# The worker follows targets while much is replayed, and reads evicted pages back.
+# The worker follows targets during heavy replay, and reads evicted pages back.
 $standby->append_conf('postgresql.conf', 'pg_balloon.enabled = on');
 for my $round (1 .. 3)
 {
@@ -76,7 +78,7 @@ $standby->safe_psql('postgres', "INSERT INTO t SELECT g, 'new' FROM generate_ser
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM t'), '24000', 'promoted, it is written');
 is($standby->safe_psql('postgres', 'SELECT pg_balloon_deflate(1024 * 1024 * 1024) > 0 AND pg_balloon_check() = 0'), 't', 'and deflates');
 
-# A crash of the whole cluster leaves no balloon, and nothing is lost.
+# A crash of the whole cluster leaves no balloon, and no data is lost.
 $standby->safe_psql('postgres', 'SELECT pg_balloon_inflate(40 * 1024 * 1024)');
 $standby->stop('immediate');
 $standby->start;

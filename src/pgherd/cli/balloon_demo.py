@@ -41,7 +41,7 @@ _PERIOD = 0.5
 _IDLE_RATE = 20
 LEAST_MEMORY, LEAST_PHASE, MOST_OVERCOMMITTED = 256 * MB, 4.0, 55.0
 
-_ASKED = """SELECT pool_bytes, ballooned_bytes, resident_bytes, working_set_bytes, available_bytes, limit_bytes, state,
+_ASKED = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, working_set_bytes, available_bytes, limit_bytes, state,
 coalesce(decision || ': ' || decision_reason, '') FROM pg_balloon_status()"""
 
 

@@ -12,8 +12,8 @@ from pgherd.metrics.database import first_row
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
-STATEMENT = """SELECT pool_bytes, ballooned_bytes, resident_bytes, stuck_bytes, working_set_bytes, floor_bytes, ceiling_bytes,
-       available_bytes, c.inflations, c.deflations
+STATEMENT = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, balloon_resident_bytes, working_set_bytes, floor_bytes,
+       ceiling_bytes, available_bytes, c.inflations, c.deflations
 FROM pg_balloon_status(), pg_stat_balloon c"""
 
 THERE = "SELECT to_regprocedure('pg_balloon_status()') IS NOT NULL"

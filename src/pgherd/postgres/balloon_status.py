@@ -42,29 +42,32 @@ class Found:
         """(name, text) for people."""
         now = self.status
         if not now.get("usable"):
-            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {now.get('why_not')}")]
-        share = now["ballooned_bytes"] / now["pool_bytes"] if now["pool_bytes"] else 0.0
+            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {now.get('unusable_reason')}")]
+        share = now["ballooned_bytes"] / now["shared_buffers_bytes"] if now["shared_buffers_bytes"] else 0.0
         target = "" if now["target_bytes"] is None else f", kept at {format_bytes(now['target_bytes'])} by pg_balloon.target"
         lines = [
             ("server", f"PostgreSQL {self.version}, worker {now['worker_pid'] or 'not running'}"),
             ("enabled", ("yes" if self.enabled else "no: set pg_balloon.enabled = on and reload") + target),
-            ("pool", f"{format_bytes(now['pool_bytes'])}, of which {format_bytes(now['resident_bytes'])} are in memory"),
+            ("pool", f"{format_bytes(now['shared_buffers_bytes'])}, of which {format_bytes(now['resident_bytes'])} are in memory"),
             (
                 "balloon",
                 f"{format_bytes(now['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(now['ceiling_bytes'])}, and "
                 f"{format_bytes(now['floor_bytes'])} stay in any case",
             ),
         ]
-        if now["stuck_bytes"]:
-            lines.append(("stuck", f"{format_bytes(now['stuck_bytes'])} of the balloon are in memory all the same"))
+        if now["balloon_resident_bytes"]:
+            lines.append(("stuck", f"{format_bytes(now['balloon_resident_bytes'])} of the balloon are in memory all the same"))
         if now["limit_bytes"] is not None:
             lines += [
                 ("working set", "not known" if now["working_set_bytes"] is None else format_bytes(now["working_set_bytes"])),
-                ("memory", f"{format_bytes(now['available_bytes'])} available of {format_bytes(now['limit_bytes'])} ({now['place']})"),
+                (
+                    "memory",
+                    f"{format_bytes(now['available_bytes'])} available of {format_bytes(now['limit_bytes'])} ({now['cgroup_path']})",
+                ),
                 (
                     "signals",
-                    f"{now['source']}: {now['refaults_per_s']:.0f} refaults/s, {format_bytes(now['swapping_bytes_per_s'])}/s to swap, "
-                    f"{now['misses_per_s']:.0f} misses/s" + (f" of {now['miss_ms']:.3g} ms" if now["miss_ms"] else ""),
+                    f"{now['source']}: {now['refaults_per_s']:.0f} refaults/s, {format_bytes(now['swap_out_bytes_per_s'])}/s to swap, "
+                    f"{now['misses_per_s']:.0f} misses/s" + (f" of {now['page_read_ms']:.3g} ms" if now["page_read_ms"] else ""),
                 ),
             ]
         if now["state"]:
@@ -77,12 +80,12 @@ class Found:
                 )
             )
         if self.counters:
-            taken = self.counters["taken_unused"] + self.counters["taken_clean"]
+            taken = self.counters["inflated_unused"] + self.counters["inflated_clean"]
             lines.append(
                 (
                     "since reset",
-                    f"{taken:,} buffers given, {self.counters['given_back']:,} taken back, "
-                    f"{self.counters['prefetched']:,} pages read back, {self.counters['written']:,} written",
+                    f"{taken:,} buffers given, {self.counters['deflated']:,} taken back, "
+                    f"{self.counters['prefetched']:,} pages read back, {self.counters['buffers_written']:,} written",
                 )
             )
         return lines

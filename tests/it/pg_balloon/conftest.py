@@ -50,8 +50,8 @@ SETTINGS = {
     "max_connections": "60",
     "fsync": "off",
     "autovacuum_naptime": "1s",
-    "pg_balloon.floor": "8MB",
-    "pg_balloon.floor_per_backend": "64kB",
+    "pg_balloon.min_buffers": "8MB",
+    "pg_balloon.min_buffers_per_backend": "64kB",
 }
 PATIENCE = 60.0
 DROP_ALL = """DO $$ DECLARE name regclass; BEGIN
@@ -214,7 +214,7 @@ class Balloon:
             SELECT bt_index_check(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam
             WHERE amname = 'btree' AND relkind = 'i' AND relpersistence = 'p'""")
         log = Path(self.server.log).read_text(errors="replace")
-        for bad in ("PANIC", "TRAP", "no unpinned buffers", "invalid page", "checksum", "could not return memory"):
+        for bad in ("PANIC", "TRAP", "no unpinned buffers", "invalid page", "checksum", "could not release memory"):
             assert bad not in log, self.server.log_tail(30)
 
 

@@ -104,7 +104,7 @@ def test_a_write_that_fails_is_an_error_and_leaves_a_sound_balloon(injected: Any
 def test_an_operating_system_that_takes_no_memory_back(injected: Any, started: Any) -> None:
     """What was in the balloon comes back at once and the reason is told; switched off and on, it tries again."""
     flag = injected.root / "no-returning"
-    refused = "the operating system refused to take memory back"
+    refused = "the operating system did not take memory back"
     with started(injected) as one:
         one.run("CREATE TABLE kept AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 20000) g")
         one.set(enabled="on", target="20MB", interval="20ms")
@@ -114,11 +114,11 @@ def test_an_operating_system_that_takes_no_memory_back(injected: Any, started: A
             one.set(enabled="on", target="40MB", interval="20ms")
             one.wait_until(lambda: one.status("ballooned_bytes") == 0)
             one.wait_until(lambda: one.status("decision_reason") == refused)
-            assert one.status("usable") is False and one.status("why_not") == refused and one.status("enabled") is True
-            with pytest.raises(psycopg.Error, match="could not return memory of the buffer pool"):
+            assert one.status("usable") is False and one.status("unusable_reason") == refused and one.status("enabled") is True
+            with pytest.raises(psycopg.Error, match="could not release memory of the buffer pool"):
                 one("SELECT pg_balloon_inflate(%s)", 8 * MB)
             assert one("SELECT pg_balloon_check()") == 0 and one.status("ballooned_bytes") == 0
-            assert one("SELECT taken_unused + taken_clean - given_back FROM pg_stat_balloon") == 0
+            assert one("SELECT inflated_unused + inflated_clean - deflated FROM pg_stat_balloon") == 0
             assert one("SELECT sum(id) FROM kept") == 200010000
         finally:
             flag.unlink()
@@ -136,7 +136,7 @@ def test_memory_that_is_refused_while_it_is_switched_off(injected: Any, started:
         assert one("SELECT pg_balloon_inflate(%s)", 40 * MB) == 40 * MB
         flag.touch()
         try:
-            with pytest.raises(psycopg.Error, match="could not return memory of the buffer pool"):
+            with pytest.raises(psycopg.Error, match="could not release memory of the buffer pool"):
                 one("SELECT pg_balloon_inflate(%s)", 8 * MB)
         finally:
             flag.unlink()
@@ -182,7 +182,7 @@ def test_where_nobody_tells_what_pages_the_pool_lies_in(injected: Any, started: 
                 if usable:
                     assert one("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB and one.status("resident_bytes") <= 56 * MB
                 else:
-                    assert "does not tell whether shared_buffers lies in huge pages" in one.status("why_not")
+                    assert "does not show whether shared_buffers uses huge pages" in one.status("unusable_reason")
         finally:
             flag.unlink()
 
@@ -257,13 +257,13 @@ def test_reading_back_from_slow_storage_keeps_nobody_waiting(injected: Any, star
         one.sound()
 
 
-@pytest.mark.parametrize("settings", [{"target": "56MB"}, {"clean_rate": "1GB", "horizon": "100ms"}], ids=["giving", "ahead"])
+@pytest.mark.parametrize("settings", [{"target": "56MB"}, {"max_writeback_rate": "1GB", "idle_after": "100ms"}], ids=["giving", "ahead"])
 def test_slow_writes_do_not_keep_the_worker_from_looking(injected: Any, started: Any, settings: dict[str, str]) -> None:
     """Where it is told to give what is dirty, and where an idle server writes ahead: half a minute's writes in either."""
     slow = injected.root / "slow-writes"
     with started(injected) as one:
         one.run("CREATE TABLE dirty (id int, p text)", "INSERT INTO dirty SELECT g, repeat('x', 400) FROM generate_series(1, 100000) g")
-        seen = "SELECT ticks, written FROM pg_stat_balloon"
+        seen = "SELECT ticks, buffers_written FROM pg_stat_balloon"
         transaction = "SELECT xact_start > %s FROM pg_stat_activity WHERE backend_type = 'pg_balloon' AND xact_start IS NOT NULL"
         with psycopg.connect(one.server.conninfo(), autocommit=True) as watcher:
             [now] = watcher.execute("SELECT now()").fetchone() or [None]
@@ -295,7 +295,7 @@ def test_a_limit_on_transactions_does_not_end_the_worker(workshop: Any, started:
             try:
                 one.write({"transaction_timeout": "400ms"}, enabled="on", target="56MB", interval="20ms")
                 os.kill(one.server.pid, signal.SIGHUP)
-                one.wait_until(lambda: watcher.execute("SELECT written FROM pg_stat_balloon").fetchone()[0] > 300)
+                one.wait_until(lambda: watcher.execute("SELECT buffers_written FROM pg_stat_balloon").fetchone()[0] > 300)
             finally:
                 slow.unlink()
         assert "transaction timeout" not in Path(one.server.log).read_text()

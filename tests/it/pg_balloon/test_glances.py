@@ -1,4 +1,4 @@
-"""When pg_balloon's worker only glances at the memory, on a real server whose machine is at peace because files say so."""
+"""When pg_balloon's worker runs light ticks, on a real server whose machine is at peace because files say so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 MB = 1024 * 1024
-PEACE = {"enabled": "on", "interval": "20ms", "reserve_low": "0.1", "reserve_high": "0.2"}
+PEACE = {"enabled": "on", "interval": "20ms", "low_watermark": "0.1", "high_watermark": "0.2"}
 FILES = {
     "pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total={waited:12}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
     "meminfo": "MemTotal: 16000000 kB\nMemFree: {free:12} kB\nMemAvailable: 12000000 kB\nActive(file): 100 kB\nSwapTotal: 0 kB\n",
@@ -52,13 +52,13 @@ def calm(machine: Machine, injected: Any, started: Any) -> Iterator[Any]:
 
 
 def counted(calm: Any) -> tuple[int, int]:
-    """All ticks so far, and the glances among them."""
+    """All ticks so far, and the light ones among them."""
     with psycopg.connect(calm.server.conninfo(), autocommit=True) as connection:
-        return connection.execute("SELECT ticks, glances FROM pg_stat_balloon").fetchone() or (0, 0)
+        return connection.execute("SELECT ticks, light_ticks FROM pg_stat_balloon").fetchone() or (0, 0)
 
 
 def passed(calm: Any, least: int) -> tuple[int, int]:
-    """So many ticks or more from now on, and how many of them were glances."""
+    """So many ticks or more from now on, and how many of them were light."""
     first = counted(calm)
     calm.wait_until(lambda: counted(calm)[0] >= first[0] + least)
     last = counted(calm)
@@ -66,11 +66,11 @@ def passed(calm: Any, least: int) -> tuple[int, int]:
 
 
 def wait_for_peace(calm: Any) -> None:
-    """Until most ticks are glances."""
+    """Until most ticks are light."""
 
     def mostly() -> bool:
-        ticks, glances = passed(calm, 25)
-        return glances >= 0.6 * ticks
+        ticks, light_ticks = passed(calm, 25)
+        return light_ticks >= 0.6 * ticks
 
     calm.wait_until(mostly)
 
@@ -81,13 +81,13 @@ def none_is_a_glance(calm: Any) -> None:
 
 
 def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(calm: Any) -> None:
-    """By counters: most ticks at peace are glances, but not all; also while a target is kept; none is while the
+    """By counters: most ticks at peace are light, but not all; also while a target is kept; none is while the
     balloon holds something by itself, or memory is short, and that is answered."""
     calm.run("CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 40000) g")
-    calm.set(**PEACE, clean_rate="0")
+    calm.set(**PEACE, max_writeback_rate="0")
     wait_for_peace(calm)
-    ticks, glances = counted(calm)
-    calm.wait_until(lambda: counted(calm)[0] - counted(calm)[1] >= ticks - glances + 2)  # once a second all the same
+    ticks, light_ticks = counted(calm)
+    calm.wait_until(lambda: counted(calm)[0] - counted(calm)[1] >= ticks - light_ticks + 2)  # once a second all the same
 
     assert calm("SELECT pg_balloon_inflate(%s)", 8 * MB) == 8 * MB
     none_is_a_glance(calm)
@@ -97,19 +97,19 @@ def test_at_peace_it_glances_and_looks_each_time_when_there_is_something_to_see(
     calm.set(**PEACE | {"target": "16MB"})
     wait_for_peace(calm)
     assert calm.status("ballooned_bytes") == 16 * MB
-    calm.set(**PEACE, clean_rate="0")
+    calm.set(**PEACE, max_writeback_rate="0")
     none_is_a_glance(calm)
     assert calm("SELECT pg_balloon_deflate(%s)", 16 * MB) == 16 * MB
     wait_for_peace(calm)
 
-    calm.set(**PEACE | {"reserve_high": "100"})  # never so much is available
-    calm.wait_until(lambda: calm("SELECT gives FROM pg_stat_balloon") > 0)
+    calm.set(**PEACE | {"high_watermark": "100"})  # never so much is available
+    calm.wait_until(lambda: calm("SELECT inflate_decisions FROM pg_stat_balloon") > 0)
     none_is_a_glance(calm)
-    assert calm.status("decision_reason") == "memory is short and part of this pool is idle"
+    assert calm.status("decision_reason") == "memory is short, and part of this pool is idle"
 
 
 def test_who_waits_for_memory_makes_each_tick_a_look(calm: Any, machine: Machine) -> None:
-    calm.set(**PEACE, clean_rate="0")
+    calm.set(**PEACE, max_writeback_rate="0")
     wait_for_peace(calm)
     waited = 5
 
@@ -128,7 +128,7 @@ def test_who_waits_for_memory_makes_each_tick_a_look(calm: Any, machine: Machine
 def test_what_others_swap_in_groups_of_their_own_takes_nothing_from_this_pool(calm: Any, machine: Machine) -> None:
     """Pages come back all the time, but half of the machine is used by nobody; once nothing is left unused, the idle pool gives."""
     calm.run("CREATE TABLE t AS SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, 40000) g")
-    calm.set(**PEACE | {"horizon": "500ms"}, clean_rate="0")
+    calm.set(**PEACE | {"idle_after": "500ms"}, max_writeback_rate="0")
     refaults = 0
 
     def pages_come_back(ticks: int, free: int) -> None:
@@ -138,6 +138,6 @@ def test_what_others_swap_in_groups_of_their_own_takes_nothing_from_this_pool(ca
             machine.says(refaults=(refaults := refaults + 200), free=free)
 
     pages_come_back(100, free=9_000_000)
-    assert calm("SELECT gives FROM pg_stat_balloon") == 0 and calm.status("ballooned_bytes") == 0
-    calm.wait_until(lambda: pages_come_back(10, free=1000) or calm("SELECT gives FROM pg_stat_balloon") > 0)
+    assert calm("SELECT inflate_decisions FROM pg_stat_balloon") == 0 and calm.status("ballooned_bytes") == 0
+    calm.wait_until(lambda: pages_come_back(10, free=1000) or calm("SELECT inflate_decisions FROM pg_stat_balloon") > 0)
     assert calm.status("ballooned_bytes") > 0

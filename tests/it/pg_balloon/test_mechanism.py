@@ -120,7 +120,7 @@ def test_a_pool_in_huge_pages_gets_no_balloon(balloon: Any, tmp_path: Path) -> N
         balloon.write({"huge_pages": "on"}, enabled="on")
         balloon.server.start()
         balloon.server.wait_ready()
-        assert balloon.status("usable") is False and "lies in huge pages of 2048 kB" in balloon.status("why_not")
+        assert balloon.status("usable") is False and "uses huge pages of 2048 kB" in balloon.status("unusable_reason")
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be used on this server"):
             balloon("SELECT pg_balloon_inflate(%s)", 8 * MB)
         balloon.run("CREATE TABLE t AS SELECT g FROM generate_series(1, 100000) g")
@@ -136,13 +136,13 @@ def test_a_target_is_followed_and_switching_off_gives_all_back(calm: Any) -> Non
     calm.set(enabled="on", target="40MB", interval="20ms")
     calm.wait_until(lambda: calm.status("ballooned_bytes") == 40 * MB)
     assert calm.status("decision_reason") == "pg_balloon.target"
-    assert calm.status("resident_bytes") <= 24 * MB and calm.status("stuck_bytes") == 0
+    assert calm.status("resident_bytes") <= 24 * MB and calm.status("balloon_resident_bytes") == 0
     if calm("SELECT current_setting('server_version_num')::int") >= 160000:
         assert calm("SELECT least(buffers_unused, buffers_pinned) >= 5120 FROM pg_buffercache_summary()")  # as the README has it
     calm.wait_until(lambda: (calm.status("available_bytes") or 0) > 0)
     calm.set(enabled="on", target="1GB", interval="20ms")
     calm.wait_until(lambda: calm.status("ballooned_bytes") >= 55 * MB)
-    assert calm.status("pool_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
+    assert calm.status("shared_buffers_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
     calm.set(enabled="off")
     calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
     calm.wait_until(lambda: calm.status("available_bytes") is None)  # nobody looks any more, and what was seen last is not now
@@ -174,9 +174,9 @@ def test_what_comes_back_into_memory_by_being_looked_at_is_returned_again(calm: 
         _read_shared_memory(calm.server.pid)
     except OSError as error:
         pytest.skip(f"a server's memory cannot be read here: {error}")
-    assert calm.status("stuck_bytes") > 30 * MB
+    assert calm.status("balloon_resident_bytes") > 30 * MB
     calm.server.reload()  # else within a minute
-    calm.wait_until(lambda: calm.status("stuck_bytes") == 0)
+    calm.wait_until(lambda: calm.status("balloon_resident_bytes") == 0)
     assert calm.status("ballooned_bytes") == 40 * MB
     calm.sound()
 
@@ -192,8 +192,8 @@ def _read_shared_memory(pid: int) -> None:
 
 
 def test_reserves_that_do_not_go_together_are_told(calm: Any) -> None:
-    calm.set(enabled="on", reserve_low="10", reserve_high="6")
-    calm.wait_until(lambda: "pg_balloon.reserve_low (10 %) is not below pg_balloon.reserve_high (6 %)" in calm.server.log_tail(20))
+    calm.set(enabled="on", low_watermark="10", high_watermark="6")
+    calm.wait_until(lambda: "pg_balloon.low_watermark (10 %) is not below pg_balloon.high_watermark (6 %)" in calm.server.log_tail(20))
 
 
 def test_what_the_worker_writes_is_counted_as_its_own(calm: Any) -> None:
@@ -203,7 +203,7 @@ def test_what_the_worker_writes_is_counted_as_its_own(calm: Any) -> None:
     calm.run("CREATE TABLE t (id int, filler text)", "INSERT INTO t SELECT g, repeat('x', 400) FROM generate_series(1, 80000) g")
     calm.set(enabled="on", target="56MB", interval="20ms")
     calm.wait_until(lambda: calm.status("ballooned_bytes") == 56 * MB)
-    written = calm("SELECT written FROM pg_stat_balloon")
+    written = calm("SELECT buffers_written FROM pg_stat_balloon")
     assert written > 1000
     counted = "SELECT sum(writes) FROM pg_stat_io WHERE backend_type = 'background worker' AND context = 'normal'"
     calm.wait_until(lambda: calm(counted) > 0.9 * written)  # a few may have been written by another process just then
@@ -222,7 +222,7 @@ def test_evicted_pages_are_read_back(calm: Any) -> None:
     calm.set(enabled="on", target="0", interval="20ms", prefetch="on")
     calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
     calm.wait_until(lambda: calm("SELECT prefetched FROM pg_stat_balloon") >= 300)
-    calm.wait_until(lambda: (calm.status("miss_ms") or 0) > 0)  # told by the worker's next tick
+    calm.wait_until(lambda: (calm.status("page_read_ms") or 0) > 0)  # told by the worker's next tick
     if calm("SELECT current_setting('server_version_num')::int") >= 170000:
         named = "SELECT array_agg(name ORDER BY name) FROM pg_wait_events WHERE name LIKE 'PgBalloon%%'"
         assert calm(named) == ["PgBalloonMain", "PgBalloonPrefetch", "PgBalloonPunch"]
@@ -240,12 +240,12 @@ def test_memory_given_by_itself_comes_back_by_itself_once_it_is_needed(calm: Any
         "CHECKPOINT",
     )
     table = calm("SELECT pg_relation_size('t')")
-    calm.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="100")  # never so much is available
+    calm.set(enabled="on", interval="20ms", idle_after="500ms", low_watermark="0.1", high_watermark="100")  # never so much is available
     calm.wait_until(lambda: calm(filled) * 8192 < table // 2)
-    ((gives, takes),) = calm.server.sql("SELECT gives, takes FROM pg_stat_balloon")
+    ((gives, takes),) = calm.server.sql("SELECT inflate_decisions, deflate_decisions FROM pg_stat_balloon")
     assert gives > 0
 
-    calm.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="0.2")  # there is plenty
+    calm.set(enabled="on", interval="20ms", idle_after="500ms", low_watermark="0.1", high_watermark="0.2")  # there is plenty
     with psycopg.connect(calm.server.conninfo(), autocommit=True) as busy:
         busy.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
 
@@ -254,10 +254,10 @@ def test_memory_given_by_itself_comes_back_by_itself_once_it_is_needed(calm: Any
             return bool(calm(filled) * 8192 >= table)
 
         calm.wait_until(all_back)
-    assert calm("SELECT takes FROM pg_stat_balloon") > takes
+    assert calm("SELECT deflate_decisions FROM pg_stat_balloon") > takes
     log = Path(calm.server.log).read_text()
-    assert "inflated" in log and "memory is short and part of this pool is idle" in log
-    assert "deflated" in log and "misses cost time and there is memory" in log
+    assert "inflated" in log and "memory is short, and part of this pool is idle" in log
+    assert "deflated" in log and "miss cost is high, and memory is available" in log
     calm.sound()
 
 
@@ -269,7 +269,7 @@ def test_a_pool_that_is_not_full_gives_pages_and_what_dropped_tables_have_left(b
     balloon.run("CHECKPOINT", "DROP TABLE gone")
     before, resident = balloon(filled), balloon.status("resident_bytes")
     assert before > 1950
-    balloon.set(enabled="on", interval="20ms", horizon="500ms", reserve_low="0.1", reserve_high="100")
+    balloon.set(enabled="on", interval="20ms", idle_after="500ms", low_watermark="0.1", high_watermark="100")
     balloon.wait_until(lambda: balloon(filled) < before - 900)  # of 2,000; at the ceiling 1,024 buffers are left, and all may be of t
     balloon.wait_until(lambda: balloon.status("resident_bytes") < resident - 20 * MB)
     balloon.sound()
@@ -277,7 +277,7 @@ def test_a_pool_that_is_not_full_gives_pages_and_what_dropped_tables_have_left(b
 
 def test_of_equally_cold_buffers_those_go_that_lie_evenly_over_the_pool(balloon: Any) -> None:
     """Who looks for a victim passes over the balloon's buffers that lie side by side: of an empty pool 6 MB at most, where half goes."""
-    pool = balloon.status("pool_bytes")
+    pool = balloon.status("shared_buffers_bytes")
     balloon.run(f"SELECT pg_balloon_inflate({pool // 2})", "CREATE EXTENSION pg_prewarm", "CREATE TABLE t (filler text)")
     balloon.run(f"INSERT INTO t SELECT repeat('x', 900) FROM generate_series(1, {pool // 1000})", "SELECT pg_prewarm('t')")
     longest = """SELECT max(count) FROM (SELECT count(*) FROM
@@ -359,7 +359,7 @@ def test_a_locked_table_is_left_out_of_reading_back(calm: Any) -> None:
         holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         calm.set(enabled="on", target="0", interval="20ms", prefetch="on")
         calm.wait_until(lambda: calm.status("ballooned_bytes") == 0)
-        calm.wait_until(lambda: calm("SELECT prefetch_stale FROM pg_stat_balloon") >= 100)  # those of t
+        calm.wait_until(lambda: calm("SELECT prefetch_skipped FROM pg_stat_balloon") >= 100)  # those of t
         calm.wait_until(lambda: calm(running) == 0)
         holder.execute("TRUNCATE t")
     calm.run("DROP DATABASE other")
@@ -387,7 +387,7 @@ def test_misses_are_counted(calm: Any) -> None:
 @pytest.mark.parametrize("per_backend", ["64kB", "-1"])
 def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any, per_backend: str) -> None:
     """Fifty sessions with open scans on a pool that is as small as the balloon may make it, with a floor by hand and by itself."""
-    calm.set(floor_per_backend=per_backend)
+    calm.set(min_buffers_per_backend=per_backend)
     calm.run(
         "CREATE TABLE wide AS SELECT g AS id, repeat('x', 700) AS filler FROM generate_series(1, 20000) g", "CREATE INDEX ON wide (id)"
     )
@@ -400,7 +400,7 @@ def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any, per_backend
                 session.execute(f"FETCH 5 FROM c{cursor}")
             session.execute("SELECT pg_balloon_inflate(%s)", (64 * MB,))
         assert calm("SELECT count(*) FROM wide") == 20000
-        assert calm.status("pool_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
+        assert calm.status("shared_buffers_bytes") - calm.status("ballooned_bytes") >= calm.status("floor_bytes")
         assert calm.status("floor_bytes") >= 8 * MB
     calm.sound()
 
@@ -408,8 +408,8 @@ def test_sessions_with_many_pins_never_run_out_of_buffers(calm: Any, per_backend
 @pytest.mark.parametrize("per_backend", ["1MB", "-1"])
 def test_new_sessions_raise_the_floor(calm: Any, per_backend: str) -> None:
     """By what is set, or by what is worked out: at least 32 pages of 8 kB each."""
-    calm.set(floor="1MB", floor_per_backend=per_backend)
-    sizes = "SELECT floor_bytes, pool_bytes - ballooned_bytes FROM pg_balloon_status()"
+    calm.set(min_buffers="1MB", min_buffers_per_backend=per_backend)
+    sizes = "SELECT floor_bytes, shared_buffers_bytes - ballooned_bytes FROM pg_balloon_status()"
     with contextlib.ExitStack() as stack:
         watcher = stack.enter_context(psycopg.connect(calm.server.conninfo(), autocommit=True))
         watcher.execute("SELECT pg_balloon_inflate(%s)", (64 * MB,))

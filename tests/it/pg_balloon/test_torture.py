@@ -99,7 +99,7 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
     sums += " AND (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(bbalance) FROM pgbench_branches)"
     sums += " AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(tbalance) FROM pgbench_tellers)"
     assert balloon(sums), "the sums of TPC-B differ"
-    assert balloon("SELECT taken_clean > 0 AND given_back > 0 FROM pg_stat_balloon")
+    assert balloon("SELECT inflated_clean > 0 AND deflated > 0 FROM pg_stat_balloon")
     balloon.wait_until(lambda: balloon("SELECT prefetched > 0 FROM pg_stat_balloon"))
     balloon.sound()
     server.stop()

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from controller_interface import BLOCK, DEFLATE, HOLD, INFLATE, MB, Controller, Decision, Input, State, limits_for
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from law_interface import BLOCK, GIVE, MB, STAY, TAKE, Law, Mind, Verdict, View, tuning_for
 
 RESERVES = (0.02, 0.06)
 """The defaults; where one view is asked about, there is more between them."""
@@ -47,7 +47,7 @@ class Server:
     swapped: float = 0.0
     moved: int = 0
     moving: bool = False
-    mind: Mind = field(default_factory=Mind)
+    state: State = field(default_factory=State)
 
     @property
     def used(self) -> float:
@@ -86,27 +86,27 @@ class Server:
         within = 1 - math.exp(-rate * 5 / self.working_set)
         self.touched = self.hot * within / self.used if self.used else 0.0
 
-    def obey(self, verdict: Verdict) -> None:
-        if verdict.act == TAKE:
-            self.ballooned -= verdict.buffers
-        elif verdict.act == GIVE:
+    def obey(self, decision: Decision) -> None:
+        if decision.action == DEFLATE:
+            self.ballooned -= decision.buffers
+        elif decision.action == INFLATE:
             room = min(self.pool * 9 // 10, self.pool - self.floor) - self.ballooned
             along = min(max(0.0, self.unused), room)  # they hold no memory, go first and do not count
-            left = min(float(verdict.buffers), self.used, room - along)
+            left = min(float(decision.buffers), self.used, room - along)
             cold = min(left, self.cold)
             self.cold -= cold
             self.hot = max(0.0, self.hot - (left - cold))
             self.ballooned += int(left + along)
-        self.moving = verdict.act in (GIVE, TAKE)
+        self.moving = decision.action in (INFLATE, DEFLATE)
         if self.moving:
-            self.moved += verdict.buffers
+            self.moved += decision.buffers
 
 
 @dataclass
 class Machine:
     """One memory for several servers, and for something else (``other``, in bytes)."""
 
-    law: Law
+    controller: Controller
     limit: int
     servers: list[Server]
     other: float = 0.0
@@ -139,16 +139,16 @@ class Machine:
             if server.waited < server.pause * 0.999 and not server.moving:
                 continue
             since, server.waited = server.waited, 0.0
-            seen = View(
+            seen = Input(
                 dt=since, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
                 ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost,
                 limit=self.limit, available=int(available), reachable=int(available), unclaimed=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
-            verdict = self.law(tuning_for(self.limit, *RESERVES), seen, server.mind)
-            server.obey(verdict)
-            peace = verdict.act == STAY and not server.ballooned
+            decision = self.controller(limits_for(self.limit, *RESERVES), seen, server.state)
+            server.obey(decision)
+            peace = decision.action == HOLD and not server.ballooned
             safe = (available - 2 * RESERVES[1] * self.limit) / FASTEST if peace else 0.0
             server.pause = max(LOOKS, min(SAFE * LOOKS, safe))
             assert server.pool - server.ballooned >= min(server.floor, server.pool)
@@ -162,10 +162,10 @@ def servers(count: int, pool: int, working_set: int) -> list[Server]:
     return made
 
 
-def test_two_with_opposite_rhythms_trade_memory(law):
+def test_two_with_opposite_rhythms_trade_memory(controller):
     """384 MB of pool each, 310 MB of data each, 460 MB for both: the busy one has what it needs within two seconds."""
     pair = servers(2, 384 * MB, 310 * MB)
-    machine = Machine(law, 460 * MB, pair, dt=LOOKS / 4)
+    machine = Machine(controller, 460 * MB, pair, dt=LOOKS / 4)
     for phase in range(6):
         busy, idle = pair[phase % 2], pair[1 - phase % 2]
         busy.rate, idle.rate = 50_000, 20
@@ -176,10 +176,10 @@ def test_two_with_opposite_rhythms_trade_memory(law):
         assert machine.swapped == 0
 
 
-def test_slowly_growing_pressure_never_becomes_swapping(law):
+def test_slowly_growing_pressure_never_becomes_swapping(controller):
     (idle,) = servers(1, 1024 * MB, 512 * MB)
     idle.rate = 5
-    machine = Machine(law, 2048 * MB, [idle], other=700 * MB)
+    machine = Machine(controller, 2048 * MB, [idle], other=700 * MB)
 
     def grow(_: int) -> None:
         machine.other = min(1800 * MB, machine.other + 20 * MB)
@@ -189,12 +189,12 @@ def test_slowly_growing_pressure_never_becomes_swapping(law):
     assert idle.ballooned * BLOCK >= 500 * MB
 
 
-def test_who_pauses_longer_looks_before_memory_can_be_short(law):
+def test_who_pauses_longer_looks_before_memory_can_be_short(controller):
     """Most of 32 GB is available, until others use it up as fast as CPUs can: it looks while the reserve is there, and gives in time."""
     (idle,) = servers(1, 4 * 1024 * MB, 2 * 1024 * MB)
     idle.rate = 5
-    machine = Machine(law, 32 * 1024 * MB, [idle], dt=LOOKS / 4)
-    reserve_high = RESERVES[1] * machine.limit
+    machine = Machine(controller, 32 * 1024 * MB, [idle], dt=LOOKS / 4)
+    high_watermark = RESERVES[1] * machine.limit
     looks: list[tuple[float, float]] = []
 
     def look(_: int) -> None:
@@ -203,29 +203,29 @@ def test_who_pauses_longer_looks_before_memory_can_be_short(law):
 
     def grow(number: int) -> None:
         look(number)
-        machine.other += machine.dt * (FASTEST if machine.available > reserve_high else 1536 * MB)
+        machine.other += machine.dt * (FASTEST if machine.available > high_watermark else 1536 * MB)
 
     machine.run(5, look)
     assert max(pause for _, pause in looks) == pytest.approx(SAFE * LOOKS)
     assert not idle.moved
     machine.run(4, grow)
-    assert next(available for available, _ in looks if available < 2 * reserve_high) > reserve_high
+    assert next(available for available, _ in looks if available < 2 * high_watermark) > high_watermark
     assert machine.most_swapped == 0 and idle.ballooned
 
 
-def test_nothing_moves_when_there_is_enough(law):
+def test_nothing_moves_when_there_is_enough(controller):
     several = servers(4, 256 * MB, 200 * MB)
-    machine = Machine(law, 2048 * MB, several)
+    machine = Machine(controller, 2048 * MB, several)
     for one in several:
         one.rate = 10_000
     machine.run(30)
     assert [one.moved for one in several] == [0, 0, 0, 0]
 
 
-def test_memory_that_comes_back_is_used_again(law):
+def test_memory_that_comes_back_is_used_again(controller):
     (one,) = servers(1, 1024 * MB, 900 * MB)
     one.rate = 5
-    machine = Machine(law, 1200 * MB, [one])
+    machine = Machine(controller, 1200 * MB, [one])
     machine.other = 900 * MB
     machine.run(10)
     assert one.ballooned * BLOCK > 600 * MB
@@ -237,7 +237,7 @@ def test_memory_that_comes_back_is_used_again(law):
 @RELAXED
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12), short=st.floats(0.2, 1.2))
 @example(seed=600429, count=4, short=0.21875)  # those that were swapped had come to their ceilings
-def test_many_servers_settle_within_the_budget(law, seed, count, short):
+def test_many_servers_settle_within_the_budget(controller, seed, count, short):
     """Any number of servers, sizes and rhythms: after ninety seconds they fit, none below its floor, and little moves any more.
 
     Up to 80 % overcommitted. (Servers whose pages are touched seldom once kept them because their misses cost time; seven of them stayed
@@ -251,7 +251,7 @@ def test_many_servers_settle_within_the_budget(law, seed, count, short):
         one.fill()
         several.append(one)
     everything = sum(one.pool for one in several)
-    machine = Machine(law, int(short * everything) * BLOCK, several, cost=rng.choice([1e-5, 1e-4, 1e-3]))
+    machine = Machine(controller, int(short * everything) * BLOCK, several, cost=rng.choice([1e-5, 1e-4, 1e-3]))
     machine.run(90)
     assert sum(one.used for one in several) * BLOCK <= machine.limit * 1.01
     assert machine.swapped <= 0.01 * machine.limit

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-AUTO, CGROUP2, CGROUP1, MACHINE = range(4)
+AUTO, CGROUP2, CGROUP1, SYSTEM = range(4)
 MB = 1024 * 1024
-LEVELS, PLACE = 12, 200
+LEVELS, PATH_SIZE = 12, 200
 
 V2_MOUNT = "30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -30,7 +30,7 @@ class Memory(ctypes.Structure):
 
 class Level(ctypes.Structure):
     _fields_ = [
-        ("place", ctypes.c_char * PLACE),
+        ("path", ctypes.c_char * PATH_SIZE),
         *((name, ctypes.c_int) for name in ("source", "fd_limit", "fd_high", "fd_usage", "fd_stat", "fd_swap")),
         ("memory", Memory),
     ]
@@ -46,8 +46,8 @@ class Reader(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("stalled", "any_stalled")),
     ]
 
-    def places(self) -> list[str]:
-        return [level.place.decode() for level in self.levels[: self.nlevels]]
+    def paths(self) -> list[str]:
+        return [level.path.decode() for level in self.levels[: self.nlevels]]
 
 
 class Reading(ctypes.Structure):
@@ -65,16 +65,16 @@ class Rates(ctypes.Structure):
 def c(pure: ctypes.CDLL) -> ctypes.CDLL:
     text = ctypes.c_char_p
     for name, result, arguments in (
-        ("signals_open", ctypes.c_bool, [ctypes.POINTER(Reader), text, ctypes.c_int]),
-        ("signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.c_bool, ctypes.POINTER(Reading)]),
-        ("signals_glance", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
-        ("signals_compare", None, [*[ctypes.POINTER(Reading)] * 2, ctypes.c_double, ctypes.c_double, ctypes.POINTER(Rates)]),
-        ("signals_close", None, [ctypes.POINTER(Reader)]),
-        ("signals_field", ctypes.c_int64, [text, text]),
-        ("signals_limit", ctypes.c_int64, [text]),
-        ("signals_some_total", ctypes.c_int64, [text]),
-        ("groups_own", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
-        ("groups_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
+        ("memory_signals_open", ctypes.c_bool, [ctypes.POINTER(Reader), text, ctypes.c_int]),
+        ("memory_signals_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.c_bool, ctypes.POINTER(Reading)]),
+        ("memory_signals_light_read", ctypes.c_bool, [ctypes.POINTER(Reader), ctypes.POINTER(Reading)]),
+        ("memory_signals_compare", None, [*[ctypes.POINTER(Reading)] * 2, ctypes.c_double, ctypes.c_double, ctypes.POINTER(Rates)]),
+        ("memory_signals_close", None, [ctypes.POINTER(Reader)]),
+        ("memory_signals_field", ctypes.c_int64, [text, text]),
+        ("memory_signals_limit", ctypes.c_int64, [text]),
+        ("memory_signals_some_total", ctypes.c_int64, [text]),
+        ("cgroup_path_of_process", ctypes.c_bool, [text, ctypes.c_int, text, ctypes.c_int]),
+        ("cgroup_mount", ctypes.c_bool, [text, ctypes.c_int, text, text, ctypes.c_int]),
     ):
         getattr(pure, name).restype, getattr(pure, name).argtypes = result, arguments
     return pure
@@ -117,18 +117,18 @@ def tree(tmp_path: Path) -> Tree:
 
 def read(c: ctypes.CDLL, tree: Tree, source: int = AUTO) -> tuple[Reader, Reading]:
     reader, reading = Reader(), Reading()
-    assert c.signals_open(reader, str(tree.root).encode(), source)
+    assert c.memory_signals_open(reader, str(tree.root).encode(), source)
     try:
-        assert c.signals_read(reader, True, reading)
+        assert c.memory_signals_read(reader, True, reading)
     finally:
-        places = Reader.from_buffer_copy(reader)
-        c.signals_close(reader)
-    return places, reading
+        copied = Reader.from_buffer_copy(reader)
+        c.memory_signals_close(reader)
+    return copied, reading
 
 
 def test_a_plain_machine(c, tree):
     reader, reading = read(c, tree)
-    assert reader.source == MACHINE and reader.places() == ["machine"]
+    assert reader.source == SYSTEM and reader.paths() == ["system"]
     assert reading.limit == 24684096 * 1024 and reading.available == 23931980 * 1024 == reading.reachable
     assert reading.unclaimed == 22364844 * 1024
     assert reading.refaults == 936685 and reading.own_refaults == 0 and reading.swapped == 0
@@ -142,7 +142,7 @@ def test_a_version_2_group_inside_another_one(c, tree):
     tree.v2_group("/sys/fs/cgroup/system.slice", "max", 4000 * MB)
     reader, reading = read(c, tree)
     assert reader.source == CGROUP2
-    assert reader.places() == ["/sys/fs/cgroup/system.slice/pg.service", "/sys/fs/cgroup/system.slice", "machine"]
+    assert reader.paths() == ["/sys/fs/cgroup/system.slice/pg.service", "/sys/fs/cgroup/system.slice", "system"]
     assert (reading.tight, reading.limit, reading.available) == (0, 512 * MB, 262 * MB)
     assert (reading.own_refaults, reading.refaults, reading.swapped) == (17, 17 + 4242, 5 * MB)
     assert reading.stalled == 1000 + 283
@@ -155,7 +155,7 @@ def test_the_pressure_of_a_group_with_a_long_path_is_its_own(c, tree):
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.v2_group(f"/sys/fs/cgroup{group}", str(512 * MB), 300 * MB)
     reader, reading = read(c, tree)
-    assert len(f"/sys/fs/cgroup{group}") > PLACE and f"/sys/fs/cgroup{group}".endswith(reader.places()[0])
+    assert len(f"/sys/fs/cgroup{group}") > PATH_SIZE and f"/sys/fs/cgroup{group}".endswith(reader.paths()[0])
     assert (reading.tight, reading.limit, reading.stalled) == (0, 512 * MB, 1000 + 283)
 
 
@@ -183,7 +183,7 @@ def test_a_machine_can_be_tighter_than_its_group(c, tree):
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB)
     reader, reading = read(c, tree)
-    assert reader.places()[reading.tight] == "machine" and reading.available == 100000 * 1024
+    assert reader.paths()[reading.tight] == "system" and reading.available == 100000 * 1024
 
 
 def test_a_container_sees_only_its_part_of_the_hierarchy(c, tree):
@@ -196,7 +196,7 @@ def test_a_container_sees_only_its_part_of_the_hierarchy(c, tree):
         tree.write(f"/sys/fs/cgroup/memory{directory}/memory.usage_in_bytes", (FIXTURES / "metrics/v1-memory.usage_in_bytes").read_text())
         tree.write(f"/sys/fs/cgroup/memory{directory}/memory.stat", stat)
     reader, reading = read(c, tree)
-    assert reader.source == CGROUP1 and reader.places() == ["/sys/fs/cgroup/memory/pg", "/sys/fs/cgroup/memory", "machine"]
+    assert reader.source == CGROUP1 and reader.paths() == ["/sys/fs/cgroup/memory/pg", "/sys/fs/cgroup/memory", "system"]
     assert (reading.limit, reading.available) == (10 * MB, 10 * MB - 1925120 + 131072 + 90112)
     assert (reading.refaults, reading.own_refaults, reading.swapped) == (54, 0, 0)
 
@@ -215,9 +215,9 @@ def test_a_hybrid_host_has_pressure_in_version_2(c, tree):
 
 def test_a_source_can_be_asked_for(c, tree):
     reader = Reader()
-    assert not c.signals_open(reader, str(tree.root).encode(), CGROUP2)
-    assert not c.signals_open(reader, str(tree.root).encode(), CGROUP1)
-    assert read(c, tree, MACHINE)[0].source == MACHINE
+    assert not c.memory_signals_open(reader, str(tree.root).encode(), CGROUP2)
+    assert not c.memory_signals_open(reader, str(tree.root).encode(), CGROUP1)
+    assert read(c, tree, SYSTEM)[0].source == SYSTEM
 
 
 def test_files_are_opened_once_and_closed(c, tree):
@@ -227,15 +227,15 @@ def test_files_are_opened_once_and_closed(c, tree):
     tree.v2_group("/sys/fs/cgroup/pg", str(512 * MB), 300 * MB)
     before = len(os.listdir("/proc/self/fd"))
     reader, reading = Reader(), Reading()
-    assert c.signals_open(reader, str(tree.root).encode(), AUTO)
+    assert c.memory_signals_open(reader, str(tree.root).encode(), AUTO)
     opened = len(os.listdir("/proc/self/fd"))
     for used in (300, 400):
         tree.write("/sys/fs/cgroup/pg/memory.current", str(used * MB))
-        assert c.signals_read(reader, True, reading) and reading.available == (512 - used) * MB
+        assert c.memory_signals_read(reader, True, reading) and reading.available == (512 - used) * MB
         assert len(os.listdir("/proc/self/fd")) == opened
     tree.write("/sys/fs/cgroup/pg/memory.current", "")
-    assert not c.signals_read(reader, True, reading)
-    c.signals_close(reader)
+    assert not c.memory_signals_read(reader, True, reading)
+    c.memory_signals_close(reader)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -251,17 +251,17 @@ def opened(c, tree):
     tree.v2_group("/sys/fs/cgroup/host/pg", str(512 * MB), 300 * MB, inactive=20 * MB, active=30 * MB, swap=5 * MB)
     tree.v2_group("/sys/fs/cgroup/host", str(2048 * MB), 600 * MB)
     reader = Reader()
-    assert c.signals_open(reader, str(tree.root).encode(), AUTO)
-    assert not c.signals_glance(reader, Reading()), "nothing has been read yet"
-    assert c.signals_read(reader, True, Reading())
+    assert c.memory_signals_open(reader, str(tree.root).encode(), AUTO)
+    assert not c.memory_signals_light_read(reader, Reading()), "nothing has been read yet"
+    assert c.memory_signals_read(reader, True, Reading())
     yield reader
-    c.signals_close(reader)
+    c.memory_signals_close(reader)
 
 
 def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
     """Usage is fresh; page cache, refaults and stalls are those of the last reading, whose files may not even be readable now."""
     whole, glance = Reading(), Reading()
-    assert c.signals_read(opened, True, whole)
+    assert c.memory_signals_read(opened, True, whole)
     tree.write("/sys/fs/cgroup/host/pg/memory.current", str(310 * MB))
     for table in (
         "/sys/fs/cgroup/host/pg/memory.stat",
@@ -270,7 +270,7 @@ def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
         "/sys/fs/cgroup/host/pg/io.pressure",
     ):
         tree.write(table, "")
-    assert c.signals_glance(opened, glance)
+    assert c.memory_signals_light_read(opened, glance)
     assert (whole.available, glance.available, glance.reachable) == (262 * MB, 252 * MB, 252 * MB)
     assert [(one.tight, one.refaults, one.own_refaults, one.swapped, one.stalled) for one in (glance, whole)] == [
         (0, 17 + 4242, 17, 5 * MB, 1000 + 283)
@@ -280,12 +280,12 @@ def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
 def test_what_nobody_uses_is_that_of_the_fullest_level(c, tree, opened):
     """Not even as page cache: whatever comes back into memory then comes into a group that is full by itself. A glance sees it too."""
     whole, glance = Reading(), Reading()
-    assert c.signals_read(opened, True, whole) and whole.unclaimed == (512 - 300) * MB
+    assert c.memory_signals_read(opened, True, whole) and whole.unclaimed == (512 - 300) * MB
     tree.write("/sys/fs/cgroup/host/memory.current", str(1900 * MB))
-    assert c.signals_glance(opened, glance) and glance.unclaimed == (2048 - 1900) * MB
+    assert c.memory_signals_light_read(opened, glance) and glance.unclaimed == (2048 - 1900) * MB
     assert (glance.tight, glance.available) == (1, 148 * MB)
     tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemFree: 90000 kB\nMemAvailable: 23931980 kB\n")
-    assert c.signals_read(opened, True, whole) and (whole.tight, whole.unclaimed) == (1, 90000 * 1024)
+    assert c.memory_signals_read(opened, True, whole) and (whole.tight, whole.unclaimed) == (1, 90000 * 1024)
 
 
 def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, tree, opened):
@@ -293,8 +293,8 @@ def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, 
     reading = Reading()
     for used, available in ((260, 262), (300, 222), (200, 312)):
         tree.write("/sys/fs/cgroup/host/pg/memory.current", str(used * MB))
-        assert c.signals_glance(opened, reading) and reading.available == available * MB
-    assert c.signals_read(opened, True, reading) and reading.available == 362 * MB
+        assert c.memory_signals_light_read(opened, reading) and reading.available == available * MB
+    assert c.memory_signals_read(opened, True, reading) and reading.available == 362 * MB
 
 
 @pytest.mark.parametrize(
@@ -313,12 +313,12 @@ def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, 
 )
 def test_a_glance_that_cannot_be_sure_says_so(c, tree, opened, file, text):
     reading = Reading()
-    assert c.signals_glance(opened, reading)
+    assert c.memory_signals_light_read(opened, reading)
     before = (tree.root / file.lstrip("/")).read_text()
     tree.write(file, text)
-    assert not c.signals_glance(opened, reading)
+    assert not c.memory_signals_light_read(opened, reading)
     tree.write(file, before)
-    assert c.signals_read(opened, True, reading) and c.signals_glance(opened, reading)
+    assert c.memory_signals_read(opened, True, reading) and c.memory_signals_light_read(opened, reading)
 
 
 def recorded(c: ctypes.CDLL, act: Callable[[], bool]) -> list[int]:
@@ -332,56 +332,56 @@ def recorded(c: ctypes.CDLL, act: Callable[[], bool]) -> list[int]:
 def test_everybodys_pressure_is_read_before_what_it_is_to_vouch_for(c, opened):
     """Who waits while the levels are being read is then seen by the next glance, and who waits during a glance by the one after it."""
     levels = {opened.levels[number].fd_usage for number in range(2)} | {opened.levels[2].fd_stat}
-    for act in (lambda: c.signals_read(opened, True, Reading()), lambda: c.signals_glance(opened, Reading())):
+    for act in (lambda: c.memory_signals_read(opened, True, Reading()), lambda: c.memory_signals_light_read(opened, Reading())):
         files = recorded(c, act)
         assert files[0] == opened.fd_any_pressure and levels <= set(files[1:]) and files.count(opened.fd_any_pressure) == 1
 
 
 def test_everybodys_pressure_is_not_read_where_no_glance_may_follow(c, opened):
     """Each reading of it loses part of what the kernel has measured, for all who read it."""
-    assert opened.fd_any_pressure not in recorded(c, lambda: c.signals_read(opened, False, Reading()))
-    assert not c.signals_glance(opened, Reading()), "nobody knows what it was"
-    assert c.signals_read(opened, True, Reading()) and c.signals_glance(opened, Reading())
+    assert opened.fd_any_pressure not in recorded(c, lambda: c.memory_signals_read(opened, False, Reading()))
+    assert not c.memory_signals_light_read(opened, Reading()), "nobody knows what it was"
+    assert c.memory_signals_read(opened, True, Reading()) and c.memory_signals_light_read(opened, Reading())
 
 
 def test_what_has_changed_since_the_last_look(c):
     """Per second since then; but what has been swapped out since the last glance only."""
     before, rates = Reading(0, 512 * MB, 9, 9, 9, 100, 10, 5 * MB, 1_000_000), Rates()
     now = Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000)
-    for since_glance, swapping in ((0.8, MB / 0.8), (0.1, MB / 0.1)):
-        c.signals_compare(before, now, 0.8, since_glance, rates)
+    for since_light, swapping in ((0.8, MB / 0.8), (0.1, MB / 0.1)):
+        c.memory_signals_compare(before, now, 0.8, since_light, rates)
         assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == pytest.approx((100, 5, swapping, 0.5))
-    c.signals_compare(now, before, 0.8, 0.8, rates)
+    c.memory_signals_compare(now, before, 0.8, 0.8, rates)
     assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, 0), "less swapped is no swapping"
     now.stalled = 3_000_000
-    c.signals_compare(before, now, 0.8, 0.8, rates)
+    c.memory_signals_compare(before, now, 0.8, 0.8, rates)
     assert rates.stall == 1
 
 
 @pytest.mark.parametrize("before", [None, Reading(1, 512 * MB, 9, 9, 9, 1, 1, 1, 1)], ids=["nothing", "another level"])
 def test_without_a_reading_of_the_same_level_nothing_has_changed(c, before):
     rates = Rates(1, 1, 1, 1)
-    c.signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
+    c.memory_signals_compare(before, Reading(0, 512 * MB, 9, 9, 9, 180, 14, 6 * MB, 1_400_000), 0.8, 0.1, rates)
     assert (rates.refaults, rates.own_refaults, rates.swapping, rates.stall) == (0, 0, 0, -1)
 
 
 def test_a_stall_that_is_not_known(c):
     rates = Rates()
-    c.signals_compare(Reading(0, 512 * MB, 9, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
+    c.memory_signals_compare(Reading(0, 512 * MB, 9, 9, 9, 1, 1, 1, -1), Reading(0, 512 * MB, 9, 9, 9, 9, 1, 1, 500), 0.8, 0.1, rates)
     assert (rates.refaults, rates.stall) == (10, -1)
 
 
 def test_the_machines_refaults_are_read_only_where_it_is_the_tightest(c, tree, opened):
     tree.write("proc/vmstat", "workingset_refault_anon 11\nworkingset_refault_file 4\n")
     reading = Reading()
-    assert c.signals_read(opened, True, reading) and reading.refaults == 17 + 4242
+    assert c.memory_signals_read(opened, True, reading) and reading.refaults == 17 + 4242
     tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemAvailable: 100000 kB\n")
-    assert c.signals_read(opened, True, reading)
+    assert c.memory_signals_read(opened, True, reading)
     assert (reading.tight, reading.refaults, reading.own_refaults) == (2, 15, 17)
 
 
 def test_without_proc_there_is_nothing(c, tmp_path):
-    assert not c.signals_open(Reader(), str(tmp_path).encode(), AUTO)
+    assert not c.memory_signals_open(Reader(), str(tmp_path).encode(), AUTO)
 
 
 def test_this_machine(c):
@@ -389,25 +389,25 @@ def test_this_machine(c):
     if not Path("/proc/meminfo").exists():
         pytest.skip("there is no /proc/meminfo")
     reader, reading = Reader(), Reading()
-    assert c.signals_open(reader, b"", AUTO) and c.signals_read(reader, True, reading)
-    c.signals_close(reader)
+    assert c.memory_signals_open(reader, b"", AUTO) and c.memory_signals_read(reader, True, reading)
+    c.memory_signals_close(reader)
     assert 0 < reading.available <= reading.limit and reading.reachable <= reading.available
 
 
 def test_parsers(c):
-    assert c.signals_limit(b"max\n") == 2**63 - 1 == c.signals_limit(b"9223372036854771712\n")
-    assert c.signals_limit(b"1073741824\n") == 1 << 30
-    assert c.signals_field(b"file 1\ninactive_file 7\n", b"inactive_file") == 7
-    assert c.signals_field(b"inactive_file 7\nfile 1\n", b"file") == 1, "not the end of another key"
-    assert c.signals_field(b"MemFree:  12 kB\n", b"MemFree") == 12
-    assert c.signals_field(b"", b"x") == -1 == c.signals_field(b"xx 1", b"x")
-    assert c.signals_some_total(b"full avg10=0 total=3\n") == -1
+    assert c.memory_signals_limit(b"max\n") == 2**63 - 1 == c.memory_signals_limit(b"9223372036854771712\n")
+    assert c.memory_signals_limit(b"1073741824\n") == 1 << 30
+    assert c.memory_signals_field(b"file 1\ninactive_file 7\n", b"inactive_file") == 7
+    assert c.memory_signals_field(b"inactive_file 7\nfile 1\n", b"file") == 1, "not the end of another key"
+    assert c.memory_signals_field(b"MemFree:  12 kB\n", b"MemFree") == 12
+    assert c.memory_signals_field(b"", b"x") == -1 == c.memory_signals_field(b"xx 1", b"x")
+    assert c.memory_signals_some_total(b"full avg10=0 total=3\n") == -1
     path, within = ctypes.create_string_buffer(100), ctypes.create_string_buffer(100)
-    assert not c.groups_own(b"3:cpu,memory_hog:/x\n", 1, path, 100)
-    assert c.groups_own(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
-    assert not c.groups_own(b"0::/" + b"x" * 200, 2, path, 100), "too long"
-    assert c.groups_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
-    assert not c.groups_mount(V2_MOUNT.encode(), 1, path, within, 100)
+    assert not c.cgroup_path_of_process(b"3:cpu,memory_hog:/x\n", 1, path, 100)
+    assert c.cgroup_path_of_process(b"3:cpu,memory:/a:b\n", 1, path, 100) and path.value == b"/a:b"
+    assert not c.cgroup_path_of_process(b"0::/" + b"x" * 200, 2, path, 100), "too long"
+    assert c.cgroup_mount(V2_MOUNT.encode(), 2, path, within, 100) and (path.value, within.value) == (b"/sys/fs/cgroup", b"/")
+    assert not c.cgroup_mount(V2_MOUNT.encode(), 1, path, within, 100)
 
 
 @settings(max_examples=200, deadline=None)
@@ -415,10 +415,10 @@ def test_parsers(c):
 def test_no_text_breaks_a_parser(c, text):
     path, within = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
     for version in (1, 2):
-        c.groups_own(text, version, path, 64)
-        c.groups_mount(text, version, path, within, 64)
-        c.groups_own(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
-        c.groups_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
-    c.signals_limit(text)
-    c.signals_field(text, b"a")
-    c.signals_some_total(text)
+        c.cgroup_path_of_process(text, version, path, 64)
+        c.cgroup_mount(text, version, path, within, 64)
+        c.cgroup_path_of_process(b"0::" + text + b"\n4:memory:" + text, version, path, 64)
+        c.cgroup_mount(b"1 2 3 / /x " + text + b" - cgroup2 " + text, version, path, within, 64)
+    c.memory_signals_limit(text)
+    c.memory_signals_field(text, b"a")
+    c.memory_signals_some_total(text)

@@ -1,0 +1,599 @@
+/*
+ * memory_signals.c
+ *		Memory limits, usage and pressure from cgroups and /proc.
+ *
+ * Copyright (c) 2026, pgherd maintainers
+ */
+#include "memory_signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cgroup_path.h"
+
+#define NO_LIMIT INT64_MAX
+#define V1_NO_LIMIT ((int64_t) 1 << 60)	/* version 1 shows a number near 2^63 for "none" */
+#define TEXT 16384
+/*
+ * Bytes. The kernel returns these files in pieces of whole lines, each about a page long, so a
+ * shorter piece is the last one.
+ */
+#define LAST_PIECE 2048
+
+/*
+ * Return the number after a key that begins a line ("key 123" or "key: 123"),
+ * or -1 without such a line.
+ */
+int64_t
+memory_signals_field(const char *text, const char *key)
+{
+	size_t		length = strlen(key);
+
+	for (const char *line = text; line != NULL && *line; line = strchr(line, '\n'))
+	{
+		if (*line == '\n')
+			line++;
+		if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':'))
+			return strtoll(line + length + 1, NULL, 10);
+		if (*line == '\0')
+			break;
+	}
+	return -1;
+}
+
+/* Return a limit in bytes from a number or "max"; INT64_MAX if there is none. */
+int64_t
+memory_signals_limit(const char *text)
+{
+	int64_t		value;
+
+	if (strncmp(text, "max", 3) == 0)
+		return NO_LIMIT;
+	value = strtoll(text, NULL, 10);
+	return value >= V1_NO_LIMIT ? NO_LIMIT : value;
+}
+
+/* Return the microseconds of "some" in the text of a pressure file, or -1. */
+int64_t
+memory_signals_some_total(const char *text)
+{
+	const char *some = strncmp(text, "some ", 5) == 0 ? text : strstr(text, "\nsome ");
+	const char *total = some ? strstr(some, "total=") : NULL;
+
+	return total ? strtoll(total + 6, NULL, 10) : -1;
+}
+
+/* Open a file below the root. Returns -1 if it cannot be opened. */
+static int
+open_in(const char *root, const char *directory, const char *name)
+{
+	char		path[CGROUP_PATH_SIZE];
+
+	if (snprintf(path, sizeof(path), "%s%s/%s", root, directory, name) >= (int) sizeof(path))
+		return -1;
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/*
+ * Read an open file until a piece is shorter than "last". Returns false if it
+ * cannot be read.
+ */
+static bool
+read_pieces(int fd, char *text, int size, int last)
+{
+	int			got = 0;
+
+	if (fd < 0)
+		return false;
+	while (got < size - 1)
+	{
+		ssize_t		n = pread(fd, text + got, (size_t) (size - 1 - got), got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return false;
+		got += (int) n;
+		if (n < last)
+			break;
+	}
+	text[got] = '\0';
+	return got > 0;
+}
+
+/*
+ * Read a whole file of signals. Reading beyond its last piece would make the
+ * kernel format the file a second time.
+ */
+static bool
+read_fd(int fd, char *text, int size)
+{
+	return read_pieces(fd, text, size, LAST_PIECE);
+}
+
+/* Read a file below the root. Returns false if it cannot be read. */
+static bool
+read_once(const char *root, const char *name, char *text, int size)
+{
+	int			fd = open_in(root, "", name);
+	bool		fine = read_pieces(fd, text, size, 1);	/* a line of mountinfo can be long */
+
+	if (fd >= 0)
+		close(fd);
+	return fine;
+}
+
+/* Close a level's files. */
+static void
+close_level(MemoryLevel *level)
+{
+	int		   *fds[] = {&level->fd_limit, &level->fd_high, &level->fd_usage, &level->fd_stat,
+	&level->fd_swap};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+	{
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+/* Open the files of a cgroup. Returns false if it has no memory controller. */
+static bool
+open_group(MemoryLevel *level, const char *root, const char *directory, int source)
+{
+	bool		version2 = source == MEMORY_SOURCE_CGROUP2;
+	size_t		length = strlen(directory);
+	size_t		most = sizeof(level->path) - 1;
+
+	memset(level, 0, sizeof(*level));
+	level->source = source;
+	strcpy(level->path, directory + (length > most ? length - most : 0));
+	level->fd_limit = open_in(root, directory, version2 ? "memory.max" : "memory.limit_in_bytes");
+	level->fd_high = version2 ? open_in(root, directory, "memory.high") : -1;
+	level->fd_usage = open_in(root, directory,
+							  version2 ? "memory.current" : "memory.usage_in_bytes");
+	level->fd_stat = open_in(root, directory, "memory.stat");
+	level->fd_swap = version2 ? open_in(root, directory, "memory.swap.current") : -1;
+	if (level->fd_limit >= 0 && level->fd_usage >= 0 && level->fd_stat >= 0)
+		return true;
+	close_level(level);
+	return false;
+}
+
+/*
+ * Open the own cgroup of a version and its ancestors, the own one first.
+ * Returns how many of them have a memory controller.
+ */
+static int
+open_groups(MemorySignalReader *reader, const char *root, int source)
+{
+	static char cgroup[TEXT];
+	static char mountinfo[4 * TEXT];
+	int			version = source == MEMORY_SOURCE_CGROUP2 ? 2 : 1;
+	char		group[CGROUP_PATH_SIZE];
+	char		mount[CGROUP_PATH_SIZE];
+	char		mount_root[CGROUP_PATH_SIZE];
+	char		directory[2 * CGROUP_PATH_SIZE];
+	/* of the first level, whose path may be truncated */
+	char		own[2 * CGROUP_PATH_SIZE] = "";
+	const char *below = group;
+	size_t		mount_length;
+	size_t		mount_root_length;
+
+	if (!read_once(root, "/proc/self/cgroup", cgroup, sizeof(cgroup)) ||
+		!read_once(root, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) ||
+		!cgroup_path_of_process(cgroup, version, group, sizeof(group)) ||
+		!cgroup_mount(mountinfo, version, mount, mount_root, sizeof(mount)))
+		return 0;
+
+	/* Ancestors above the root of the mount are not visible. */
+	mount_root_length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
+	if (strncmp(group, mount_root, mount_root_length) == 0 &&
+		(group[mount_root_length] == '/' || group[mount_root_length] == '\0'))
+		below = group + mount_root_length;
+	snprintf(directory, sizeof(directory), "%s%s", mount, strcmp(below, "/") == 0 ? "" : below);
+	mount_length = strlen(mount);
+	for (;;)
+	{
+		char	   *slash;
+
+		if (reader->nlevels < MEMORY_SIGNALS_LEVELS - 1 &&
+			open_group(&reader->levels[reader->nlevels], root, directory, source) &&
+			reader->nlevels++ == 0)
+			strcpy(own, directory);
+		slash = strrchr(directory, '/');
+		if (strlen(directory) <= mount_length || slash == NULL)
+			break;
+		*slash = '\0';
+		if (strlen(directory) < mount_length)
+			break;
+	}
+
+	/*
+	 * Only version 2 keeps pressure for each cgroup, even if version 1 has the
+	 * memory controller.
+	 */
+	if (reader->nlevels > 0 && version == 2)
+	{
+		reader->fd_memory_pressure = open_in(root, own, "memory.pressure");
+		reader->fd_io_pressure = open_in(root, own, "io.pressure");
+	}
+	else if (reader->nlevels > 0 &&
+			 cgroup_path_of_process(cgroup, 2, group, sizeof(group)) && strcmp(group, "/") != 0 &&
+			 cgroup_mount(mountinfo, 2, mount, mount_root, sizeof(mount)) &&
+			 strcmp(mount_root, "/") == 0)
+	{
+		snprintf(directory, sizeof(directory), "%s%s", mount, group);
+		reader->fd_memory_pressure = open_in(root, directory, "memory.pressure");
+		reader->fd_io_pressure = open_in(root, directory, "io.pressure");
+	}
+	return reader->nlevels;
+}
+
+/*
+ * Open the memory signals. Returns false, with no file open, if the requested
+ * source or /proc/meminfo is missing.
+ */
+bool
+memory_signals_open(MemorySignalReader *reader, const char *root, int source)
+{
+	MemoryLevel *system;
+
+	memset(reader, 0, sizeof(*reader));
+	reader->fd_vmstat = reader->fd_any_pressure = -1;
+	reader->fd_memory_pressure = reader->fd_io_pressure = -1;
+	reader->source = MEMORY_SOURCE_SYSTEM;
+	if ((source == MEMORY_SOURCE_AUTO || source == MEMORY_SOURCE_CGROUP2) &&
+		open_groups(reader, root, MEMORY_SOURCE_CGROUP2) > 0)
+		reader->source = MEMORY_SOURCE_CGROUP2;
+	else if ((source == MEMORY_SOURCE_AUTO || source == MEMORY_SOURCE_CGROUP1) &&
+			 open_groups(reader, root, MEMORY_SOURCE_CGROUP1) > 0)
+		reader->source = MEMORY_SOURCE_CGROUP1;
+
+	system = &reader->levels[reader->nlevels++];
+	memset(system, 0, sizeof(*system));
+	system->source = MEMORY_SOURCE_SYSTEM;
+	strcpy(system->path, "system");
+	system->fd_limit = system->fd_high = system->fd_usage = system->fd_swap = -1;
+	system->fd_stat = open_in(root, "/proc", "meminfo");
+	reader->fd_vmstat = open_in(root, "/proc", "vmstat");
+	reader->fd_any_pressure = open_in(root, "/proc/pressure", "memory");
+	if (reader->fd_memory_pressure < 0)
+		reader->fd_memory_pressure = open_in(root, "/proc/pressure", "memory");
+	if (reader->fd_io_pressure < 0)
+		reader->fd_io_pressure = open_in(root, "/proc/pressure", "io");
+	if (system->fd_stat < 0 || (source != MEMORY_SOURCE_AUTO && source != reader->source))
+	{
+		memory_signals_close(reader);
+		return false;
+	}
+	return true;
+}
+
+/* Close all files. */
+void
+memory_signals_close(MemorySignalReader *reader)
+{
+	int		   *fds[] = {&reader->fd_vmstat, &reader->fd_memory_pressure,
+	&reader->fd_io_pressure, &reader->fd_any_pressure};
+
+	for (int i = 0; i < reader->nlevels; i++)
+		close_level(&reader->levels[i]);
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+	{
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+	reader->nlevels = 0;
+}
+
+/* Return 0 for a negative (unknown) value. */
+static int64_t
+or_zero(int64_t value)
+{
+	return value < 0 ? 0 : value;
+}
+
+/* Return the number after a key that begins a line, or 0 without such a line. */
+static int64_t
+field_or_zero(const char *text, const char *key)
+{
+	return or_zero(memory_signals_field(text, key));
+}
+
+/* Return the microseconds of "some" in an open pressure file, or -1. */
+static int64_t
+read_pressure(int fd)
+{
+	static char text[TEXT];
+
+	return read_fd(fd, text, sizeof(text)) ? memory_signals_some_total(text) : -1;
+}
+
+/* Read limit, usage and swap of a cgroup: files of one number each. */
+static bool
+read_numbers(const MemoryLevel *level, LevelMemory *out)
+{
+	static char text[TEXT];
+	int64_t		high;
+
+	if (!read_fd(level->fd_limit, text, sizeof(text)))
+		return false;
+	out->limit = memory_signals_limit(text);
+	if (read_fd(level->fd_high, text, sizeof(text)) &&
+		(high = memory_signals_limit(text)) < out->limit)
+		out->limit = high;
+	if (!read_fd(level->fd_usage, text, sizeof(text)))
+		return false;
+	out->usage = strtoll(text, NULL, 10);
+	out->unclaimed = out->limit == NO_LIMIT ? NO_LIMIT : out->limit - out->usage;
+	if (read_fd(level->fd_swap, text, sizeof(text)))
+		out->swapped = strtoll(text, NULL, 10);
+	return true;
+}
+
+/* Read page cache, refaults and swap of a cgroup from memory.stat. */
+static bool
+read_stat(const MemoryLevel *level, LevelMemory *out)
+{
+	static char text[TEXT];
+	bool		version2 = level->source == MEMORY_SOURCE_CGROUP2;
+
+	if (!read_fd(level->fd_stat, text, sizeof(text)))
+		return false;
+	out->inactive = field_or_zero(text, version2 ? "inactive_file" : "total_inactive_file");
+	out->active = field_or_zero(text, version2 ? "active_file" : "total_active_file");
+	out->anonymous_refaults =
+		field_or_zero(text, version2 ? "workingset_refault_anon" : "total_workingset_refault_anon");
+	out->refaults = out->anonymous_refaults +
+		field_or_zero(text, version2 ? "workingset_refault_file" : "total_workingset_refault_file");
+	if (!version2)
+		out->swapped = field_or_zero(text, "total_swap");
+	return true;
+}
+
+/* Read the system's memory from /proc/meminfo. */
+static bool
+read_system(const MemoryLevel *level, LevelMemory *out)
+{
+	static char text[TEXT];
+	int64_t		available;
+
+	if (!read_fd(level->fd_stat, text, sizeof(text)))
+		return false;
+	out->limit = memory_signals_field(text, "MemTotal") * 1024;
+	available = memory_signals_field(text, "MemAvailable");
+	if (out->limit <= 0 || available < 0)
+		return false;
+	out->active = field_or_zero(text, "Active(file)") * 1024;
+	out->inactive = 0;
+	/*
+	 * MemAvailable includes active page cache that the kernel can drop. The
+	 * usage counts it, as in a cgroup.
+	 */
+	if (out->active > available * 1024)
+		out->active = available * 1024;
+	out->usage = out->limit - available * 1024 + out->active;
+	out->unclaimed = field_or_zero(text, "MemFree") * 1024;
+	out->swapped = (field_or_zero(text, "SwapTotal") - field_or_zero(text, "SwapFree")) * 1024;
+	return true;
+}
+
+/* Read the system's refaults from /proc/vmstat, the longest file of all. */
+static void
+read_vmstat(const MemorySignalReader *reader, LevelMemory *out)
+{
+	static char text[TEXT];
+
+	out->refaults = out->anonymous_refaults = 0;
+	if (read_fd(reader->fd_vmstat, text, sizeof(text)))
+	{
+		out->anonymous_refaults = field_or_zero(text, "workingset_refault_anon");
+		out->refaults = out->anonymous_refaults + field_or_zero(text, "workingset_refault_file");
+	}
+}
+
+/* Return the bytes that all processes below the limit could still get. */
+static int64_t
+available_in(const LevelMemory *memory)
+{
+	return memory->limit - memory->usage + memory->inactive + memory->active;
+}
+
+/*
+ * Return the index of the level with the smallest available share of its
+ * limit, or -1 without any limit.
+ */
+static int
+tightest(const MemorySignalReader *reader)
+{
+	double		least = 0;
+	int			tight = -1;
+
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		const LevelMemory *memory = &reader->levels[i].memory;
+		double		share;
+
+		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+			continue;
+		share = (double) available_in(memory) / (double) memory->limit;
+		if (tight < 0 || share < least)
+		{
+			least = share;
+			tight = i;
+		}
+	}
+	return tight;
+}
+
+/* Combine the levels into one set of signals. Returns false without any limit. */
+static bool
+combine_levels(const MemorySignalReader *reader, MemorySignals *reading)
+{
+	const LevelMemory *own = &reader->levels[0].memory;
+
+	memset(reading, 0, sizeof(*reading));
+	reading->tight = tightest(reader);
+	reading->reachable = reading->unclaimed = NO_LIMIT;
+	reading->own_refaults = own->anonymous_refaults;
+	reading->stalled = reader->stalled;
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		const LevelMemory *memory = &reader->levels[i].memory;
+		int64_t		reachable;
+
+		if (memory->limit == NO_LIMIT || memory->limit <= 0)
+			continue;
+		reachable = memory->limit - memory->usage + memory->inactive +
+			(own->active < memory->active ? own->active : memory->active);
+		if (reachable < reading->reachable)
+			reading->reachable = reachable;
+		if (memory->unclaimed < reading->unclaimed)
+			reading->unclaimed = memory->unclaimed;
+		if (i == reading->tight)
+		{
+			reading->limit = memory->limit;
+			reading->available = available_in(memory);
+			reading->refaults = memory->refaults;
+			reading->swapped = memory->swapped;
+		}
+	}
+	return reading->tight >= 0;
+}
+
+/*
+ * Read all levels. Returns false if one cannot be read any more; the caller
+ * then closes and reopens them.
+ *
+ * System-wide pressure is read only for a later light read to compare with,
+ * because each read loses part of it: the kernel adds up the time since the
+ * last read in each CPU's busy clock ticks, rounded down. It is read first, so
+ * that a light read notices any task that waits after the first level was
+ * read.
+ */
+bool
+memory_signals_read(MemorySignalReader *reader, bool for_light_read, MemorySignals *reading)
+{
+	MemoryLevel *system = &reader->levels[reader->nlevels - 1];
+	int64_t		memory;
+	int64_t		io;
+
+	reader->complete = false;
+	reader->any_stalled = for_light_read ? read_pressure(reader->fd_any_pressure) : -1;
+	for (int i = 0; i < reader->nlevels - 1; i++)
+	{
+		MemoryLevel *level = &reader->levels[i];
+
+		if (!read_numbers(level, &level->memory) || !read_stat(level, &level->memory))
+			return false;
+	}
+	if (!read_system(system, &system->memory))
+		return false;
+	if (tightest(reader) == reader->nlevels - 1)
+		read_vmstat(reader, &system->memory);	/* only used if the system is the tightest level */
+	memory = read_pressure(reader->fd_memory_pressure);
+	io = read_pressure(reader->fd_io_pressure);
+	reader->stalled = memory < 0 && io < 0 ? -1 : or_zero(memory) + or_zero(io);
+	reader->complete = true;
+	return combine_levels(reader, reading);
+}
+
+/* Reduce the page cache by that many bytes, inactive pages first; by none if negative. */
+static void
+subtract_cache(LevelMemory *memory, int64_t bytes)
+{
+	int64_t		cache = memory->inactive + memory->active;
+	int64_t		left = bytes < 0 ? cache : bytes < cache ? cache - bytes : 0;
+
+	memory->active = memory->active < left ? memory->active : left;
+	memory->inactive = left - memory->active;
+}
+
+/*
+ * Read only cheap files, and keep the other values of the last full read: page
+ * cache of cgroups, refaults, stall time.
+ *
+ * Returns false if a full read is necessary: there was none that allows for a
+ * light read, a limit has changed, pages were swapped out, or a task of the
+ * system has waited for memory. The kernel drops page cache only while some
+ * task waits for memory. Thus the page cache known from the full read is still
+ * there, or the usage has fallen by it. A fall of a cgroup's usage is
+ * therefore attributed to page cache.
+ */
+bool
+memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading)
+{
+	if (!reader->complete || reader->any_stalled < 0 ||
+		read_pressure(reader->fd_any_pressure) != reader->any_stalled)
+		return false;
+	for (int i = 0; i < reader->nlevels; i++)
+	{
+		MemoryLevel *level = &reader->levels[i];
+		LevelMemory before = level->memory;
+
+		if (!(level->source == MEMORY_SOURCE_SYSTEM
+			  ? read_system(level, &level->memory) : read_numbers(level, &level->memory)) ||
+			level->memory.limit != before.limit || level->memory.swapped > before.swapped)
+			return false;
+		if (level->source != MEMORY_SOURCE_SYSTEM)
+			subtract_cache(&level->memory, before.usage - level->memory.usage);
+	}
+	return combine_levels(reader, reading);
+}
+
+/* Return the increase of a count, or 0 if it has fallen. */
+static double
+increase(int64_t before, int64_t now)
+{
+	return now > before ? (double) (now - before) : 0;
+}
+
+/*
+ * Compute rates from two sets of signals of the same level, that many seconds
+ * apart. Without an earlier one (NULL) all rates are unknown.
+ *
+ * A light read fails if pages were swapped out. So what a full read finds
+ * after light ones was swapped out within since_light, if that is less.
+ */
+void
+memory_signals_compare(const MemorySignals *before, const MemorySignals *now, double seconds,
+					   double since_light, MemorySignalRates *rates)
+{
+	double		share;
+
+	rates->refaults = rates->own_refaults = rates->swapping = 0;
+	rates->stall = -1;
+	if (before == NULL || before->tight != now->tight)
+		return;					/* counts of different levels are not comparable */
+	rates->refaults = increase(before->refaults, now->refaults) / seconds;
+	rates->own_refaults = increase(before->own_refaults, now->own_refaults) / seconds;
+	rates->swapping = increase(before->swapped, now->swapped) /
+		(since_light < seconds ? since_light : seconds);
+	if (before->stalled < 0 || now->stalled < 0)
+		return;
+	share = increase(before->stalled, now->stalled) / (seconds * 1e6);
+	rates->stall = share < 1.0 ? share : 1.0;
+}
+
+/* Return the name of a source, as in pg_balloon.memory_source. */
+const char *
+memory_source_name(int source)
+{
+	switch (source)
+	{
+		case MEMORY_SOURCE_CGROUP2:
+			return "cgroup2";
+		case MEMORY_SOURCE_CGROUP1:
+			return "cgroup1";
+		case MEMORY_SOURCE_SYSTEM:
+			return "system";
+	}
+	return "auto";
+}

@@ -1,0 +1,122 @@
+/*
+ * memory_signals.h
+ *		Memory limits, usage and pressure from cgroups and /proc.
+ *
+ * Plain C without server headers, so that it can be tested on captured files.
+ * All paths are below a root directory, which is empty in the server.
+ *
+ * A server runs inside nested levels: the own cgroup, the ancestors, the
+ * system. The tightest level, with the smallest available share of its limit,
+ * decides. In a virtual machine the system is the guest: memory that the
+ * hypervisor's balloon takes is missing from MemAvailable.
+ *
+ * A light read covers only the available memory, and whether a full read is
+ * necessary.
+ *
+ * Files are opened once and read with pread(). In a cgroup above its
+ * memory.high, each further allocation delays the process. Reading an open
+ * file allocates nothing, so the worker is not throttled.
+ *
+ * Copyright (c) 2026, pgherd maintainers
+ */
+#ifndef PG_BALLOON_MEMORY_SIGNALS_H
+#define PG_BALLOON_MEMORY_SIGNALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MEMORY_SIGNALS_LEVELS 12
+#define MEMORY_SIGNALS_PATH 200
+
+typedef enum MemorySource
+{
+	/* cgroup version 2 with a memory controller, or version 1, or the system */
+	MEMORY_SOURCE_AUTO = 0,
+	MEMORY_SOURCE_CGROUP2,
+	MEMORY_SOURCE_CGROUP1,
+	MEMORY_SOURCE_SYSTEM
+} MemorySource;
+
+/* Values of one level. Counts are cumulative. Memory in bytes. */
+typedef struct LevelMemory
+{
+	int64_t		limit;			/* INT64_MAX: none */
+	int64_t		usage;
+	int64_t		inactive;		/* page cache, not used recently */
+	int64_t		active;			/* page cache, used recently */
+	int64_t		refaults;		/* of the system: known only while it is the tightest */
+	int64_t		anonymous_refaults;
+	int64_t		swapped;
+	int64_t		unclaimed;		/* free, not even page cache; INT64_MAX without a limit */
+} LevelMemory;
+
+typedef struct MemoryLevel
+{
+	char		path[MEMORY_SIGNALS_PATH];	/* directory without the root, or "system" */
+	int			source;
+	int			fd_limit;		/* -1: missing */
+	int			fd_high;
+	int			fd_usage;
+	int			fd_stat;
+	int			fd_swap;
+	LevelMemory memory;
+} MemoryLevel;
+
+typedef struct MemorySignalReader
+{
+	/* of the levels below the system; MEMORY_SOURCE_SYSTEM without any */
+	int			source;
+	int			nlevels;
+	MemoryLevel levels[MEMORY_SIGNALS_LEVELS];	/* own cgroup first, the system last */
+	int			fd_vmstat;
+	int			fd_memory_pressure;	/* of the own cgroup, or of the system */
+	int			fd_io_pressure;
+	int			fd_any_pressure;	/* memory pressure of the whole system */
+	bool		complete;		/* a full read has succeeded since opening */
+	int64_t		stalled;		/* own cgroup's pressure at the last full read */
+	/* system-wide pressure at the last full read; -1: unknown, or not read */
+	int64_t		any_stalled;
+} MemorySignalReader;
+
+/* Values of all levels combined. Counts are cumulative. Memory in bytes. */
+typedef struct MemorySignals
+{
+	/* index of the tightest level, to which the other values belong by default */
+	int			tight;
+	int64_t		limit;
+	int64_t		available;		/* available to all processes below the limit, without swapping */
+	/* available to this server, by all levels, without active page cache of others */
+	int64_t		reachable;
+	/* available to this server, by all levels, before the kernel evicts anything */
+	int64_t		unclaimed;
+	int64_t		refaults;		/* count: pages evicted and read again */
+	int64_t		own_refaults;	/* count, own cgroup: refaults of anonymous and shared memory */
+	int64_t		swapped;		/* bytes in swap */
+	/* count, own cgroup: microseconds with a task waiting for memory or I/O; -1: unknown */
+	int64_t		stalled;
+} MemorySignals;
+
+/* Rates between two sets of signals. Per second, memory in bytes. */
+typedef struct MemorySignalRates
+{
+	double		refaults;
+	double		own_refaults;
+	double		swapping;
+	double		stall;			/* share of the time with a task waiting; -1: unknown */
+} MemorySignalRates;
+
+extern bool memory_signals_open(MemorySignalReader *reader, const char *root, int source);
+extern bool memory_signals_read(MemorySignalReader *reader, bool for_light_read,
+								MemorySignals *reading);
+extern bool memory_signals_light_read(MemorySignalReader *reader, MemorySignals *reading);
+extern void memory_signals_compare(const MemorySignals *before, const MemorySignals *now,
+								   double seconds, double since_light, MemorySignalRates *rates);
+extern void memory_signals_close(MemorySignalReader *reader);
+extern const char *memory_source_name(int source);
+
+/* Parsers. */
+extern int64_t memory_signals_field(const char *text, const char *key);
+extern int64_t memory_signals_limit(const char *text);
+extern int64_t memory_signals_some_total(const char *text);
+
+#endif							/* PG_BALLOON_MEMORY_SIGNALS_H */

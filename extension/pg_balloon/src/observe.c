@@ -1,0 +1,583 @@
+/*
+ * observe.c
+ *		Measurements of one tick: memory, use of the pool, misses.
+ *
+ * A tick needs no transaction. It reads files that are open already, shared
+ * memory, and the server's statistics.
+ *
+ * Use of the pool is estimated from random buffers. Drawing a sample lowers
+ * the usage count of each of its buffers to one. If the count is higher when
+ * the sample is read, the page was accessed meanwhile. (With zero, the clock
+ * sweep would evict sampled pages before others.) A sample is at most 1/64 of
+ * the pool and 1/16 of the buffers outside the balloon, so that the sweep is
+ * hardly affected. The accessed share gives a rate per page and second, and
+ * the share of pages accessed within pg_balloon.idle_after, if accesses are
+ * independent.
+ *
+ * Nearly all of a full tick's cost is the sample and the long files of the
+ * memory signals. Both are left out for up to a second (a light tick) if the
+ * balloon is empty or kept at pg_balloon.target, the controller has nothing to
+ * do, and far more memory than the high watermark is available. The controller
+ * runs in light ticks, too. Their values that show a shortage are current, only
+ * the refault rate can be a second old. A light tick becomes a full one as
+ * soon as anything is in doubt.
+ *
+ * Copyright (c) 2026, pgherd maintainers
+ */
+#include "postgres.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgwriter.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "utils/wait_event.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "pool_limits.h"
+#include "observe.h"
+#include "rates.h"
+#include "shared_state.h"
+
+#define MOST_SAMPLES 2048
+#define FEW_SAMPLES 512
+#define FEWEST_SAMPLES 64
+#define SHARE_OF_POOL 64
+#define SHARE_OF_REST 16		/* of the buffers outside the balloon */
+#define MOST_TRIES 8
+
+typedef struct BalloonPoolState
+{
+	int64		unused;			/* buffers outside the balloon without a page */
+	int64		dirty;
+	int64		pinned;
+	double		filled;			/* pages read into the pool per second */
+} BalloonPoolState;
+
+typedef struct Sample
+{
+	int			id;
+	uint32		base;			/* usage count after drawing */
+	bool		page;			/* it held a page */
+	bool		ours;			/* it was in the balloon */
+	BufferTag	tag;
+} Sample;
+
+static Sample samples[MOST_SAMPLES];
+static int	nsamples = 0;
+static double access_rate = -1;	/* accesses per page and second; < 0: unknown */
+
+/*
+ * Count the sessions that wait for a page of a table or index to be read,
+ * which is the time lost in seconds per second.
+ *
+ * It is a sample, so no lock is taken. Autovacuum and this extension's
+ * prefetch do not count, because no client waits for them. Neither do
+ * processes without a database: an I/O worker of PostgreSQL 18 reads for a
+ * session, which is counted itself if it waits, and a standby's replay is no
+ * session.
+ */
+static int
+count_waiting_sessions(void)
+{
+	int			waiting = 0;
+
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		uint32		event = *(volatile uint32 *) &proc->wait_event_info;
+
+		if (proc->pid != 0 && OidIsValid(proc->databaseId) && balloon_is_read(event) &&
+			!(proc->statusFlags & PROC_IS_AUTOVACUUM) && proc->pid != balloon->prefetcher)
+			waiting++;
+	}
+	return waiting;
+}
+
+/* Draw a new sample, a small one if "few". */
+static void
+draw_sample(bool few)
+{
+	nsamples = Min(NBuffers / SHARE_OF_POOL, (NBuffers - balloon->nballooned) / SHARE_OF_REST);
+	nsamples = Min(few ? FEW_SAMPLES : MOST_SAMPLES, Max(FEWEST_SAMPLES, nsamples));
+	for (int i = 0; i < nsamples; i++)
+	{
+		Sample	   *sample = &samples[i];
+		BufferDesc *buffer;
+		uint32		state;
+
+		/*
+		 * With most of the pool in the balloon, few samples would be outside.
+		 * Try several times.
+		 */
+		for (int tries = 0; tries < MOST_TRIES; tries++)
+		{
+			sample->id = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, NBuffers - 1);
+			if (!balloon_has(sample->id))
+				break;
+		}
+		sample->page = false;
+		sample->ours = balloon_has(sample->id);
+		if (sample->ours)
+			continue;
+		buffer = GetBufferDescriptor(sample->id);
+		state = LockBufHdr(buffer);
+		if ((state & BM_VALID) && (state & BM_TAG_VALID))
+		{
+			sample->page = true;
+			sample->tag = buffer->tag;
+			sample->base = Min(1, BUF_STATE_GET_USAGECOUNT(state));
+			state = (state & ~BUF_USAGECOUNT_MASK) | (sample->base << BUF_USAGECOUNT_SHIFT);
+		}
+		UnlockBufHdr(buffer, state);
+	}
+}
+
+/*
+ * Return the pinned buffers, extrapolated from the sample to all outside the
+ * balloon.
+ */
+static int64
+count_pinned(void)
+{
+	int			outside = 0;
+	int			pinned = 0;
+
+	for (int i = 0; i < nsamples; i++)
+	{
+		uint32		state;
+
+		if (balloon_has(samples[i].id))
+			continue;
+		outside++;
+		state = pg_atomic_read_u32(&GetBufferDescriptor(samples[i].id)->state);
+		if (BUF_STATE_GET_REFCOUNT(state) != 0)
+			pinned++;
+	}
+	return outside > 0 ? (int64) (NBuffers - balloon->nballooned) * pinned / outside : 0;
+}
+
+/*
+ * Read the sample, that many seconds after it was drawn.
+ *
+ * If "recent" is not 0, all accesses may have happened within the last
+ * "recent" seconds (see access_rate_update). Sets the share of used pages that
+ * are accessed within the horizon (seconds; 1 if unknown), and the state of
+ * the pool, extrapolated from the sample to all buffers outside the balloon.
+ */
+static void
+read_sample(double seconds, double recent, double horizon, double *hot, BalloonPoolState *state)
+{
+	int			outside = 0;
+	int			filled = 0;
+	int			pages = 0;
+	int			touched = 0;
+	int			unused = 0;
+	int			dirty = 0;
+	int64		live = NBuffers - balloon->nballooned;
+
+	for (int i = 0; i < nsamples; i++)
+	{
+		Sample	   *sample = &samples[i];
+		BufferDesc *buffer = GetBufferDescriptor(sample->id);
+		uint32		now;
+
+		if (balloon_has(sample->id))
+			continue;
+		now = pg_atomic_read_u32(&buffer->state);
+		outside++;
+		if (!(now & BM_TAG_VALID))
+			unused++;
+		if (now & BM_DIRTY)
+			dirty++;
+		if (!sample->page)
+		{
+			if (!sample->ours && (now & BM_TAG_VALID))
+				filled++;
+			continue;
+		}
+		pages++;
+
+		/*
+		 * A replaced page counts as accessed, because another page needed its
+		 * buffer. The tag is read without the lock, because it is a sample.
+		 */
+		if ((now & BM_TAG_VALID) && !balloon_tags_equal(&buffer->tag, &sample->tag))
+		{
+			filled++;
+			touched++;
+		}
+		else if (BUF_STATE_GET_REFCOUNT(now) != 0 || BUF_STATE_GET_USAGECOUNT(now) > sample->base)
+			touched++;
+	}
+
+	*hot = access_rate_update(&access_rate,
+							  (pages > 0 && seconds > 0) ? (double) touched / pages : -1,
+							  seconds, recent, horizon);
+	state->filled = (outside > 0 && seconds > 0) ? (double) live * filled / outside / seconds : 0;
+	if (outside > 0)
+	{
+		state->unused = live * unused / outside;
+		state->dirty = live * dirty / outside;
+	}
+	else
+		state->unused = state->dirty = 0;
+	state->pinned = count_pinned();
+}
+
+/* Seconds between samples. Within less, too few pages are accessed for a rate. */
+#define SAMPLE_EVERY 0.1
+#define LIGHT_FOR 1.0			/* Seconds of light ticks between two full ones. */
+/* Maximum of that as a share of idle_after. A longer sample cannot show the access rate. */
+#define LIGHT_SHARE 0.2
+/*
+ * A full tick is due once the clock hand has passed this share of the pool, because it lowers
+ * the usage counts that the sample compares.
+ */
+#define MAX_SWEPT (1.0 / 8)
+/* Light ticks require this multiple of the high watermark to be available. */
+#define PLENTIFUL 2.0
+/*
+ * Light ticks require fewer refaults per second, unless that much memory is unclaimed. The
+ * controller reacts to three times as many.
+ */
+#define FEW_REFAULTS 100.0
+/* Bytes per second that one CPU can use up at most, by writing to memory. */
+#define MAX_USE_RATE (8.0 * 1024 * 1024 * 1024)
+/* Seconds after which files are reopened, because the server may have moved to another cgroup. */
+#define REOPEN_EVERY 30.0
+/* Seconds; time constant with which misses decay while most pages were prefetched. */
+#define MISSES_DECAY 3.0
+/* Share of prefetched pages above which misses cannot be separated from them. */
+#define MOSTLY_READ_BACK 0.5
+/* Milliseconds; a background writer that publishes less often is too slow to count by. */
+#define MAX_WRITER_DELAY 1000
+
+/* State kept from tick to tick. */
+static MemorySignalReader reader;
+static bool reading_signals = false;
+static bool warned_no_signals = false;
+static MemorySignals last;
+static bool have_last = false;
+static char last_path[MEMORY_SIGNALS_PATH];	/* cgroup with the tightest limit then */
+static double hot = 1.0;
+static BalloonPoolState pool_state;
+static bool no_shortage = false;	/* the last full tick found no shortage */
+static bool was_light = false;	/* the last tick was light */
+static double since_full = 0;	/* seconds since the last full tick */
+static double max_use_rate = MAX_USE_RATE;	/* bytes per second that all CPUs can use up */
+static double safe_s = 0;		/* seconds within which memory cannot become short */
+static MemorySignalRates rates;	/* as of the last full tick */
+static double since_sample = 0;
+static uint64 sampled_at = 0;	/* clock hand when the sample was drawn */
+static double since_open = 0;
+static int64 last_read_back = 0;
+static double read_back_rate = 0;	/* pages prefetched per second, over the last sample */
+static MissRate miss_rate;
+static double last_misses = 0;
+static uint64 last_hand = 0;
+
+/* Close the signals; the next tick reopens them. Earlier values stay comparable. */
+static void
+close_signals(void)
+{
+	if (reading_signals)
+		memory_signals_close(&reader);
+	reading_signals = false;
+}
+
+/* Start observing after a pause. Values from before the pause do not count. */
+void
+balloon_observe_begin(void)
+{
+	have_last = no_shortage = false;
+	since_sample = 0;
+	memset(&miss_rate, 0, sizeof(miss_rate));
+	draw_sample(false);
+}
+
+/* Stop observing, because of a pause or before a change of the source. */
+void
+balloon_observe_end(void)
+{
+	close_signals();
+	have_last = no_shortage = false;
+}
+
+/* Return true if the last tick was light. */
+bool
+balloon_observe_was_light(void)
+{
+	return was_light;
+}
+
+/*
+ * Return the seconds for which the next tick can wait if the controller has
+ * nothing to do: within that time, all CPUs together cannot use up the memory
+ * available beyond the reserve of light ticks at any level. 0 during a
+ * shortage.
+ */
+double
+balloon_observe_safe_s(void)
+{
+	return no_shortage ? safe_s : 0;
+}
+
+/*
+ * Note that buffers have left the balloon. They are unused, and the next
+ * sample will count them.
+ */
+void
+balloon_observe_deflated(int64 buffers)
+{
+	pool_state.unused += buffers;
+}
+
+/* Return the source of the memory signals. */
+int
+balloon_observe_source(void)
+{
+	return reader.source;
+}
+
+/* Return the cgroup with the tightest limit; NULL if unknown. */
+const char *
+balloon_observe_cgroup_path(const MemorySignals *reading)
+{
+	return reading->tight >= 0 && reading->tight < reader.nlevels
+		? reader.levels[reading->tight].path : NULL;
+}
+
+/* Open the signals if they are closed, or reopen them if that is due. */
+static bool
+have_signals(double dt)
+{
+	since_open += dt;
+	if (reading_signals && since_open >= REOPEN_EVERY)
+		close_signals();
+	if (!reading_signals)
+	{
+		long		cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+		max_use_rate = MAX_USE_RATE * Max(1, cpus);
+		since_open = 0;
+		reading_signals = memory_signals_open(&reader, "", balloon_memory_source);
+		if (!reading_signals && !warned_no_signals)
+			ereport(WARNING,
+					(errmsg("pg_balloon found no memory signals of source \"%s\"",
+							memory_source_name(balloon_memory_source)),
+					 errhint("Set pg_balloon.memory_source to auto.")));
+		warned_no_signals = !reading_signals;
+	}
+	return reading_signals;
+}
+
+/*
+ * Set the pages read into the pool per second, and the misses among them.
+ *
+ * The server counts each buffer that it allocates for a page, except for
+ * reused ones of a ring. Its background writer publishes the count every
+ * bgwriter_delay while there are any. Reading it there costs the backends
+ * nothing, and no page is missed, while a few hundred per second hardly show
+ * in a sample. If the writer is silent or too slow, the sample is used. If no
+ * buffer is unused, the clock hand has passed at least one buffer for each
+ * page, which bounds the sample's error.
+ */
+static void
+update_miss_rate(double dt, uint64 hand, int64 read_back, BalloonInput *input)
+{
+	double		swept;
+	double		own = read_back_rate;
+
+	swept = last_hand
+		? (double) (hand - last_hand) * (NBuffers - input->ballooned) / NBuffers / dt : 0;
+	last_hand = hand;
+	input->filled = pool_state.unused == 0 ? Min(pool_state.filled, swept) : pool_state.filled;
+	if (BgWriterDelay <= MAX_WRITER_DELAY &&
+		miss_rate_update(&miss_rate, dt, BgWriterDelay / 1000.0,
+						 pgstat_fetch_stat_bgwriter()->buf_alloc, read_back))
+	{
+		input->filled = miss_rate.filled;
+		own = miss_rate.read_back_filled;
+	}
+
+	/*
+	 * Prefetched pages show no need. If most pages were prefetched, the small
+	 * difference of two large numbers is meaningless.
+	 */
+	input->misses = own > MOSTLY_READ_BACK * input->filled
+		? last_misses * exp(-dt / MISSES_DECAY) : Max(0, input->filled - own);
+	last_misses = input->misses;
+}
+
+/* Return the total number of buffers that the clock hand has passed. */
+static uint64
+clock_hand(void)
+{
+	uint32		passes;
+	uint64		hand = StrategySyncStart(&passes, NULL);
+
+	return hand + (uint64) passes * NBuffers;
+}
+
+/*
+ * Return true if light ticks suffice for the balloon: it is empty, or has a
+ * target size.
+ */
+static bool
+light_ticks_suffice(int64 ballooned)
+{
+	return ballooned == 0 || balloon_target_mb >= 0;
+}
+
+/*
+ * Set the input's values about the pool.
+ *
+ * When a shortage begins, the sample is read at any age, and interpreted as if
+ * it were no older than others, so that a pool that has just become busy does
+ * not look idle.
+ */
+static void
+observe_pool(double dt, bool shortage_began, uint64 hand, int64 read_back, BalloonInput *input)
+{
+	if (!was_light && (shortage_began || since_sample >= SAMPLE_EVERY))
+	{
+		read_sample(since_sample, shortage_began ? SAMPLE_EVERY : 0, balloon_idle_after / 1000.0,
+					&hot, &pool_state);
+		draw_sample(no_shortage);
+		sampled_at = hand;
+		read_back_rate = (read_back - last_read_back) / since_sample;
+		last_read_back = read_back;
+		since_sample = 0;
+	}
+	else if (input->ballooned > 0)
+		/* running out of buffers cannot wait for the next sample */
+		pool_state.pinned = count_pinned();
+
+	/*
+	 * Deflated buffers are in the free list. Once it is empty, all of them are
+	 * in use, and more may be needed.
+	 */
+	if (!have_free_buffer())
+		pool_state.unused = 0;
+	input->dt = dt;
+	input->pool = NBuffers;
+	input->unused = pool_state.unused;
+	input->floor = balloon_floor();
+	input->ceiling = balloon_ceiling();
+	input->block = BLCKSZ;
+	input->hot = hot;
+	input->pinned = NBuffers > input->ballooned
+		? (double) pool_state.pinned / (NBuffers - input->ballooned) : 0;
+	input->dirty = NBuffers > input->ballooned + input->unused
+		? (double) pool_state.dirty / (NBuffers - input->ballooned - input->unused) : 0;
+}
+
+/*
+ * Return the bytes that must be available for light ticks. With that much,
+ * page cache added or dropped since the last full tick makes no difference.
+ */
+static double
+light_tick_reserve(const MemorySignals *now)
+{
+	return PLENTIFUL * balloon_high_watermark / 100 * now->limit;
+}
+
+/*
+ * Read the signals lightly. Returns false if a full read is due, that many
+ * seconds after the last one.
+ */
+static bool
+light_tick(double seconds, uint64 hand, MemorySignals *now)
+{
+	return seconds < Min(LIGHT_FOR, LIGHT_SHARE * balloon_idle_after / 1000.0) &&
+		hand - sampled_at < MAX_SWEPT * NBuffers && memory_signals_light_read(&reader, now) &&
+		now->tight == last.tight && now->available >= light_tick_reserve(now);
+}
+
+/* Update the rates since the last full tick, and whether there is no shortage. */
+static void
+compare_signals(double seconds, double since_light, int64 ballooned, const MemorySignals *now)
+{
+	const char *path = balloon_observe_cgroup_path(now);
+
+	/*
+	 * Values of the same level are not comparable if the server was moved to
+	 * another cgroup.
+	 */
+	if (path == NULL)
+		path = "";
+	have_last = have_last && strcmp(last_path, path) == 0;
+	strlcpy(last_path, path, sizeof(last_path));
+	memory_signals_compare(have_last ? &last : NULL, now, seconds, since_light, &rates);
+	no_shortage = have_last && last.tight == now->tight && light_ticks_suffice(ballooned) &&
+		now->available >= light_tick_reserve(now) &&
+		(now->unclaimed >= light_tick_reserve(now) ||
+		 (rates.refaults <= FEW_REFAULTS && rates.swapping <= 0));
+	last = *now;
+	have_last = true;
+}
+
+/*
+ * Measure everything that the controller needs, dt seconds after the last
+ * tick.
+ *
+ * The tick may be light while the controller has nothing to do (steady).
+ * Returns false if there is no earlier value to compare with. Then only the
+ * pool's values are valid.
+ */
+bool
+balloon_observe(double dt, bool steady, BalloonInput *input, MemorySignals *now)
+{
+	BalloonLastDecision reported;
+	int64		read_back = pg_atomic_read_u64(&balloon->read_back);
+	uint64		hand = clock_hand();
+	bool		first = !have_last;
+	bool		had_no_shortage = no_shortage;
+	bool		may_be_light;
+	bool		have_input;
+
+	LWLockAcquire(balloon->lock, LW_SHARED);
+	input->ballooned = balloon->nballooned;
+	LWLockRelease(balloon->lock);
+
+	since_sample += dt;
+	since_full += dt;
+	have_input = have_signals(dt);
+	may_be_light = steady && no_shortage && light_ticks_suffice(input->ballooned);
+	was_light = have_input && may_be_light && light_tick(since_full, hand, now);
+	if (have_input && !was_light && !memory_signals_read(&reader, may_be_light, now))
+	{
+		balloon_observe_end();
+		have_input = false;
+	}
+	if (have_input && !was_light)
+		compare_signals(since_full, dt, input->ballooned, now);
+	if (!was_light)
+		since_full = 0;
+	observe_pool(dt, had_no_shortage && !no_shortage, hand, read_back, input);
+	if (!have_input)
+		return false;
+	safe_s = (now->reachable - light_tick_reserve(now)) / max_use_rate;
+
+	update_miss_rate(dt, hand, read_back, input);
+	balloon_last_decision_read(&reported);
+	input->miss_cost = reported.miss_cost > 0 ? reported.miss_cost : -1;
+
+	input->waiting = count_waiting_sessions();
+	input->limit = now->limit;
+	input->available = now->available;
+	input->reachable = now->reachable;
+	input->unclaimed = now->unclaimed;
+	input->refaults = rates.refaults;
+	input->own_refaults = rates.own_refaults;
+	input->swapping = rates.swapping;
+	input->stall = rates.stall;
+	return !first;
+}

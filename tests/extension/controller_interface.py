@@ -1,0 +1,54 @@
+"""Structures, actions and reasons of pg_balloon's controller.h, in the same order, for calls by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+HOLD, INFLATE, DEFLATE, WRITEBACK = range(4)
+STEADY, POOL_NOT_FULL, FLOOR, PINNED, IDLE, POOL_SWAPPED, EXHAUSTED, MISSES, NO_MEMORY, ON_HOLD, WRITE_AHEAD, AT_LIMIT = range(12)
+CEILING = 15
+BLOCK = 8192
+MB = 1024 * 1024
+
+
+class Input(ctypes.Structure):
+    _fields_ = [
+        ("dt", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("pool", "ballooned", "unused", "floor", "ceiling", "block")),
+        *((name, ctypes.c_double) for name in ("hot", "pinned", "misses", "filled", "miss_cost", "waiting", "dirty")),
+        *((name, ctypes.c_int64) for name in ("limit", "available", "reachable", "unclaimed")),
+        *((name, ctypes.c_double) for name in ("refaults", "own_refaults", "swapping", "stall")),
+    ]
+
+
+class Limits(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int64) for name in ("low_watermark", "high_watermark", "max_inflate_rate", "max_deflate_rate", "max_writeback_rate")
+    ]
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_double) for name in ("shortage_s", "need", "waiting", "need_s", "hold_s", "exhausted_weighted_s")),
+        *((name, ctypes.c_double) for name in ("exhausted_s", "idle_s", "refaults", "own_refaults", "swap_debt")),
+        *((name, ctypes.c_double) for name in ("since_inflated_s", "extra_quiet_s")),
+        ("inflated_idle", ctypes.c_bool),
+    ]
+
+
+class Decision(ctypes.Structure):
+    _fields_ = [
+        ("action", ctypes.c_int),
+        ("reason", ctypes.c_int),
+        ("buffers", ctypes.c_int64),
+        ("write", ctypes.c_bool),
+        ("prefetch", ctypes.c_bool),
+    ]
+
+
+Controller = Callable[[Limits, Input, State], Decision]
+
+
+def limits_for(limit: int, low: float = 0.03, high: float = 0.08) -> Limits:
+    return Limits(int(limit * low), int(limit * high), 2048 * MB, 1024 * MB, 16 * MB)
