@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outcome import ORDER, RESULTS, Figure, interval_text, met_text, number_text, value_text, write
+from outcome import ORDER, RESULTS, Figure, interval_text, number_text, value_text, write
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "results.md"
-COMMANDS = {"throughput": "python benchmarks/throughput.py --pairs 150", "long_check": "./check --long"}
+COMMANDS = {"throughput": "benchmarks/throughput.py --pairs 150", "long_check": "./check --long"}
 """Commands with arguments; the others are the script alone."""
 MIN_FILLED = 0.6
 """Share of the cells of a cross table that must have a figure."""
@@ -23,12 +23,13 @@ INTRODUCTION = """\
 Use this page to look up the measured cost of pgherd and the simulated error rates of its statistics. Each section is one committed
 result file, which also has every single measurement. [Benchmarks](../../benchmarks/README.md) explains how to run them and read them.
 Intervals are 95 %, except in false_positives and gate_alarms, where each end is a one-sided 99 % bound, and where a name states another.
-Goals: ✓ the whole interval meets it, ✗ none of it does, ? inconclusive."""
+Goals: ✓ the whole interval meets it, ✗ none of it does, ? inconclusive. Machine, unless a section names another: """
+MACHINE = "2 virtual CPUs, shared, 25 GB of memory"
 
 
 def page(results: Path = RESULTS) -> str:
     """Return the page: one section for each result file, in the order of the benchmarks."""
-    sections = [INTRODUCTION]
+    sections = [f"{INTRODUCTION}{MACHINE}."]
     for name in ORDER:
         file = results / f"{name}.json"
         sections.append(section(json.loads(file.read_text())) if file.is_file() else f"## {name}\n\nNot run yet.")
@@ -38,9 +39,10 @@ def page(results: Path = RESULTS) -> str:
 def section(document: Mapping[str, Any]) -> str:
     """Return the date, command and tables of one result."""
     name = document["benchmark"]
-    command = COMMANDS.get(name, f"python benchmarks/{name}.py")
+    command = COMMANDS.get(name, f"benchmarks/{name}.py")
+    machine = "" if document["machine"] == MACHINE else f" · {document['machine']}"
     figures = [Figure(**figure) for figure in document["figures"]]
-    parts = [f"## {name}", f"{document['date']} · `{command}` · {document['machine']}"]
+    parts = [f"## {name}", f"{document['date']} · `{command}`{machine}"]
     parts.append("\n".join(markdown(cross_table(figures) or flat_table(figures))))
     for title, rows in DETAILS.get(name, lambda document: {})(document).items():
         parts += [f"{title}:", "\n".join(markdown(rows))]
@@ -57,8 +59,8 @@ def flat_table(figures: Sequence[Figure]) -> list[list[str]]:
     """Return one row for each figure."""
     rows = [["figure", "result", "interval", "n", "goal"]]
     for figure in figures:
-        goal = f"{figure.goal}: {met_text(figure)}" if figure.goal else ""
-        rows.append([figure.name, value_text(figure), interval_text(figure), str(figure.n), goal])
+        goal = f"{figure.goal}{MARKS[figure.met]}" if figure.goal else ""
+        rows.append([figure.name, value_text(figure), _interval(figure), str(figure.n), goal])
     return rows
 
 
@@ -71,8 +73,7 @@ def cross_table(figures: Sequence[Figure]) -> list[list[str]] | None:
         cases, quantities = (list(dict.fromkeys(key[index] for key in cells)) for index in (0, 1))
         columns = {quantity: [cells[case, quantity] for case in cases if (case, quantity) in cells] for quantity in quantities}
         filled = len(cells) >= MIN_FILLED * len(cases) * len(quantities)
-        one_goal = all(len({figure.goal for figure in column if figure.goal}) <= 1 for column in columns.values())
-        if min(len(cases), len(quantities)) < 2 or not filled or not one_goal:
+        if min(len(cases), len(quantities)) < 2 or not filled:
             continue
         rows = [["", *(_heading(quantity, column) for quantity, column in columns.items())]]
         rows += [[case, *(_cell(cells.get((case, quantity)), columns[quantity]) for quantity in quantities)] for case in cases]
@@ -81,19 +82,27 @@ def cross_table(figures: Sequence[Figure]) -> list[list[str]] | None:
 
 
 def _heading(quantity: str, column: Sequence[Figure]) -> str:
-    units, goals = ({getattr(figure, name) for figure in column} for name in ("unit", "goal"))
-    counts = sorted({figure.n for figure in column})
-    unit = next(iter(units)) if len(units) == 1 else ""
-    details = [unit, f"n={counts[0]}" if len(counts) == 1 else f"n={counts[0]}–{counts[-1]}", *sorted(filter(None, goals))]
-    return f"{quantity} ({', '.join(filter(None, details))})"
+    details = (_common(column, "unit"), f"n={count}" if (count := _common(column, "n")) else "", _common(column, "goal"))
+    return f"{quantity} ({', '.join(filter(None, details))})" if any(details) else quantity
 
 
 def _cell(figure: Figure | None, column: Sequence[Figure]) -> str:
     if figure is None:
         return ""
-    value = number_text(figure.value, figure) if len({other.unit for other in column}) == 1 else value_text(figure)
-    interval = interval_text(figure).replace(" to ", "–")
-    return f"{value}{f' ({interval})' if interval else ''}{MARKS[figure.met] if figure.goal else ''}"
+    value = value_text(figure) if _common(column, "unit") is None else number_text(figure.value, figure)
+    spread = [_interval(figure), f"n={figure.n}" if _common(column, "n") is None else ""]
+    goal = "" if _common(column, "goal") else f" {figure.goal}"
+    return f"{value}{f' ({text})' if (text := ', '.join(filter(None, spread))) else ''}{MARKS[figure.met] + goal if figure.goal else ''}"
+
+
+def _common(column: Sequence[Figure], name: str) -> Any:
+    """Return the value that all figures of a column share, those without a goal aside; None if they differ."""
+    values = {getattr(figure, name) for figure in column if name != "goal" or figure.goal}
+    return values.pop() if len(values) == 1 else None
+
+
+def _interval(figure: Figure) -> str:
+    return interval_text(figure).replace(" to ", "–")
 
 
 def simulated_comparisons(document: Mapping[str, Any]) -> dict[str, list[list[str]]]:

@@ -171,7 +171,7 @@ def test_results_page_has_every_figure_and_names_missing_results(modules, tmp_pa
     ]
     assert results_page.cross_table([*cases, outcome.Figure("c", 1.0, "")]) is None
     with_goal = outcome.Figure("a: x", 1.5, "s", 1.0, 2.0, 3, goal="≤ 1.8")
-    assert results_page.flat_table([with_goal])[1] == ["a: x", "1.50 s", "1.00 to 2.00", "3", "≤ 1.8: inconclusive"]
+    assert results_page.flat_table([with_goal])[1] == ["a: x", "1.50 s", "1.00–2.00", "3", "≤ 1.8 ?"]
 
 
 def test_readme_names_every_benchmark(modules):
