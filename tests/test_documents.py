@@ -18,7 +18,7 @@ MAX_HOWTO_WORDS = 1_500
 KINDS = ("tutorial", "howto", "reference", "explanation", "contributing")
 GENERATED = {"cli.md": "options", "checks.md": "checks", "metrics.md": "metrics", "json.md": "json"}
 """Reference page → name of its generated block."""
-BEING_RENAMED = {"advise", "io-profile"}
+BEING_RENAMED = {"advise", "io-profile", "list"}
 """Commands that the code does not have yet under these names; empty once it has."""
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
