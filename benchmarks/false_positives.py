@@ -1,19 +1,17 @@
 """Simulated comparisons: how often two equal variants are called different, and what the intervals and verdicts are worth.
 
 Many studies of noise alone, with trials in the order a study runs them (blocks in random order, the baseline twice) and
-pgherd's own rule for looking and stopping. See docs/statistics.md.
+pgherd's own rule for looking and stopping. See docs/explanation/statistics.md.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import outcome as result
 from outcome import Figure, Outcome
-from statistics_page import PAGE, with_results
 from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, ranks, verdicts
 
 from pgherd.analysis import sequential
@@ -54,9 +52,6 @@ def main() -> None:
         outcome.raw += [{"part": part.__name__, **row} for row in rows]
     outcome.noise = result.noise_since(before)
     result.conclude(outcome, options)
-    if not outcome.quick and options.out is None:
-        document = json.loads((result.RESULTS / f"{outcome.benchmark}.json").read_text())
-        result.write(PAGE, with_results(PAGE.read_text(), document))
 
 
 def share(name: str, hits: int, n: int, *, most: float | None = None, least: float | None = None, note: str = "") -> Figure:

@@ -1,25 +1,21 @@
 """Simulated gates: how often two equal runs are told apart, by the statistics of ``pgherd gate``.
 
 Each study is two runs of the same thing, three repeats at each point, and nothing may be lost (0 %), which is the hardest case. An
-alarm at any point or over all points counts once. See docs/gate.md.
+alarm at any point or over all points counts once. See docs/howto/ci.md.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import outcome as result
 from numpy.typing import NDArray
 from outcome import Figure, Outcome
-from statistics_page import filled, markdown
 
 from pgherd.analysis.two_sample import Pair, change_over_all, changes, joint, judge
 
-PAGE = Path(__file__).parent.parent / "docs" / "gate.md"
 STUDIES = 10_000
 POINTS = (1, 3, 8)
 REPEATS = 3
@@ -60,7 +56,7 @@ NOISES: Mapping[str, Noise] = {
 
 
 def main() -> None:
-    """Simulate, print, write; the table of docs/gate.md too."""
+    """Simulate, print and write."""
     parser = result.parser(__doc__, STUDIES, "pairs of runs for each kind of noise and number of points")
     options = parser.parse_args()
     studies = options.pairs or (100 if options.quick else STUDIES)
@@ -75,9 +71,6 @@ def main() -> None:
         outcome.figures.append(worst(name, rows))
     outcome.noise = result.noise_since(before)
     result.conclude(outcome, options)
-    if not outcome.quick and options.out is None:
-        document = json.loads((result.RESULTS / f"{outcome.benchmark}.json").read_text())
-        result.write(PAGE, with_results(PAGE.read_text(), document))
 
 
 def alarms(noise: Noise, rng: np.random.Generator, studies: int, points: int) -> int:
@@ -102,15 +95,6 @@ def worst(noise: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
     note = f"the worst of {len(rows)} numbers of points: {row['points']}"
     met = result.met(found, most=GOAL)
     return Figure(f"false alarms, noise: {noise}", value, "%", low, high, row["studies"], METHOD, "upper bound ≤ 5 %", met, note)
-
-
-def with_results(text: str, document: Mapping[str, Any]) -> str:
-    """docs/gate.md with its table made anew from the result; raises ValueError where it has no place for it."""
-    found = {(row["noise"], row["points"]): f"{100 * row['alarms'] / row['studies']:.1f} %" for row in document["raw"]}
-    points = sorted({many for _, many in found})
-    rows = [["noise", *(f"{many} point{'' if many == 1 else 's'}" for many in points)]]
-    rows += [[noise, *(found[noise, many] for many in points)] for noise in dict.fromkeys(noise for noise, _ in found)]
-    return filled(text, {"false alarms": markdown(rows)}, "docs/gate.md")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a benchmark says: figures against their goals, as a table, a JSON file, and a line each in README.md."""
+"""Outcome of a benchmark: figures and goals as a table, a JSON file, and a section of docs/reference/results.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import os
 import platform
 import random
-import re
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -51,7 +50,6 @@ ORDER = (
     "guests",
     "long_check",
 )
-_BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def document_before(
 
 
 def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
-    """Print the table; write the JSON, and the line in README.md if this is the benchmark's committed result."""
+    """Print the table; write the JSON, and the page of results if this is the committed result of the benchmark."""
     show(outcome.figures)
     target = store(outcome, options)
     if target is None:
@@ -189,8 +187,9 @@ def conclude(outcome: Outcome, options: argparse.Namespace) -> None:
         return
     print(f"\nwrote {target}")
     if target == RESULTS / f"{outcome.benchmark}.json":
-        readme = HOME / "README.md"
-        write(readme, with_results(readme.read_text(), RESULTS))
+        from results_page import PAGE, page  # imports this module
+
+        write(PAGE, page())
 
 
 def store(outcome: Outcome, options: argparse.Namespace) -> Path | None:
@@ -255,46 +254,27 @@ def show(figures: Sequence[Figure]) -> None:
 
 def value_text(figure: Figure) -> str:
     """The value with as many digits as its interval supports, and its unit."""
-    return f"{_number(figure.value, figure)} {figure.unit}".rstrip()
+    return f"{number_text(figure.value, figure)} {figure.unit}".rstrip()
 
 
 def interval_text(figure: Figure) -> str:
     """The interval; empty where there is none."""
     if figure.low is None or figure.high is None:
         return ""
-    return f"{_number(figure.low, figure)} to {_number(figure.high, figure)}"
+    return f"{number_text(figure.low, figure)} to {number_text(figure.high, figure)}"
 
 
 def met_text(figure: Figure) -> str:
     """Whether the goal is met."""
     if not figure.goal:
         return ""
-    return {True: "yes", False: "no", None: "cannot say"}[figure.met]
+    return {True: "yes", False: "no", None: "inconclusive"}[figure.met]
 
 
-def _number(value: float, figure: Figure) -> str:
+def number_text(value: float, figure: Figure) -> str:
+    """The number with as many digits as the figure's interval supports."""
     wide = (figure.high - figure.low) / 2 if figure.low is not None and figure.high is not None else abs(figure.value) / 100
     return f"{value:,.{max(0, min(6, 1 - math.floor(math.log10(wide))) if wide > 0 else 3)}f}"
-
-
-def with_results(text: str, results: Path) -> str:
-    """README.md with its table of last results made anew from the JSON files; raises ValueError where it has no place for it."""
-    if not _BLOCK.search(text):
-        raise ValueError("README.md has no '<!-- results -->' … '<!-- end of results -->'")
-    lines = ["| benchmark | figure | result | 95 % interval | n | goal | met | date | machine |", "|---|---|---|---|---|---|---|---|---|"]
-    for name in ORDER:
-        file = results / f"{name}.json"
-        if not file.is_file():
-            lines.append(f"| {name} | | not run yet | | | | | | |")
-            continue
-        document = json.loads(file.read_text())
-        for number, found in enumerate(document["figures"]):
-            figure = Figure(**found)
-            who = (name, document["date"], document["machine"]) if number == 0 else ("", "", "")
-            cells = (who[0], figure.name, value_text(figure), interval_text(figure), str(figure.n), figure.goal, met_text(figure), *who[1:])
-            lines.append(f"| {' | '.join(cells)} |")
-    block = "\n".join(lines)
-    return _BLOCK.sub(lambda match: f"{match[1]}{block}\n{match[2]}", text)
 
 
 def say(text: str) -> None:

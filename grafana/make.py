@@ -1,4 +1,4 @@
-"""Makes Grafana's dashboards from what stands in boards.py, and the table of names in docs/metrics.md: ``python grafana/make.py``.
+"""Makes the dashboards of Grafana from boards.py, and the table of names in docs/reference/metrics.md: ``python grafana/make.py``.
 
 It needs pgherd to be importable; its environment's Python does.
 """
@@ -16,7 +16,7 @@ from pgherd.metrics.openmetrics import EVERYWHERE, Family, families
 from pgherd.metrics.run_metrics import FAMILIES, LIVE_ONLY
 
 HOME = Path(__file__).parent
-PAGE = HOME.parent / "docs/metrics.md"
+PAGE = HOME.parent / "docs/reference/metrics.md"
 _NAMES = re.compile(r"(<!-- names -->\n).*(<!-- end of names -->)", re.DOTALL)
 
 

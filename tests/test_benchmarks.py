@@ -153,9 +153,25 @@ def test_the_cost_of_a_sampled_log_follows_from_that_of_logging_all(modules):
     assert log_cost.figures([block(100.0 + i) for i in range(3)])[0].met is False
 
 
-def test_readme_shows_the_committed_results(modules):
-    readme = (BENCHMARKS / "README.md").read_text()
-    assert modules[1].with_results(readme, BENCHMARKS / "results") == readme
+def test_results_page_is_generated_from_the_committed_results(modules):
+    results_page = importlib.import_module("results_page")
+    assert results_page.PAGE.read_text() == results_page.page(), "run: python benchmarks/results_page.py"
+
+
+def test_results_page_has_every_figure_and_names_missing_results(modules, tmp_path):
+    results_page, outcome = importlib.import_module("results_page"), modules[1]
+    assert "## startup\n\nNot run yet." in results_page.page(tmp_path)
+    cases = [
+        outcome.Figure(f"{case}: {name}", 1.5, unit, 1.0, 2.0, n) for case in "ab" for name, unit, n in (("x", "s", 3), ("y", "ms", 4))
+    ]
+    assert results_page.cross_table(cases) == [
+        ["", "x (s, n=3)", "y (ms, n=4)"],
+        ["a", "1.50 (1.00–2.00)", "1.50 (1.00–2.00)"],
+        ["b", "1.50 (1.00–2.00)", "1.50 (1.00–2.00)"],
+    ]
+    assert results_page.cross_table([*cases, outcome.Figure("c", 1.0, "")]) is None
+    with_goal = outcome.Figure("a: x", 1.5, "s", 1.0, 2.0, 3, goal="≤ 1.8")
+    assert results_page.flat_table([with_goal])[1] == ["a: x", "1.50 s", "1.00–2.00", "3", "≤ 1.8 ?"]
 
 
 def test_readme_names_every_benchmark(modules):
@@ -163,20 +179,6 @@ def test_readme_names_every_benchmark(modules):
     for name in modules[1].ORDER:
         assert (BENCHMARKS / f"{name}.py").is_file()
         assert f"python benchmarks/{name}.py" in readme
-
-
-def test_statistics_page_shows_the_committed_result(modules):
-    page = importlib.import_module("statistics_page")
-    text = page.PAGE.read_text()
-    assert page.with_results(text, json.loads((BENCHMARKS / "results" / "false_positives.json").read_text())) == text
-
-
-def test_gate_page_shows_the_committed_result(modules):
-    gate_alarms = importlib.import_module("gate_alarms")
-    text = gate_alarms.PAGE.read_text()
-    assert gate_alarms.with_results(text, json.loads((BENCHMARKS / "results" / "gate_alarms.json").read_text())) == text
-    with pytest.raises(ValueError, match="docs/gate.md has no '<!-- false alarms -->'"):
-        gate_alarms.with_results("", {"raw": [{"noise": "x", "points": 1, "studies": 2, "alarms": 1}]})
 
 
 def test_alarms_of_simulated_gates_are_counted_once_a_study(modules):

@@ -14,7 +14,7 @@ import pytest
 from pgherd import __version__
 
 ROOT = Path(__file__).parent.parent.parent
-NEEDED = ("pgherd", "environment", "extension", "src", "pyproject.toml", "README.md")
+NEEDED = ("pgherd", "environment", "extension", "src", "pyproject.toml", "LICENSE", "README.md")
 ORDINARY_USER = "nobody"
 
 

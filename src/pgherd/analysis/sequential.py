@@ -7,7 +7,7 @@ a study's intervals hold the true ratio. So no reason to stop at a look, whateve
 often than stated; a rule on the interval's width costs nothing.
 
 Each interval inverts Wilcoxon's signed rank test, exact at its look, at the level that the spending function leaves for that look
-(`spending`). docs/statistics.md has the reasons and the simulation.
+(`spending`). docs/explanation/statistics.md has the reasons and the simulation.
 
 Pure, and without a scientific library: it runs between the trials of a study.
 """

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pgherd.analysis.paired import signed_rank_tail, walsh_rank
 
 POWER = 2.0
-"""The exponent r of the spending function α·tʳ; chosen by simulation, see docs/statistics.md."""
+"""The exponent r of the spending function α·tʳ; chosen by simulation, see docs/explanation/statistics.md."""
 _POINTS = 121
 """Points of Simpson's rule over the statistic's range; the boundaries' error is then below 0.0005."""
 _FAR = 9.0

@@ -28,7 +28,7 @@ def _postgres(function: Any) -> Any:
 @click.group("balloon", short_help="The memory balloon inside PostgreSQL: build it, look at one, see it work.")
 def command() -> None:
     """The memory balloon inside PostgreSQL (experiment E8): a server that shares memory with others gives back what it does not
-    use, and takes it again when it does. See docs/balloon.md."""
+    use, and takes it again when it does. See extension/pg_balloon/README.md."""
 
 
 @command.command("build", short_help="Build the extension for a PostgreSQL, and tell how to load it.")

@@ -16,7 +16,7 @@ _name = click.option("--name", default=DEFAULT, show_default=True, metavar="NAME
 
 @click.group("cluster", short_help="Start agents on many hosts over SSH, see how they stand, stop them.")
 def command() -> None:
-    """Agents on many hosts, for studies on all of them at once (--cluster NAME). See docs/cluster.md."""
+    """Agents on many hosts, for studies on all of them at once (--cluster NAME). See docs/howto/cluster.md."""
 
 
 @command.command("start", short_help="Start an agent on each host over SSH.")

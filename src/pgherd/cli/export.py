@@ -23,7 +23,7 @@ from pgherd.model.errors import UsageError
 @json_option
 def command(run: str, openmetrics: str | None, runs: Path, as_json: bool) -> int:
     """Write a run's samples and results as OpenMetrics text with timestamps, of which 'promtool tsdb create-blocks-from openmetrics'
-    makes blocks for Prometheus: so an old run can be looked at in Grafana (docs/metrics.md). RUN is a name, a part of one, a path,
+    makes blocks for Prometheus: so an old run can be looked at in Grafana (docs/howto/monitoring.md). RUN is a name, a part of one, a path,
     or 'last'."""
     from pgherd.export.openmetrics_file import write
     from pgherd.store.run_directory import RunDirectory

@@ -43,7 +43,7 @@ def metrics_options(function: Decorated) -> Decorated:
         metavar="[ADDRESS:]PORT",
         expose_value=False,
         callback=_keep(_ADDRESS),
-        help="While it runs, serve OpenMetrics for Prometheus (docs/metrics.md).  [default address: 127.0.0.1]",
+        help="While it runs, serve OpenMetrics for Prometheus (docs/howto/monitoring.md).  [default address: 127.0.0.1]",
     )
     return metrics(token(function))
 

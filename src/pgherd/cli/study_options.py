@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 THRESHOLD: Option = click.option(
-    "--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/method.md lists them)."
+    "--threshold", multiple=True, metavar="NAME=VALUE", help="Change a verdict's threshold (docs/reference/checks.md lists them)."
 )
 SEED: Option = click.option("--seed", type=int, help="Seed of the order of trials.  [default: random, recorded]")
 TRACE: Option = click.option(

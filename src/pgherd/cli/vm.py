@@ -32,7 +32,7 @@ def _postgres(function: Any) -> Any:
 @click.group("vm", short_help="Virtual machines: make what they boot from, boot one, look inside.")
 def command() -> None:
     """Virtual machines that hold databases: what they boot from is made from this machine's own PostgreSQL and its distribution's
-    kernel, and kept in the cache. See docs/vm.md."""
+    kernel, and kept in the cache. See docs/howto/vm.md."""
 
 
 @command.command("build", short_help="Make kernel, first file system and root image for a PostgreSQL.")

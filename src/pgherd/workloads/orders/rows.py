@@ -1,6 +1,6 @@
 """The initial population, as blocks of rows for binary COPY. Everything follows from (seed, warehouse, table).
 
-Counts, ranges and distributions are those of the TPC-C description, clause 4.3.3.1; docs/orders.md lists what differs.
+Counts, ranges and distributions are those of the TPC-C description, clause 4.3.3.1; docs/reference/workloads.md lists what differs.
 NumPy is imported when rows are made.
 """
 

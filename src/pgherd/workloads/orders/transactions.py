@@ -79,7 +79,7 @@ def text(name: str) -> str | None:
             f"\\set thinking int(least(-ln(random(1, 1000000) / 1000000.0), 10.0) * {thinking * 1_000_000} * :think)",
             "\\sleep :thinking us",
         ]
-    return "\n".join([f"-- {plain}: made by pgherd; see docs/orders.md", *lines]) + "\n"
+    return "\n".join([f"-- {plain}: made by pgherd; see docs/reference/workloads.md", *lines]) + "\n"
 
 
 def _new_order(rolled_back: bool = False) -> list[str]:
