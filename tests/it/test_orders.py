@@ -22,9 +22,8 @@ from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres.golden import LOADING
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.runner.deploy.consistency import insist_consistent
 from pgherd.workloads import random_block, shipped
 from pgherd.workloads.orders import consistency, transactions

@@ -104,8 +104,8 @@ def test_nothing_is_missing(tmp_path):
     ("changed", "tools", "message"),
     [
         ({"version": ""}, ("make", "cc"), "has no pg_config: install postgresql-server-dev-16"),
-        ({"version": "PostgreSQL 15.2"}, ("make", "cc"), "says PostgreSQL 15.2, which is not the server's version: install"),
-        ({"includedir_server": "/nowhere"}, ("make", "cc"), "no headers of the server in /nowhere: install postgresql-server-dev-16"),
+        ({"version": "PostgreSQL 15.2"}, ("make", "cc"), "reports PostgreSQL 15.2, but the server is version 16.1: install"),
+        ({"includedir_server": "/nowhere"}, ("make", "cc"), "no server headers in /nowhere: install postgresql-server-dev-16"),
         ({"pgxs": "/nowhere"}, ("make", "cc"), r"no makefiles for extensions \(PGXS\)"),
         ({}, ("cc",), "make is missing"),
         ({}, ("make",), "a C compiler is missing: install gcc"),

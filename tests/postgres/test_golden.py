@@ -95,7 +95,7 @@ def test_needed_bytes_cover_what_is_known() -> None:
 
 
 def test_too_little_disk_is_said_before_anything_is_made(node: LocalNode, tmp_path: Path) -> None:
-    with pytest.raises(CapabilityError, match="a golden copy needs .* TB"):
+    with pytest.raises(CapabilityError, match="a template needs .* TB"):
         ensure(node, V15, [Known(size_estimate=2**60)], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere")
     assert [name for name in os.listdir(tmp_path / "golden") if not name.startswith(".lock-")] == []
 
@@ -137,7 +137,7 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
     with pytest.raises(OSError, match="full"), golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
         with (
-            pytest.raises(TrialError, match=f"{key} is being made here"),
+            pytest.raises(TrialError, match=f"{key} is being created by another process"),
             golden.assembling(node, str(tmp_path), key, 1, account=None, made_here=False),
         ):
             raise AssertionError("two at once")
@@ -150,5 +150,5 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
     assert golden.at(node, str(tmp_path), key) == replace(made, path=str(tmp_path / "golden" / key))
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is None, "it is there already"
-    with pytest.raises(CapabilityError, match="a golden copy needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
+    with pytest.raises(CapabilityError, match="a template needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
         raise AssertionError("there is no room for it")

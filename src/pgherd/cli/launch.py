@@ -27,7 +27,7 @@ from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.dsn import redact
+from pgherd.postgres.external import redact
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.grounds import complete, standing
 from pgherd.runner.loop import execute

@@ -1,4 +1,4 @@
-"""Asking a running server what its balloon does, by its DSN. Nothing is changed: the session is read-only."""
+"""Status of pg_balloon in a running server, read by DSN in a read-only session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ WHERE p.proname = 'pg_balloon_status' AND p.pronargs = 0"""
 
 @dataclass(frozen=True)
 class Found:
-    """A server's balloon. ``status`` is the row of pg_balloon_status(), ``counters`` that of pg_stat_balloon; both are empty where
-    ``advice`` says what is missing."""
+    """State of a server's balloon.
+
+    ``status`` is the row of pg_balloon_status() and ``counters`` the row of pg_stat_balloon. Both are empty if ``advice``
+    describes a missing requirement.
+    """
 
     dsn: str
     version: str
@@ -27,7 +30,7 @@ class Found:
     advice: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Plain data for --json."""
+        """Return plain data for --json."""
         return {
             "server": self.dsn,
             "version": self.version,
@@ -39,41 +42,44 @@ class Found:
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """(name, text) for people."""
-        now = self.status
-        if not now.get("usable"):
-            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {now.get('why_not')}")]
-        share = now["ballooned_bytes"] / now["pool_bytes"] if now["pool_bytes"] else 0.0
-        target = "" if now["target_bytes"] is None else f", kept at {format_bytes(now['target_bytes'])} by pg_balloon.target"
+        """Return (name, text) pairs for the terminal."""
+        status = self.status
+        if not status.get("usable"):
+            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {status.get('why_not')}")]
+        share = status["ballooned_bytes"] / status["pool_bytes"] if status["pool_bytes"] else 0.0
+        target = "" if status["target_bytes"] is None else f", kept at {format_bytes(status['target_bytes'])} by pg_balloon.target"
         lines = [
-            ("server", f"PostgreSQL {self.version}, worker {now['worker_pid'] or 'not running'}"),
+            ("server", f"PostgreSQL {self.version}, worker {status['worker_pid'] or 'not running'}"),
             ("enabled", ("yes" if self.enabled else "no: set pg_balloon.enabled = on and reload") + target),
-            ("pool", f"{format_bytes(now['pool_bytes'])}, of which {format_bytes(now['resident_bytes'])} are in memory"),
+            ("pool", f"{format_bytes(status['pool_bytes'])}, of which {format_bytes(status['resident_bytes'])} are in memory"),
             (
                 "balloon",
-                f"{format_bytes(now['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(now['ceiling_bytes'])}, and "
-                f"{format_bytes(now['floor_bytes'])} stay in any case",
+                f"{format_bytes(status['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(status['ceiling_bytes'])}, and "
+                f"{format_bytes(status['floor_bytes'])} always stay",
             ),
         ]
-        if now["stuck_bytes"]:
-            lines.append(("stuck", f"{format_bytes(now['stuck_bytes'])} of the balloon are in memory all the same"))
-        if now["limit_bytes"] is not None:
+        if status["stuck_bytes"]:
+            lines.append(("stuck", f"{format_bytes(status['stuck_bytes'])} of the balloon are still in memory"))
+        if status["limit_bytes"] is not None:
             lines += [
-                ("working set", "not known" if now["working_set_bytes"] is None else format_bytes(now["working_set_bytes"])),
-                ("memory", f"{format_bytes(now['available_bytes'])} available of {format_bytes(now['limit_bytes'])} ({now['place']})"),
+                ("working set", "unknown" if status["working_set_bytes"] is None else format_bytes(status["working_set_bytes"])),
+                (
+                    "memory",
+                    f"{format_bytes(status['available_bytes'])} available of {format_bytes(status['limit_bytes'])} ({status['place']})",
+                ),
                 (
                     "signals",
-                    f"{now['source']}: {now['refaults_per_s']:.0f} refaults/s, {format_bytes(now['swapping_bytes_per_s'])}/s to swap, "
-                    f"{now['misses_per_s']:.0f} misses/s" + (f" of {now['miss_ms']:.3g} ms" if now["miss_ms"] else ""),
+                    f"{status['source']}: {status['refaults_per_s']:.0f} refaults/s, {format_bytes(status['swapping_bytes_per_s'])}/s to swap, "
+                    f"{status['misses_per_s']:.0f} misses/s" + (f" of {status['miss_ms']:.3g} ms" if status["miss_ms"] else ""),
                 ),
             ]
-        if now["state"]:
-            lines.append(("now", now["state"]))
-        if now["decision"]:
+        if status["state"]:
+            lines.append(("now", status["state"]))
+        if status["decision"]:
             lines.append(
                 (
                     "last decision",
-                    f"{now['decision']} {format_bytes(now['decision_bytes'])} at {now['decision_at']}: {now['decision_reason']}",
+                    f"{status['decision']} {format_bytes(status['decision_bytes'])} at {status['decision_at']}: {status['decision_reason']}",
                 )
             )
         if self.counters:
@@ -89,27 +95,28 @@ class Found:
 
 
 def look(dsn: str) -> Found:
-    """Connect, ask, disconnect. ``dsn`` is as ``dsn.take`` gives it.
+    """Read the balloon's state from the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
     Raises:
-        UsageError: no connection, an unsupported version, or a user who may not ask.
+        UsageError: The connection fails, the version is not supported, or the user lacks privileges.
     """
     from psycopg import sql
 
-    version, (loaded, places) = external.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
+    version, (loaded, schemas) = external.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
     if not loaded:
-        advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' tells how to, which takes a restart."
+        advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' prints the settings, which require a restart."
         return Found(dsn, version, False, advice=advice)
     enabled = loaded[0]["setting"] == "on"
-    if not places:
+    if not schemas:
         advice = (
-            f"pg_balloon is loaded and switched {'on' if enabled else 'off'}, but this database has not its functions; name one that has, "
-            "or make them: CREATE EXTENSION pg_balloon, or the script that 'pgherd balloon build' names."
+            f"pg_balloon is loaded and {'on' if enabled else 'off'}, but this database lacks its functions; name a database that has them, "
+            "or create them: CREATE EXTENSION pg_balloon, or the script that 'pgherd balloon build' prints."
         )
         return Found(dsn, version, True, enabled, advice=advice)
-    schema = sql.Identifier(places[0]["nspname"])
-    asked = [
-        sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(what)).as_string() for what in ("pg_balloon_status()", "pg_stat_balloon")
+    schema = sql.Identifier(schemas[0]["nspname"])
+    statements = [
+        sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(relation)).as_string()
+        for relation in ("pg_balloon_status()", "pg_stat_balloon")
     ]
-    _, (status, counters) = external.ask(dsn, asked, option="DSN")
+    _, (status, counters) = external.ask(dsn, statements, option="DSN")
     return Found(dsn, version, True, enabled, status[0], counters[0])
