@@ -1,4 +1,4 @@
-"""What pg_balloon is built from, where it lies, and which settings load it. tests/it/test_balloon.py builds and loads it."""
+"""Sources, cache directory and settings of pg_balloon. tests/it/test_balloon.py builds and loads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = BalloonLibrary("/c/18", "18.1", 18, "abc")
 
 
 class Machine(LocalNode):
-    """A machine with some tools, on which pg_config answers this."""
+    """Node with some tools and given output of pg_config."""
 
     def __init__(self, tools: tuple[str, ...] = ("make", "cc"), **config: str) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ def test_what_is_missing_is_named_with_its_package(tmp_path, changed, tools, mes
 
 
 def test_the_sources_are_in_the_wheel():
-    """pyproject.toml names every file that is needed; a wheel is made by the release alone."""
+    """pyproject.toml lists every required file. Only a release builds the wheel."""
     root = Path(__file__).parents[2]
     tracked = subprocess.run(["git", "-C", str(root), "ls-files", "extension/pg_balloon"], capture_output=True, text=True)
     if tracked.returncode:

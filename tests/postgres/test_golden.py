@@ -1,4 +1,4 @@
-"""Keys, markers and housekeeping; copies are really made in tests/it/test_golden.py."""
+"""Keys, metadata, locks and removal of templates. tests/it/test_golden.py creates real ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ V15 = Installation("/x/bin", "15.18", 15, "system", "15.18 (Debian 15.18-0+deb12
 
 @dataclass(frozen=True)
 class Known:
-    """Contents that are never loaded."""
+    """Loader that is never called."""
 
     database: str = "bench"
     identity: str = "pgbench-10"
     size_estimate: int | None = 10**8
 
     def load(self, target: object, say: object = None) -> None:
-        raise AssertionError("nothing is to be loaded")
+        raise AssertionError("unexpected load")
 
 
 def make(cache: Path, key: str, **changes) -> Golden:
-    """A finished golden copy, as far as its marker says."""
+    """Finished template with metadata and without data."""
     home = cache / "golden" / key
     (home / "data").mkdir(parents=True)
     made = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None, parts={})
@@ -140,15 +140,15 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
             pytest.raises(TrialError, match=f"{key} is being created by another process"),
             golden.assembling(node, str(tmp_path), key, 1, account=None, made_here=False),
         ):
-            raise AssertionError("two at once")
+            raise AssertionError("two builders at once")
         raise OSError("full")
     assert os.listdir(tmp_path / "golden") == [f".lock-{key}"]
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
         golden.seal(node, unfinished, made)
-        assert golden.at(node, str(tmp_path), key) is None, "not before the end"
+        assert golden.at(node, str(tmp_path), key) is None, "it must not exist before the end"
     assert golden.at(node, str(tmp_path), key) == replace(made, path=str(tmp_path / "golden" / key))
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
-        assert unfinished is None, "it is there already"
+        assert unfinished is None, "it exists already"
     with pytest.raises(CapabilityError, match="a template needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
-        raise AssertionError("there is no room for it")
+        raise AssertionError("the disk space does not suffice")

@@ -26,7 +26,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
 
 def pretend(directory: Path, version: str, tools: tuple[str, ...] = TOOLS) -> str:
-    """A bin directory whose programs say that they are of this version."""
+    """Bin directory whose programs print a version."""
     directory.mkdir(parents=True)
     for tool in tools:
         (directory / tool).write_text(f"#!/bin/sh\necho '{tool} (PostgreSQL) {version}'\n")
@@ -36,7 +36,7 @@ def pretend(directory: Path, version: str, tools: tuple[str, ...] = TOOLS) -> st
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Make the finder see these bin directories and no others."""
+    """Restrict the search to given bin directories."""
 
     def show(*versions: str) -> list[str]:
         directories = [pretend(tmp_path / f"{number}" / "bin", version) for number, version in enumerate(versions)]
@@ -137,7 +137,7 @@ def test_reachable_stays_where_it_is(node: LocalNode, installation: Installation
 
 def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, place: Path) -> None:
     if account is None:
-        pytest.skip("needs root: as an ordinary user servers run under our own account")
+        pytest.skip("requires root: otherwise servers run as the current user")
     embedded = [one for one in find_all(node) if one.kind == "embedded"]
     if not embedded:
         pytest.skip("there is no embedded PostgreSQL here")
@@ -151,7 +151,7 @@ def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, 
     cache = place / "cache"
     copy = reachable_copy(node, hidden, account, str(cache))
     assert copy.bin.startswith(str(cache)) and copy.version == hidden.version
-    # psql needs libpq from beside the tree, initdb the share directory inside of it.
+    # psql needs libpq from an adjacent tree, initdb the share directory of its tree.
     assert node.run(Command([copy.tool("psql"), "--version"], user=account)).code == 0
     node.make_dir(str(place / "data"), user=account)
     made = node.run(Command([copy.tool("initdb"), "-D", str(place / "data"), "--no-sync", "-A", "trust"], user=account))
@@ -163,7 +163,7 @@ def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, 
 
 def test_a_cache_that_is_out_of_reach_too_is_an_error(node: LocalNode, account: str | None, place: Path) -> None:
     if account is None:
-        pytest.skip("needs root: as an ordinary user servers run under our own account")
+        pytest.skip("requires root: otherwise servers run as the current user")
     hidden = choose(node, pg_bin=pretend(place / "private/bin", "16.1"))
     (place / "private").chmod(0o700)
     with pytest.raises(CapabilityError, match="can run PostgreSQL neither in"):

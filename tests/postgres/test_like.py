@@ -67,7 +67,7 @@ def test_like_a_file(node: LocalNode, installation: Installation, account: str |
     why = {one.name: one.why for one in taken.dropped}
     assert "no such setting" in why["no_such_setting_at_all"]
     assert {"port", "ssl", "archive_command", "synchronous_standby_names", "logging_collector", "lc_messages"} <= set(why)
-    assert "secret" not in str(taken), "passwords end up in no report"
+    assert "secret" not in str(taken), "no report contains passwords"
     assert len(taken.warnings) == 1 and "include_dir 'conf.d'" in taken.warnings[0]
 
 

@@ -17,7 +17,7 @@ SETTINGS = [
 
 
 class Server:
-    """A server of some major version; ``refused`` are parts of statements that it does not let us run."""
+    """Server of a major version that rejects statements with one of the parts ``refused``."""
 
     def __init__(self, major=18, local=True, refused=()):
         self.major, self.local, self.refused, self.closed = major, local, refused, False
@@ -42,8 +42,8 @@ class Server:
 
 @pytest.fixture
 def look(monkeypatch):
-    def make(**words):
-        server = Server(**words)
+    def make(**options):
+        server = Server(**options)
         monkeypatch.setattr(practice, "External", lambda *args, **named: server)
         found = practice.look(LocalNode(), "host=h", "/nowhere")
         assert server.closed
@@ -59,7 +59,7 @@ def test_settings_sizes_and_counts_are_read(look):
     assert (found.timed, found.requested, found.wal_records, found.full_pages) == (90, 10, 1000, 200)
     assert found.wal_compressions == ("pglz", "on", "off")
     assert found.huge_pages_needed == 71 and found.huge_pages_status == "off" and found.databases == {"app": 5000}
-    assert found.data == () and "data_directory" not in found.settings, "a directory that is not to be seen is no device"
+    assert found.data == () and "data_directory" not in found.settings, "an invisible directory has no device"
 
 
 def test_older_versions_count_checkpoints_elsewhere(look):
@@ -75,7 +75,7 @@ def test_servers_beside_it_are_counted(look, monkeypatch):
     monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [7, 9])
     assert look().servers_here == 2
     monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [])
-    assert look().servers_here is None, "not even itself: it is in a container of its own"
+    assert look().servers_here is None, "not even the server, which is in another container"
 
 
 def test_of_a_server_elsewhere_no_disk_of_ours_is_named(look):

@@ -60,10 +60,10 @@ WRONG = [
 
 
 def test_validation_in_postgresqls_own_words(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
-    """One test, since they share a cluster that takes half a second to make."""
+    """One test, because all cases share a data directory that takes 0.5 s to create."""
     for settings, words in WRONG:
         assert complaints(node, installation, settings, account, str(place)) == words
-    # Contradictions show only when everything has been read.
+    # PostgreSQL reports contradictions only after it has read all settings.
     (contradiction,) = complaints(node, installation, {"wal_level": "minimal"}, account, str(place))
     assert "WAL streaming" in contradiction
     with pytest.raises(UsageError, match=rf"PostgreSQL {installation.version} .*work_mem.*; correct --set"):

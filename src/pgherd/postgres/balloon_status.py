@@ -43,43 +43,43 @@ class Found:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return (name, text) pairs for the terminal."""
-        status = self.status
-        if not status.get("usable"):
-            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {status.get('why_not')}")]
-        share = status["ballooned_bytes"] / status["pool_bytes"] if status["pool_bytes"] else 0.0
-        target = "" if status["target_bytes"] is None else f", kept at {format_bytes(status['target_bytes'])} by pg_balloon.target"
+        row = self.status
+        if not row.get("usable"):
+            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {row.get('why_not')}")]
+        share = row["ballooned_bytes"] / row["pool_bytes"] if row["pool_bytes"] else 0.0
+        target = "" if row["target_bytes"] is None else f", kept at {format_bytes(row['target_bytes'])} by pg_balloon.target"
         lines = [
-            ("server", f"PostgreSQL {self.version}, worker {status['worker_pid'] or 'not running'}"),
+            ("server", f"PostgreSQL {self.version}, worker {row['worker_pid'] or 'not running'}"),
             ("enabled", ("yes" if self.enabled else "no: set pg_balloon.enabled = on and reload") + target),
-            ("pool", f"{format_bytes(status['pool_bytes'])}, of which {format_bytes(status['resident_bytes'])} are in memory"),
+            ("pool", f"{format_bytes(row['pool_bytes'])}, of which {format_bytes(row['resident_bytes'])} are in memory"),
             (
                 "balloon",
-                f"{format_bytes(status['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(status['ceiling_bytes'])}, and "
-                f"{format_bytes(status['floor_bytes'])} always stay",
+                f"{format_bytes(row['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(row['ceiling_bytes'])}, and "
+                f"{format_bytes(row['floor_bytes'])} always stay",
             ),
         ]
-        if status["stuck_bytes"]:
-            lines.append(("stuck", f"{format_bytes(status['stuck_bytes'])} of the balloon are still in memory"))
-        if status["limit_bytes"] is not None:
+        if row["stuck_bytes"]:
+            lines.append(("stuck", f"{format_bytes(row['stuck_bytes'])} of the balloon are still in memory"))
+        if row["limit_bytes"] is not None:
             lines += [
-                ("working set", "unknown" if status["working_set_bytes"] is None else format_bytes(status["working_set_bytes"])),
+                ("working set", "unknown" if row["working_set_bytes"] is None else format_bytes(row["working_set_bytes"])),
                 (
                     "memory",
-                    f"{format_bytes(status['available_bytes'])} available of {format_bytes(status['limit_bytes'])} ({status['place']})",
+                    f"{format_bytes(row['available_bytes'])} available of {format_bytes(row['limit_bytes'])} ({row['place']})",
                 ),
                 (
                     "signals",
-                    f"{status['source']}: {status['refaults_per_s']:.0f} refaults/s, {format_bytes(status['swapping_bytes_per_s'])}/s to swap, "
-                    f"{status['misses_per_s']:.0f} misses/s" + (f" of {status['miss_ms']:.3g} ms" if status["miss_ms"] else ""),
+                    f"{row['source']}: {row['refaults_per_s']:.0f} refaults/s, {format_bytes(row['swapping_bytes_per_s'])}/s to swap, "
+                    f"{row['misses_per_s']:.0f} misses/s" + (f" of {row['miss_ms']:.3g} ms" if row["miss_ms"] else ""),
                 ),
             ]
-        if status["state"]:
-            lines.append(("now", status["state"]))
-        if status["decision"]:
+        if row["state"]:
+            lines.append(("now", row["state"]))
+        if row["decision"]:
             lines.append(
                 (
                     "last decision",
-                    f"{status['decision']} {format_bytes(status['decision_bytes'])} at {status['decision_at']}: {status['decision_reason']}",
+                    f"{row['decision']} {format_bytes(row['decision_bytes'])} at {row['decision_at']}: {row['decision_reason']}",
                 )
             )
         if self.counters:

@@ -12,7 +12,7 @@ from pgherd.workloads.orders.loading import GROUPS, fill, shipped, statements
 
 
 class Connection:
-    """Notes what is done on it; ``trouble`` names a table whose creation fails."""
+    """Connection that records statements. ``trouble`` is a table whose creation fails."""
 
     done: list[str]
     lock = threading.Lock()
@@ -38,7 +38,7 @@ class Connection:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Fills without a server; returns what was done and said."""
+    """Fill without a server; return the statements and progress lines."""
 
     def run(warehouses: int, trouble: str | None = None) -> tuple[list[str], list[str]]:
         done: list[str] = []
@@ -98,7 +98,7 @@ def test_what_is_delivered_was_entered_at_the_same_instant(fake: Any, monkeypatc
 
 
 def test_every_analyze_takes_a_tenth_of_the_usual_sample_of_large_tables() -> None:
-    """ANALYZE's sample is as large as the greatest target of a column: one that is left at the default would undo the others."""
+    """ANALYZE's sample is as large as the largest target of a column, so one default would override the others."""
     for table, made in statements(shipped("schema.sql")).items():
         if table in ("warehouse", "district"):
             continue
