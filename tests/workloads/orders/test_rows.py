@@ -47,13 +47,13 @@ def test_counts_of_the_description() -> None:
 
 def test_orders_and_their_lines_agree() -> None:
     orders, lines = list(POPULATION.orders(2)), list(POPULATION.order_lines(2))
-    said = column(orders, "o_ol_cnt")
-    assert said.min() == 5 and said.max() == 15
-    assert int(said.sum()) == len(column(lines, "ol_number"))
+    line_counts = column(orders, "o_ol_cnt")
+    assert line_counts.min() == 5 and line_counts.max() == 15
+    assert int(line_counts.sum()) == len(column(lines, "ol_number"))
     keys = (column(lines, "ol_d_id").astype(int) * 10_000 + column(lines, "ol_o_id")).astype(int)
     per_order = np.bincount(keys)
     expected = column(orders, "o_d_id").astype(int) * 10_000 + column(orders, "o_id")
-    assert (per_order[expected] == said).all()
+    assert (per_order[expected] == line_counts).all()
     for key in (expected[0], expected[-1]):
         assert sorted(column(lines, "ol_number")[keys == key]) == list(range(1, per_order[key] + 1))
 
@@ -131,13 +131,13 @@ def test_layouts_have_the_tables_columns() -> None:
         "warehouse": rows.WAREHOUSE, "district": rows.DISTRICT, "history": rows.HISTORY, "new_order": rows.NEW_ORDER, "item": rows.ITEM,
         "stock": rows.STOCK, "orders": rows.ORDERS[True], "order_line": rows.ORDER_LINE[False], "customer": CUSTOMER[12],
     }  # fmt: skip
-    for table, made in statements(shipped("schema.sql")).items():
-        columns = [line.split()[0] for line in made[0].splitlines()[1:] if line.startswith("    ")]
+    for table, table_statements in statements(shipped("schema.sql")).items():
+        columns = [line.split()[0] for line in table_statements[0].splitlines()[1:] if line.startswith("    ")]
         columns = [column for column in columns if column != "--"]
         brought = {*layouts[table].names}
-        given = {*rows.CONSTANTS.get(table, ()), *rows.HOMES.get(table, ()), *([rows.DATES[table]] if table in rows.DATES else [])}
-        assert brought | given == set(columns), table
-        assert not brought & given, table
+        defaults = {*rows.CONSTANTS.get(table, ()), *rows.HOMES.get(table, ()), *([rows.DATES[table]] if table in rows.DATES else [])}
+        assert brought | defaults == set(columns), table
+        assert not brought & defaults, table
 
 
 def test_names_of_the_description() -> None:
