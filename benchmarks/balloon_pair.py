@@ -27,8 +27,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.postgres import balloon_build, installations
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 MB = 1024 * 1024
 SIDES = ("a", "b")

@@ -22,9 +22,8 @@ from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/extension"))
 from built import build

@@ -37,8 +37,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
 from pgherd.postgres.golden import LOADING
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.workloads import pgbench, shipped
 from pgherd.workloads.orders import loading, transactions
 

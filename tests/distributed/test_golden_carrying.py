@@ -137,7 +137,7 @@ def test_nobody_else_makes_it_while_it_comes(there, here):
 
 def test_room_is_looked_at_first(there, here):
     manifest = Outgoing(made(there), "same").manifest
-    with pytest.raises(CapabilityError, match="a golden copy needs"):
+    with pytest.raises(CapabilityError, match="a template needs"):
         Incoming(NODE, replace(manifest, files=(*manifest.files, ("base/5/9", 2**60))), str(here), None)
     assert left(here) == []
 
@@ -256,5 +256,5 @@ def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):
 def test_a_copy_that_is_made_here_already_is_not_taken(carriers, here):
     a, b, key = carriers
     b.lacks(PART)
-    with golden.assembling(NODE, str(here), key, 1, account=None), pytest.raises(TrialError, match="is being made here"):
+    with golden.assembling(NODE, str(here), key, 1, account=None), pytest.raises(TrialError, match="is being created by another process"):
         b.borrow(a.lend(key, "/there/bin"))

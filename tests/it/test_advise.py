@@ -15,8 +15,7 @@ from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 NODE = LocalNode()
 BAD = {"fsync": "off", "checkpoint_completion_target": "0.5", "autovacuum": "off", "shared_buffers": "32MB", "wal_compression": "off"}

@@ -31,7 +31,7 @@ def files(pgherd) -> Path:
         ),
         pytest.param(("--pg-bin", "/nonexistent"), BAD_USAGE, "/nonexistent does not hold postgres", id="no PostgreSQL there"),
         pytest.param(("--pg-version", "9"), BAD_USAGE, "PostgreSQL 9 is not supported; pgherd works with 15 to 18", id="old version"),
-        pytest.param(("--pg-version", "15.99"), CANNOT, "there is no PostgreSQL 15.99 on this machine, but", id="version not there"),
+        pytest.param(("--pg-version", "15.99"), CANNOT, "no PostgreSQL 15.99 on this machine, but", id="version not there"),
         pytest.param(
             ("--runtime", "process", "--cpu-mode", "quota"), CANNOT, "--cpu-mode quota needs the cgroup runtime", id="quota of no group"
         ),

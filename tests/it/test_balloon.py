@@ -22,9 +22,8 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import balloon_build, installations
 from pgherd.postgres.balloon_build import BalloonLibrary
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 _spec = importlib.util.spec_from_file_location("further_postgres", Path(__file__).with_name("further_postgres.py"))
 assert _spec and _spec.loader
@@ -84,7 +83,7 @@ def test_a_server_loads_what_was_built_and_tells_its_status(major: int, cache: P
     with server(installation, settings) as one:
         dsn = one.conninfo()
         before = pgherd("balloon", "status", dsn)
-        assert before.code == 0 and "this database has not its functions" in before.out, before
+        assert before.code == 0 and "this database lacks its functions" in before.out, before
         balloon_build.create_functions(NODE, installation, library, dsn)
         balloon_build.create_functions(NODE, installation, library, dsn)  # again: nothing happens
         one.sql("CREATE DATABASE other")

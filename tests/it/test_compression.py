@@ -17,8 +17,7 @@ from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.relations import Relations
 
 for library in ("lz4", "zstandard", "mimesis", "cryptography"):

@@ -19,10 +19,9 @@ from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres import dsn, external, installations
+from pgherd.postgres import external, installations
 from pgherd.postgres.external import External
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 NODE = LocalNode()
 PASSWORD = "correct:horse\\battery staple"
@@ -196,7 +195,7 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
         (("--server", "{free} dbname=nosuch"), 'no connection: .*database "nosuch" does not exist'),
         (("--server", "{empty}"), "has no pgbench_accounts, pgbench_branches.*pgbench -i -s 10 "),
         (("--server", "{free}"), "pgbench's tables cannot be read: permission denied"),
-        (("--server", "{closed}", "--workload", "tpcb-like", "--allow-write"), "takes no writes: default_transaction_read_only is on"),
+        (("--server", "{closed}", "--workload", "tpcb-like", "--allow-write"), "accepts no writes: default_transaction_read_only is on"),
         (("--server", "{owner}", "--scale", "7"), "--scale is 7, but pgbench's tables .* have scale 1"),
         (("--server", "{owner}", "--set", "work_mem=1MB"), "--set does not go with --server"),
         (("--server", "{owner}", "--wal-dir", "/tmp"), "--wal-dir does not go with --server"),
@@ -225,7 +224,7 @@ def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
 
 def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    one = External(NODE, dsn.take(theirs.dsn()), name="a/pg", passfile=str(tmp_path / "passfile"))
+    one = External(NODE, external.normalize_dsn(theirs.dsn()), name="a/pg", passfile=str(tmp_path / "passfile"))
     try:
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             one.sql("CREATE TABLE mine ()")
@@ -244,7 +243,7 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
 
 
 def test_options_of_the_user_stay(theirs, tmp_path):
-    asked = dsn.take(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
+    asked = external.normalize_dsn(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
     one = External(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"))
     assert one.sql("SHOW statement_timeout") == [("7s",)] and one.sql("SHOW transaction_read_only") == [("on",)]
     assert one.address(writes=True).environment["PGOPTIONS"] == "-c statement_timeout=7s"
@@ -253,7 +252,7 @@ def test_options_of_the_user_stay(theirs, tmp_path):
 
 
 def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
-    one = External(NODE, dsn.take(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
+    one = External(NODE, external.normalize_dsn(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
     rows = [(name, "x", "", "configuration file", "x") for name in ("primary_conninfo", "archive_command", "app.api_key", "work_mem")]
     monkeypatch.setattr(External, "sql", lambda self, statement, parameters=(): rows)
     told = one.differing()
@@ -263,4 +262,4 @@ def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
 def test_an_unsupported_version_is_refused(theirs, monkeypatch):
     monkeypatch.setattr(external, "SUPPORTED", range(40, 42))
     with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):
-        external.look(dsn.take(theirs.dsn("postgres")))
+        external.look(external.normalize_dsn(theirs.dsn("postgres")))

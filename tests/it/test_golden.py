@@ -25,9 +25,8 @@ from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres.clones import clone, clone_all, drop_cache, prewarm, rehearsal
 from pgherd.postgres.golden import Golden, ensure, find, key_of, prune
-from pgherd.postgres.initdb import checksums_default
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, start_all, stop_all
+from pgherd.postgres.instance import Instance, checksums_default, start_all, stop_all
 from pgherd.postgres.settings import choose_settings
 from pgherd.workloads.pgbench import size_estimate
 from pgherd.workloads.registry import fillings
@@ -150,7 +149,7 @@ def test_dry_runs(made: Made, node, installation: Installation, account: str | N
         "unset.sql": ("SELECT 1;\nSELECT :nope;\n", r"unset\.sql:2: ERROR:  syntax error at or near \":\""),
         "meta.sql": ("SELECT 1;\n\\sett a 1\n", r"meta\.sql:2: invalid command"),
         "pipe.sql": ("\\startpipeline\nSELECT 1;\nSELECT 1/0;\n\\endpipeline\n", r"pipe\.sql:\d: ERROR:  division by zero"),
-        "slow.sql": ("SELECT pg_sleep(30);\n", r"slow\.sql: one transaction did not end within 1 s"),
+        "slow.sql": ("SELECT pg_sleep(30);\n", r"slow\.sql: one transaction takes longer than 1 s"),
     }
     (private / "good.sql").write_text(good)
     with rehearsal(node, made.golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
@@ -240,7 +239,7 @@ def test_two_builders_make_one(node, installation: Installation, account: str | 
         thread.join()
     assert len(found) == 2
     assert found[0] == found[1]
-    assert len([words for words in said if "making a golden copy" in words]) == 1
+    assert len([words for words in said if "creating a template" in words]) == 1
 
 
 def test_torn_copies_are_discarded(node, installation: Installation, account: str | None, place: Path) -> None:

@@ -24,9 +24,8 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.postgres import balloon_build, installations
 from pgherd.postgres.balloon_build import BalloonLibrary
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_law import DEAD_BAND, SPARED

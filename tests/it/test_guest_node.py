@@ -26,8 +26,7 @@ from pgherd.model.errors import CapabilityError
 from pgherd.model.load import Load, Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres.initdb import initdb
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes.vm import agent_wire, disk_image, guest_spool, images
 from pgherd.runtimes.vm.guest_node import GuestNode

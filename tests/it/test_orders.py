@@ -22,13 +22,12 @@ from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres.golden import LOADING
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.runner.deploy.consistency import insist_consistent
 from pgherd.workloads import random_block, shipped
-from pgherd.workloads.orders import consistency, transactions
-from pgherd.workloads.orders.workload import OrdersFilling, size_estimate
+from pgherd.workloads.orders import transactions
+from pgherd.workloads.orders.workload import OrdersFilling, check, size_estimate
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -59,7 +58,7 @@ class Shop:
         return self.rows(statement, *parameters)[0][0]
 
     def broken(self) -> list[int]:
-        return [condition.number for condition in consistency.check(lambda s: self.server.sql(s, database="shop")) if not condition.holds]
+        return [condition.number for condition in check(lambda s: self.server.sql(s, database="shop")) if not condition.holds]
 
     def pgbench(self, database: str, scripts: dict[str, int], *options: str) -> subprocess.CompletedProcess[str]:
         """Run scripts, by source and weight, to the end."""
@@ -387,7 +386,7 @@ BREAKS = {
 def test_each_condition_sees_what_breaks_it(shop: Shop, statement: str) -> None:
     with shop.connect() as connection:
         assert connection.execute(statement.encode()).rowcount > 0
-        found = consistency.check(lambda query: connection.execute(query.encode()).fetchall())
+        found = check(lambda query: connection.execute(query.encode()).fetchall())
         connection.rollback()
     assert {condition.number for condition in found if not condition.holds} == BREAKS[statement]
 
@@ -429,7 +428,7 @@ def test_psql_alone_makes_a_database_of_the_same_kind(shop: Shop) -> None:
         done = shop.server.node.run(Command(argv, stdin=str(file)), timeout=300)
         assert done.code == 0, done.err
         shop.server.sql("VACUUM ANALYZE", database="plain")
-        found = consistency.check(lambda statement: shop.server.sql(statement, database="plain"))
+        found = check(lambda statement: shop.server.sql(statement, database="plain"))
         assert all(condition.holds for condition in found), json.dumps([condition.sentence() for condition in found])
         assert shop.one("SELECT pg_database_size('plain')") == pytest.approx(size_estimate(1), rel=0.02)
     finally:

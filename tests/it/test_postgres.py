@@ -19,9 +19,8 @@ from pgherd.host import processes
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, start_all, stop_all
+from pgherd.postgres.instance import Instance, initdb, start_all, stop_all
 from pgherd.postgres.like import like
 from pgherd.postgres.settings import choose_settings, reload_or_restart
 from pgherd.postgres.validation import contexts
@@ -159,7 +158,7 @@ def test_all_or_none_start(node: LocalNode, installation: Installation, account:
 HOLDER = """
 import os, sys
 from pgherd.node.local import LocalNode
-from pgherd.postgres.initdb import initdb
+from pgherd.postgres.instance import initdb
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 

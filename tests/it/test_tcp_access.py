@@ -13,9 +13,8 @@ import pytest
 
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")

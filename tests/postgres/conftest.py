@@ -1,4 +1,4 @@
-"""PostgreSQL installations, the account that servers run under, and a place that it can reach."""
+"""Fixtures: PostgreSQL installations, the user of servers, and a directory that it can enter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def account() -> str | None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A scratch directory with a short path that any account may enter (pytest's own is private)."""
+    """Temporary directory with a short path that any user can enter (pytest's is private)."""
     path = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
     path.chmod(0o755)
     yield path
@@ -37,14 +37,14 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", params=["system", "embedded"])
 def installation(request: pytest.FixtureRequest, node: LocalNode, account: str | None) -> Iterator[Installation]:
-    """The newest system installation and the embedded one, where the account can execute them."""
-    found = [one for one in installations.find_all(node) if one.kind == request.param]
-    if not found:
-        pytest.skip(f"there is no {request.param} PostgreSQL here")
+    """The newest system installation and the embedded one, executable for the account."""
+    available = [item for item in installations.find_all(node) if item.kind == request.param]
+    if not available:
+        pytest.skip(f"no {request.param} PostgreSQL on this host")
     cache = Path(tempfile.mkdtemp(prefix="pgherd-bin-", dir="/tmp"))
     cache.chmod(0o755)
     try:
-        yield installations.reachable_copy(node, found[0], account, str(cache))
+        yield installations.reachable_copy(node, available[0], account, str(cache))
     except CapabilityError as error:
         pytest.skip(str(error))
     finally:

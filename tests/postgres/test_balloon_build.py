@@ -1,4 +1,4 @@
-"""What pg_balloon is built from, where it lies, and which settings load it. tests/it/test_balloon.py builds and loads it."""
+"""Sources, cache directory and settings of pg_balloon. tests/it/test_balloon.py builds and loads it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NEW = BalloonLibrary("/c/18", "18.1", 18, "abc")
 
 
 class Machine(LocalNode):
-    """A machine with some tools, on which pg_config answers this."""
+    """Node with some tools and given output of pg_config."""
 
     def __init__(self, tools: tuple[str, ...] = ("make", "cc"), **config: str) -> None:
         super().__init__()
         self.tools, self.config = tools, config
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        words = list(command.argv)
-        if words[0].endswith("pg_config"):
-            told = self.config.get(words[1].strip("-").replace("-", "_"))
-            return Completed(0 if told else 1, told or "", "")
-        if words[0] not in self.tools:
-            raise FileNotFoundError(words[0])
+        argv = list(command.argv)
+        if argv[0].endswith("pg_config"):
+            output = self.config.get(argv[1].strip("-").replace("-", "_"))
+            return Completed(0 if output else 1, output or "", "")
+        if argv[0] not in self.tools:
+            raise FileNotFoundError(argv[0])
         return Completed(0, "1.0", "")
 
 
@@ -51,8 +51,8 @@ def test_a_server_that_has_no_settings_of_its_own():
 
 
 def test_what_a_server_loads_already_stays():
-    own = {"shared_preload_libraries": "auto_explain, pg_stat_statements", "dynamic_library_path": "/x:$libdir", "work_mem": "8MB"}
-    merged = with_balloon(own, OLD)
+    settings = {"shared_preload_libraries": "auto_explain, pg_stat_statements", "dynamic_library_path": "/x:$libdir", "work_mem": "8MB"}
+    merged = with_balloon(settings, OLD)
     assert merged["shared_preload_libraries"] == "auto_explain,pg_stat_statements,pg_balloon"
     assert merged["dynamic_library_path"] == "/c/15:/x:$libdir"
     assert merged["work_mem"] == "8MB"
@@ -60,11 +60,11 @@ def test_what_a_server_loads_already_stays():
 
 
 def test_the_sources_are_all_that_the_makefile_builds():
-    found = balloon_build.sources()
-    makefile = found["Makefile"].decode().replace("\\\n", " ")
+    contents = balloon_build.sources()
+    makefile = contents["Makefile"].decode().replace("\\\n", " ")
     objects = re.search(r"^OBJS = (.*)$", makefile, re.MULTILINE)
-    assert objects and all(name.replace(".o", ".c") in found for name in objects[1].split())
-    assert {"pg_balloon.control", "pg_balloon--1.0.sql", "src/compat.h"} <= set(found)
+    assert objects and all(name.replace(".o", ".c") in contents for name in objects[1].split())
+    assert {"pg_balloon.control", "pg_balloon--1.0.sql", "src/compat.h"} <= set(contents)
 
 
 def test_the_digest_changes_with_every_source():
@@ -85,8 +85,8 @@ def test_builds_of_one_version_do_not_share_a_library(tmp_path):
 
 
 def test_the_script_has_no_words_of_psql_that_would_end_it():
-    said = balloon_build.script(balloon_build.sources()["pg_balloon--1.0.sql"].decode())
-    assert "\\quit" not in said and "MODULE_PATHNAME" not in said and "AS 'pg_balloon' LANGUAGE C" in said
+    script = balloon_build.script(balloon_build.sources()["pg_balloon--1.0.sql"].decode())
+    assert "\\quit" not in script and "MODULE_PATHNAME" not in script and "AS 'pg_balloon' LANGUAGE C" in script
 
 
 def headers(root: Path) -> dict[str, str]:
@@ -104,8 +104,8 @@ def test_nothing_is_missing(tmp_path):
     ("changed", "tools", "message"),
     [
         ({"version": ""}, ("make", "cc"), "has no pg_config: install postgresql-server-dev-16"),
-        ({"version": "PostgreSQL 15.2"}, ("make", "cc"), "says PostgreSQL 15.2, which is not the server's version: install"),
-        ({"includedir_server": "/nowhere"}, ("make", "cc"), "no headers of the server in /nowhere: install postgresql-server-dev-16"),
+        ({"version": "PostgreSQL 15.2"}, ("make", "cc"), "reports PostgreSQL 15.2, but the server is version 16.1: install"),
+        ({"includedir_server": "/nowhere"}, ("make", "cc"), "no server headers in /nowhere: install postgresql-server-dev-16"),
         ({"pgxs": "/nowhere"}, ("make", "cc"), r"no makefiles for extensions \(PGXS\)"),
         ({}, ("cc",), "make is missing"),
         ({}, ("make",), "a C compiler is missing: install gcc"),
@@ -119,7 +119,7 @@ def test_what_is_missing_is_named_with_its_package(tmp_path, changed, tools, mes
 
 
 def test_the_sources_are_in_the_wheel():
-    """pyproject.toml names every file that is needed; a wheel is made by the release alone."""
+    """pyproject.toml lists every required file. Only a release builds the wheel."""
     root = Path(__file__).parents[2]
     tracked = subprocess.run(["git", "-C", str(root), "ls-files", "extension/pg_balloon"], capture_output=True, text=True)
     if tracked.returncode:

@@ -1,4 +1,4 @@
-"""How what a server says of its balloon is put into words. tests/it/test_balloon.py asks real ones."""
+"""Text form of a balloon's status. tests/it/test_balloon.py queries real servers."""
 
 from __future__ import annotations
 

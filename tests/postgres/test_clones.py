@@ -1,4 +1,4 @@
-"""Copies and their failures; servers are started on clones in tests/it/test_golden.py."""
+"""Clones and their failures. tests/it/test_golden.py starts servers on clones."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pgherd.postgres.golden import Golden
 
 
 class Refusing(LocalNode):
-    """A node on which one program always fails, as on a full disk."""
+    """Node on which one program always fails, as on a full disk."""
 
-    def __init__(self, program: str, words: str) -> None:
+    def __init__(self, program: str, message: str) -> None:
         super().__init__()
-        self.program, self.words = program, words
+        self.program, self.message = program, message
         self.ran: list[str] = []
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
         self.ran.append(command.argv[0])
         if command.argv[0] == self.program:
-            return Completed(1, "", self.words)
+            return Completed(1, "", self.message)
         return super().run(command, timeout)
 
 
 @pytest.fixture
 def copy(place: Path) -> Golden:
-    """Something that looks like a golden copy."""
+    """Directory that resembles a template."""
     data = place / "golden/key/data"
     (data / "base").mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("15\n")
@@ -47,7 +47,7 @@ def test_a_clone_is_equal_and_the_accounts(node: LocalNode, copy: Golden, accoun
     seconds = clone(node, copy, str(place / "a/b"), account)
     assert seconds >= 0
     assert same(Path(copy.data_dir), place / "a/b")
-    if account is not None:  # made by root, cloned for the account
+    if account is not None:  # created by root, cloned for the account
         assert {(place / "a/b" / name).owner() for name in (".", "PG_VERSION", "base/1")} == {account}
 
 
@@ -70,9 +70,9 @@ def test_what_is_no_cluster_is_not_replaced(node: LocalNode, copy: Golden, place
 
 def test_a_full_disk_leaves_no_half_copy(copy: Golden, place: Path) -> None:
     full = Refusing("cp", "cp: error writing '/x/base/1': No space left on device\ncp: more\n")
-    with pytest.raises(TrialError, match="No space left on device") as told:
+    with pytest.raises(TrialError, match="No space left on device") as error:
         clone(full, copy, str(place / "a"), None)
-    assert "more" not in str(told.value)
+    assert "more" not in str(error.value)
     assert not (place / "a").exists()
 
 

@@ -9,7 +9,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import configuration
 
-# What guc-file.l reads, by hand from its rules.
+# Lines and values according to the rules of guc-file.l.
 READ = [
     ("work_mem = 64MB", {"work_mem": "64MB"}),
     ("work_mem 64MB", {"work_mem": "64MB"}),
@@ -79,7 +79,7 @@ AWKWARD = [
 
 @pytest.mark.parametrize("value", AWKWARD)
 def test_postgresql_reads_back_what_is_written(value: str, installation, node: LocalNode, account, place) -> None:
-    """One hard value per line break of the escape rules, judged by PostgreSQL itself."""
+    """Difficult values for the escape rules, read back by PostgreSQL."""
     assert _as_postgresql_reads_it(value, installation, node, account, place) == value
 
 

@@ -73,6 +73,6 @@ def test_facts_of_a_cluster_are_read():
             return [("shared_buffers", "16384", "8kB"), ("jit", "on", None)]
         return [("on", "8192", "16MB", "UTF8", "b", "C.UTF-8", "PostgreSQL 18.6 on x86_64-linux, compiled by gcc 14, 64-bit")]
 
-    found = defaults.read(ask, "18.6")
-    assert found.boot == {"shared_buffers": "128 MB", "jit": "on"}
-    assert found.cluster["locale"] == "C.UTF-8 (builtin)" and found.cluster["built"] == "x86_64-linux, compiled by gcc 14, 64-bit"
+    result = defaults.read(ask, "18.6")
+    assert result.boot == {"shared_buffers": "128 MB", "jit": "on"}
+    assert result.cluster["locale"] == "C.UTF-8 (builtin)" and result.cluster["built"] == "x86_64-linux, compiled by gcc 14, 64-bit"

@@ -1,4 +1,4 @@
-"""Keys, markers and housekeeping; copies are really made in tests/it/test_golden.py."""
+"""Keys, metadata, locks and removal of templates. tests/it/test_golden.py creates real ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ V15 = Installation("/x/bin", "15.18", 15, "system", "15.18 (Debian 15.18-0+deb12
 
 @dataclass(frozen=True)
 class Known:
-    """Contents that are never loaded."""
+    """Loader that is never called."""
 
     database: str = "bench"
     identity: str = "pgbench-10"
     size_estimate: int | None = 10**8
 
     def load(self, target: object, say: object = None) -> None:
-        raise AssertionError("nothing is to be loaded")
+        raise AssertionError("unexpected load")
 
 
 def make(cache: Path, key: str, **changes) -> Golden:
-    """A finished golden copy, as far as its marker says."""
+    """Finished template with metadata and without data."""
     home = cache / "golden" / key
     (home / "data").mkdir(parents=True)
-    made = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None, parts={})
-    (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(replace(made, **changes))}))
-    return replace(made, **changes)
+    template = Golden(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None, parts={})
+    (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(replace(template, **changes))}))
+    return replace(template, **changes)
 
 
 def test_whatever_decides_the_contents_decides_the_key() -> None:
@@ -64,19 +64,19 @@ def test_the_key_is_a_plain_directory_name() -> None:
 
 def test_what_was_made_is_found(node: LocalNode, tmp_path: Path) -> None:
     assert find(node, V15, [Known()], str(tmp_path)) is None
-    made = make(tmp_path, key_of(V15, [Known()], False))
-    assert find(node, V15, [Known()], str(tmp_path)) == made
+    template = make(tmp_path, key_of(V15, [Known()], False))
+    assert find(node, V15, [Known()], str(tmp_path)) == template
     assert find(node, V15, [Known()], str(tmp_path), checksums=True) is None
-    assert ensure(node, V15, [Known()], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere") == made
-    assert made.data_dir == str(tmp_path / "golden" / made.key / "data")
+    assert ensure(node, V15, [Known()], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere") == template
+    assert template.data_dir == str(tmp_path / "golden" / template.key / "data")
 
 
 def test_a_cache_that_was_moved_is_believed_where_it_lies(node: LocalNode, tmp_path: Path) -> None:
     key = key_of(V15, [Known()], False)
     make(tmp_path, key, path="/where/it/was/made")
-    found = find(node, V15, [Known()], str(tmp_path))
-    assert found is not None
-    assert found.path == str(tmp_path / "golden" / key)
+    template = find(node, V15, [Known()], str(tmp_path))
+    assert template is not None
+    assert template.path == str(tmp_path / "golden" / key)
 
 
 @pytest.mark.parametrize("marker", [None, "", "{", "[]", '{"schema": "pgherd/golden/1"}', '{"schema": "pgherd/golden/99"}'])
@@ -95,7 +95,7 @@ def test_needed_bytes_cover_what_is_known() -> None:
 
 
 def test_too_little_disk_is_said_before_anything_is_made(node: LocalNode, tmp_path: Path) -> None:
-    with pytest.raises(CapabilityError, match="a golden copy needs .* TB"):
+    with pytest.raises(CapabilityError, match="a template needs .* TB"):
         ensure(node, V15, [Known(size_estimate=2**60)], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere")
     assert [name for name in os.listdir(tmp_path / "golden") if not name.startswith(".lock-")] == []
 
@@ -114,7 +114,7 @@ def test_prune_leaves_alone_what_is_being_made(node: LocalNode, tmp_path: Path) 
     key = "pg15-c-0123456789ab"
     unfinished = tmp_path / f"golden/.unfinished-{key}-01234567"
     unfinished.mkdir(parents=True)
-    with golden._locked(node, str(tmp_path / f"golden/.lock-{key}"), lambda words: None):
+    with golden._locked(node, str(tmp_path / f"golden/.lock-{key}"), lambda line: None):
         assert prune(node, str(tmp_path)) == []
     assert unfinished.exists()
     assert prune(node, str(tmp_path)) == [unfinished.name]
@@ -122,33 +122,33 @@ def test_prune_leaves_alone_what_is_being_made(node: LocalNode, tmp_path: Path) 
 
 def test_the_lock_excludes_and_ends(node: LocalNode, tmp_path: Path) -> None:
     lock = str(tmp_path / "lock")
-    said: list[str] = []
-    with golden._locked(node, lock, said.append):
+    messages: list[str] = []
+    with golden._locked(node, lock, messages.append):
         assert node.run(Command(["flock", "--nonblock", lock, "true"])).code == 1
     assert node.run(Command(["flock", "--nonblock", lock, "true"])).code == 0
-    assert said == []
-    with pytest.raises(CapabilityError, match="cannot be locked"), golden._locked(node, str(tmp_path / "no/such/lock"), said.append):
+    assert messages == []
+    with pytest.raises(CapabilityError, match="cannot be locked"), golden._locked(node, str(tmp_path / "no/such/lock"), messages.append):
         pass
 
 
 def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: LocalNode, tmp_path: Path) -> None:
     key = key_of(V15, [Known()], False)
-    made = make(tmp_path / "other", key)
+    template = make(tmp_path / "other", key)
     with pytest.raises(OSError, match="full"), golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
         with (
-            pytest.raises(TrialError, match=f"{key} is being made here"),
+            pytest.raises(TrialError, match=f"{key} is being created by another process"),
             golden.assembling(node, str(tmp_path), key, 1, account=None, made_here=False),
         ):
-            raise AssertionError("two at once")
+            raise AssertionError("two builders at once")
         raise OSError("full")
     assert os.listdir(tmp_path / "golden") == [f".lock-{key}"]
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
-        golden.seal(node, unfinished, made)
-        assert golden.at(node, str(tmp_path), key) is None, "not before the end"
-    assert golden.at(node, str(tmp_path), key) == replace(made, path=str(tmp_path / "golden" / key))
+        golden.seal(node, unfinished, template)
+        assert golden.at(node, str(tmp_path), key) is None, "it must not exist before the end"
+    assert golden.at(node, str(tmp_path), key) == replace(template, path=str(tmp_path / "golden" / key))
     with golden.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
-        assert unfinished is None, "it is there already"
-    with pytest.raises(CapabilityError, match="a golden copy needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
-        raise AssertionError("there is no room for it")
+        assert unfinished is None, "it exists already"
+    with pytest.raises(CapabilityError, match="a template needs"), golden.assembling(node, str(tmp_path), "k", 2**60, account=None):
+        raise AssertionError("the disk space does not suffice")

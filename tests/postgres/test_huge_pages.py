@@ -10,8 +10,8 @@ from pgherd.postgres.installations import Installation
 MB = 2**20
 
 
-class Asked(LocalNode):
-    """Says what PostgreSQL is meant to say, and what the kernel's default size is."""
+class FakeNode(LocalNode):
+    """Node with given output of PostgreSQL and a given default size of the kernel."""
 
     def __init__(self, out: str = "", err: str = "", code: int = 0, default: str = "Hugepagesize:    2048 kB\n") -> None:
         super().__init__()
@@ -43,12 +43,12 @@ def test_settings_that_say_nothing_leave_it_open():
 
 @pytest.mark.parametrize(("word", "size"), [(None, 2 * MB), ("0", 2 * MB), ("1GB", 1024 * MB), ("2048", 2 * MB)])
 def test_a_bare_number_counts_kilobytes_and_zero_is_the_kernels_default(word, size):
-    assert huge_pages.page_size(Asked(), {} if word is None else {"huge_page_size": word}) == size
+    assert huge_pages.page_size(FakeNode(), {} if word is None else {"huge_page_size": word}) == size
 
 
 def test_a_kernel_without_huge_pages():
     with pytest.raises(CapabilityError, match="no huge pages"):
-        huge_pages.page_size(Asked(default="MemTotal: 1 kB\n"), {})
+        huge_pages.page_size(FakeNode(default="MemTotal: 1 kB\n"), {})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_no_kind_of_pages(word):
 
 
 def test_postgresql_says_how_many_it_needs():
-    node = Asked("8452\n")
+    node = FakeNode("8452\n")
     need = huge_pages.needed(node, PG, {"huge_pages": "on"}, "/data", None)
     assert need == Need(2 * MB, 8452) and need.bytes == 8452 * 2 * MB
     assert node.argv == ("/pg/bin/postgres", "-C", "shared_memory_size_in_huge_pages", "-D", "/data")
@@ -85,10 +85,10 @@ def test_postgresql_says_how_many_it_needs():
 
 def test_a_platform_without_them():
     with pytest.raises(CapabilityError, match="cannot use huge pages on this machine"):
-        huge_pages.needed(Asked("-1\n"), PG, {}, "/data", None)
+        huge_pages.needed(FakeNode("-1\n"), PG, {}, "/data", None)
 
 
 def test_settings_that_it_refuses_in_its_own_words():
     said = 'LOG:  x\nFATAL:  invalid value for parameter "shared_buffers": "many"\n'
     with pytest.raises(UsageError, match='invalid value for parameter "shared_buffers"'):
-        huge_pages.needed(Asked(err=said, code=1), PG, {}, "/data", None)
+        huge_pages.needed(FakeNode(err=said, code=1), PG, {}, "/data", None)

@@ -36,26 +36,26 @@ include_dir 'conf.d'
 
 
 def test_fit_by_reason() -> None:
-    given = {"port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}
-    given |= {"log_line_prefix": "%h ", "log_checkpoints": "off"}
-    kept, dropped = fit({"work_mem": "1MB", **given}, set())
-    assert kept == {"work_mem": "1MB"}
-    assert {one.name for one in dropped} == set(given)
-    assert all(one.why for one in dropped)
+    ignored = {"port": "5433", "ssl_key_file": "x", "recovery_target_xid": "7", "a.b": "1"}
+    ignored |= {"log_line_prefix": "%h ", "log_checkpoints": "off"}
+    accepted, dropped = fit({"work_mem": "1MB", **ignored}, set())
+    assert accepted == {"work_mem": "1MB"}
+    assert {setting.name for setting in dropped} == set(ignored)
+    assert all(setting.why for setting in dropped)
 
 
 def test_fit_preloads_what_there_is() -> None:
-    wanted = {"shared_preload_libraries": '"$libdir/auto_explain", other', "auto_explain.log_min_duration": "1s", "other.x": "1"}
-    kept, dropped = fit(wanted, {"auto_explain"})
-    assert kept == {"shared_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "1s"}
-    assert [(one.name, one.value) for one in dropped] == [("shared_preload_libraries", "other"), ("other.x", "1")]
+    settings = {"shared_preload_libraries": '"$libdir/auto_explain", other', "auto_explain.log_min_duration": "1s", "other.x": "1"}
+    accepted, dropped = fit(settings, {"auto_explain"})
+    assert accepted == {"shared_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "1s"}
+    assert [(setting.name, setting.value) for setting in dropped] == [("shared_preload_libraries", "other"), ("other.x", "1")]
 
 
 def test_like_a_file(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
     source = place / "postgresql.conf"
     source.write_text(OWN)
-    taken = like(node, str(source), installation, account, str(place))
-    assert taken.settings == {
+    imported = like(node, str(source), installation, account, str(place))
+    assert imported.settings == {
         "shared_preload_libraries": "pg_stat_statements",
         "max_connections": "200",
         "shared_buffers": "2GB",
@@ -64,11 +64,11 @@ def test_like_a_file(node: LocalNode, installation: Installation, account: str |
         "pg_stat_statements.track": "all",
         "log_min_duration_statement": "250ms",
     }
-    why = {one.name: one.why for one in taken.dropped}
+    why = {setting.name: setting.why for setting in imported.dropped}
     assert "no such setting" in why["no_such_setting_at_all"]
     assert {"port", "ssl", "archive_command", "synchronous_standby_names", "logging_collector", "lc_messages"} <= set(why)
-    assert "secret" not in str(taken), "passwords end up in no report"
-    assert len(taken.warnings) == 1 and "include_dir 'conf.d'" in taken.warnings[0]
+    assert "secret" not in str(imported), "no report contains passwords"
+    assert len(imported.warnings) == 1 and "include_dir 'conf.d'" in imported.warnings[0]
 
 
 @pytest.mark.parametrize("source", ["/nowhere/postgresql.conf", "host=/nowhere dbname=x", "postgresql://127.0.0.1:1/x"])

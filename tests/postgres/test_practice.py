@@ -17,7 +17,7 @@ SETTINGS = [
 
 
 class Server:
-    """A server of some major version; ``refused`` are parts of statements that it does not let us run."""
+    """Server of a major version that rejects statements with one of the parts ``refused``."""
 
     def __init__(self, major=18, local=True, refused=()):
         self.major, self.local, self.refused, self.closed = major, local, refused, False
@@ -42,24 +42,24 @@ class Server:
 
 @pytest.fixture
 def look(monkeypatch):
-    def make(**words):
-        server = Server(**words)
+    def make(**options):
+        server = Server(**options)
         monkeypatch.setattr(practice, "External", lambda *args, **named: server)
-        found = practice.look(LocalNode(), "host=h", "/nowhere")
+        facts = practice.look(LocalNode(), "host=h", "/nowhere")
         assert server.closed
-        return found
+        return facts
 
     return make
 
 
 def test_settings_sizes_and_counts_are_read(look):
-    found = look()
-    assert (found.version, found.major, found.local) == ("18.3", 18, True)
-    assert found.bytes_["shared_buffers"] == 128 * 2**20 and found.bytes_["max_wal_size"] == 2**30
-    assert (found.timed, found.requested, found.wal_records, found.full_pages) == (90, 10, 1000, 200)
-    assert found.wal_compressions == ("pglz", "on", "off")
-    assert found.huge_pages_needed == 71 and found.huge_pages_status == "off" and found.databases == {"app": 5000}
-    assert found.data == () and "data_directory" not in found.settings, "a directory that is not to be seen is no device"
+    facts = look()
+    assert (facts.version, facts.major, facts.local) == ("18.3", 18, True)
+    assert facts.bytes_["shared_buffers"] == 128 * 2**20 and facts.bytes_["max_wal_size"] == 2**30
+    assert (facts.timed, facts.requested, facts.wal_records, facts.full_pages) == (90, 10, 1000, 200)
+    assert facts.wal_compressions == ("pglz", "on", "off")
+    assert facts.huge_pages_needed == 71 and facts.huge_pages_status == "off" and facts.databases == {"app": 5000}
+    assert facts.data == () and "data_directory" not in facts.settings, "an invisible directory has no device"
 
 
 def test_older_versions_count_checkpoints_elsewhere(look):
@@ -67,18 +67,18 @@ def test_older_versions_count_checkpoints_elsewhere(look):
 
 
 def test_what_this_user_may_not_see_stays_empty(look):
-    found = look(refused=("pg_stat_wal", "pg_stat_checkpointer"))
-    assert found.timed is None and found.wal_records is None and found.databases == {"app": 5000}
+    facts = look(refused=("pg_stat_wal", "pg_stat_checkpointer"))
+    assert facts.timed is None and facts.wal_records is None and facts.databases == {"app": 5000}
 
 
 def test_servers_beside_it_are_counted(look, monkeypatch):
     monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [7, 9])
     assert look().servers_here == 2
     monkeypatch.setattr(practice.processes, "topmost", lambda node, names: [])
-    assert look().servers_here is None, "not even itself: it is in a container of its own"
+    assert look().servers_here is None, "not even the server, which is in another container"
 
 
 def test_of_a_server_elsewhere_no_disk_of_ours_is_named(look):
-    found = look(local=False)
-    assert found.servers_here is None
-    assert found.local is False and (found.data, found.wal, found.system) == ((), (), ())
+    facts = look(local=False)
+    assert facts.servers_here is None
+    assert facts.local is False and (facts.data, facts.wal, facts.system) == ((), (), ())

@@ -1,12 +1,16 @@
-import pytest
+"""Relations: read file by file, and spread over tablespaces. tests/it/test_disk.py uses a real server."""
 
-from pgherd.postgres.relations import LIST, Relation, Relations
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgherd.postgres.relations import LIST, RELATIONS, Relation, Relations, Spaces, create, spread
 
 GB = 2**30
 
 
 class Server:
-    """Answers the four statements; remembers what was read."""
+    """Server that answers the four statements and records reads."""
 
     def __init__(self, rows, file=GB, may=True, data=b"x"):
         self.rows, self.file, self.may, self.data = rows, file, may, data
@@ -24,8 +28,8 @@ class Server:
 
 
 def test_what_holds_nothing_or_has_no_file_is_left_out():
-    found = Relations(Server([("public.a", "base/5/16384", 8192), ("public.empty", "base/5/16385", 0), ("public.part", None, 0)]))
-    assert found.all == [Relation("public.a", "base/5/16384", 8192)]
+    relations = Relations(Server([("public.a", "base/5/16384", 8192), ("public.empty", "base/5/16385", 0), ("public.part", None, 0)]))
+    assert relations.all == [Relation("public.a", "base/5/16384", 8192)]
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,66 @@ def test_what_is_gone_meanwhile_is_empty():
 
 def test_whether_it_may_read_is_asked_of_the_server():
     assert not Relations(Server([], may=False)).readable
+
+
+class PrivateServer:
+    """Server that records statements. ``relations`` are those of each database."""
+
+    def __init__(self, relations=()):
+        self.relations, self.statements = list(relations), []
+
+    def sql(self, statement, parameters=(), *, database="postgres"):
+        if statement == RELATIONS:
+            return self.relations
+        self.statements.append((database, statement))
+        return []
+
+    def reload(self):
+        self.statements.append(("", "reload"))
+
+    def checkpoint(self):
+        self.statements.append(("", "checkpoint"))
+
+
+def test_temporary_files_go_to_their_tablespace():
+    server = PrivateServer()
+    create(server, ["bench"], Spaces(temp="/mnt/it's"))
+    assert server.statements == [
+        ("postgres", "CREATE TABLESPACE \"pgherd_temp\" LOCATION '/mnt/it''s'"),
+        ("postgres", "ALTER SYSTEM SET temp_tablespaces = 'pgherd_temp'"),
+        ("", "reload"),
+    ]
+
+
+def test_relations_are_moved_one_by_one_and_written():
+    server = PrivateServer([("public", "big", "r", 100), ("public", 'odd"name', "i", 60), ("s", "view", "m", 30)])
+    create(server, ["bench"], Spaces(data=("/a", "/b")))
+    moved = [statement for database, statement in server.statements if database == "bench"]
+    assert moved == [
+        'ALTER TABLE "public"."big" SET TABLESPACE "pgherd_space_0"',
+        'ALTER INDEX "public"."odd""name" SET TABLESPACE "pgherd_space_1"',
+        'ALTER MATERIALIZED VIEW "s"."view" SET TABLESPACE "pgherd_space_1"',
+    ]
+    assert server.statements[-1] == ("", "checkpoint")
+
+
+def test_nothing_is_done_without_spaces():
+    server = PrivateServer()
+    create(server, ["bench"], Spaces())
+    assert server.statements == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "places", "expected"),
+    [([100, 60, 30], 2, [0, 1, 1]), ([5, 5, 5, 5], 2, [0, 1, 0, 1]), ([7], 3, [0]), ([], 2, [])],
+)
+def test_known_spreads(sizes, places, expected):
+    assert spread(sizes, places) == expected
+
+
+@given(st.lists(st.integers(1, 10**12), max_size=40), st.integers(1, 8))
+def test_no_place_has_more_than_its_share_and_the_largest(sizes, places):
+    assigned = spread(sorted(sizes, reverse=True), places)
+    filled = [sum(s for s, at in zip(sorted(sizes, reverse=True), assigned, strict=True) if at == place) for place in range(places)]
+    assert sum(filled) == sum(sizes)
+    assert max(filled) <= sum(sizes) / places + max(sizes, default=0)

@@ -79,7 +79,7 @@ def test_the_users_settings_win_and_set_beats_like() -> None:
     assert choice.settings["jit"] == "off"
     assert choice.settings["shared_buffers"] == "1GB"
     assert choice.cached
-    assert {row.name: row.why for row in choice.rows}["work_mem"] == "asked for with --set"
+    assert {row.name: row.why for row in choice.rows}["work_mem"] == "from --set"
 
 
 @pytest.mark.parametrize("small", ["16MB", "2048", "128kB"])
@@ -100,10 +100,10 @@ def test_too_few_connections_are_an_error_with_both_numbers() -> None:
 
 
 def test_shared_buffers_of_the_users_that_are_more_than_the_container_has_are_said() -> None:
-    said = choose(like={"shared_buffers": "64GB"}, memory=1024 * MB).warnings
-    assert any("shared_buffers 64GB (as in --like) are more than the container's 1 GB" in warning for warning in said)
+    warnings = choose(like={"shared_buffers": "64GB"}, memory=1024 * MB).warnings
+    assert any("shared_buffers 64GB (from --like) are more than the container's 1 GB" in warning for warning in warnings)
     assert not choose(like={"shared_buffers": "512MB"}, memory=1024 * MB).warnings
-    assert not choose(like={"shared_buffers": "64GB"}).warnings, "without a limit nothing is known"
+    assert not choose(like={"shared_buffers": "64GB"}).warnings, "without a limit there is no warning"
 
 
 @pytest.mark.parametrize("name", sorted(PRIVATE))
@@ -155,6 +155,6 @@ def test_reload_or_restart(old: dict[str, str], new: dict[str, str], step: str) 
 
 @pytest.mark.parametrize("major", [15, 18])
 def test_differing_in_what_a_server_said(major: int) -> None:
-    """A server that was given fsync=off, its name and its socket: of these only fsync is not a private matter."""
+    """Server with settings on its command line. Only fsync is not a private setting."""
     rows = json.loads((FIXTURES / f"pg_settings-{major}.json").read_text())
     assert differing(tuple(row) for row in rows) == {"fsync": "off"}

@@ -34,10 +34,10 @@ def test_salt_and_password_differ_every_time():
 
 
 def test_the_statement_holds_the_verifier_and_not_the_password():
-    said = set_password('odd"role', "correct horse")
-    first, second = said.splitlines()
-    assert first == "SET default_transaction_read_only = off;", "its settings may say otherwise"
-    assert second.startswith('ALTER ROLE "odd""role" PASSWORD \'SCRAM-SHA-256$4096:') and "correct" not in said
+    statements = set_password('odd"role', "correct horse")
+    first, second = statements.splitlines()
+    assert first == "SET default_transaction_read_only = off;", "its settings may differ"
+    assert second.startswith('ALTER ROLE "odd""role" PASSWORD \'SCRAM-SHA-256$4096:') and "correct" not in statements
 
 
 def test_the_password_is_not_shown():

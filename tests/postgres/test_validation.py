@@ -15,18 +15,18 @@ FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
 @pytest.mark.parametrize("major", [15, 18])
 def test_contexts_in_captured_output(major: int) -> None:
-    found = parse_contexts((FIXTURES / f"describe-config-{major}.txt").read_text())
-    assert found["shared_buffers"] == "postmaster"
-    assert found["work_mem"] == "user"
-    assert found["autovacuum"] == "sighup"
-    assert found.get("io_method") == ("postmaster" if major == 18 else None)
+    values = parse_contexts((FIXTURES / f"describe-config-{major}.txt").read_text())
+    assert values["shared_buffers"] == "postmaster"
+    assert values["work_mem"] == "user"
+    assert values["autovacuum"] == "sighup"
+    assert values.get("io_method") == ("postmaster" if major == 18 else None)
 
 
 def test_contexts_of_an_installation(node: LocalNode, installation: Installation) -> None:
-    found = contexts(node, installation)
-    assert len(found) > 250
-    assert set(found.values()) <= {"internal", "postmaster", "sighup", "superuser-backend", "backend", "superuser", "user"}
-    assert found["max_connections"] == "postmaster"
+    values = contexts(node, installation)
+    assert len(values) > 250
+    assert set(values.values()) <= {"internal", "postmaster", "sighup", "superuser-backend", "backend", "superuser", "user"}
+    assert values["max_connections"] == "postmaster"
 
 
 def test_understand_keeps_the_words_and_drops_the_rest() -> None:
@@ -42,13 +42,13 @@ def test_understand_keeps_the_words_and_drops_the_rest() -> None:
         'unrecognized configuration parameter "foo"',
     ]
     assert understand("setpriv: failed to execute postgres\n") == ["setpriv: failed to execute postgres"]
-    assert understand("") == ["PostgreSQL ended without a word"]
+    assert understand("") == ["PostgreSQL exited without a message"]
 
 
 def test_what_postgresql_makes_of_settings_without_a_cluster(node: LocalNode, installation: Installation) -> None:
-    given = {"shared_buffers": "1GB", "jit": "FALSE", "search_path": '"a b", c', "some_extension.size": "1GB"}
-    found = understood(node, installation.bin, given, [*given, "work_mem", "no_such_setting", "other_extension.size"])
-    assert found == {"shared_buffers": "131072", "jit": "off", "work_mem": "4096"} | {name: given[name] for name in list(given)[2:]}
+    settings = {"shared_buffers": "1GB", "jit": "FALSE", "search_path": '"a b", c', "some_extension.size": "1GB"}
+    values = understood(node, installation.bin, settings, [*settings, "work_mem", "no_such_setting", "other_extension.size"])
+    assert values == {"shared_buffers": "131072", "jit": "off", "work_mem": "4096"} | {name: settings[name] for name in list(settings)[2:]}
 
 
 WRONG = [
@@ -60,10 +60,10 @@ WRONG = [
 
 
 def test_validation_in_postgresqls_own_words(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
-    """One test, since they share a cluster that takes half a second to make."""
-    for settings, words in WRONG:
-        assert complaints(node, installation, settings, account, str(place)) == words
-    # Contradictions show only when everything has been read.
+    """One test, because all cases share a data directory that takes 0.5 s to create."""
+    for settings, errors in WRONG:
+        assert complaints(node, installation, settings, account, str(place)) == errors
+    # PostgreSQL reports contradictions only after it has read all settings.
     (contradiction,) = complaints(node, installation, {"wal_level": "minimal"}, account, str(place))
     assert "WAL streaming" in contradiction
     with pytest.raises(UsageError, match=rf"PostgreSQL {installation.version} .*work_mem.*; correct --set"):
@@ -74,6 +74,6 @@ def test_validation_in_postgresqls_own_words(node: LocalNode, installation: Inst
 
 
 def test_whether_a_server_can_have_tls(node: LocalNode, installation: Installation, account: str | None, place: Path) -> None:
-    said = no_tls(node, installation, account, str(place))
+    error = no_tls(node, installation, account, str(place))
     # The embedded PostgreSQL is built without OpenSSL, distributions' with it.
-    assert "SSL is not supported by this build" in said if installation.kind == "embedded" else said == ""
+    assert "SSL is not supported by this build" in error if installation.kind == "embedded" else error == ""

@@ -20,7 +20,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.model.swap import Swap
 from pgherd.model.trial import Trial
-from pgherd.postgres import configuration, initdb
+from pgherd.postgres import configuration, instance
 from pgherd.postgres.golden import LOADING
 from pgherd.report.repro_script import script
 
@@ -108,7 +108,7 @@ def test_servers_get_the_same_settings_and_initdb_the_same_arguments(tmp_path):
     settings = {"search_path": "it's \\ $HOME `id`\nEND\n'", "work_mem": "4MB"}
     servers = (server(settings=settings, version="15.18 (Debian 15.18-0+deb12u1)"),)
     found = steps(script(result(container(servers=servers)), record()), tmp_path)
-    assert named(found, "create") == [["loaded1", *initdb.arguments(15), ""]]
+    assert named(found, "create") == [["loaded1", *instance.initdb_arguments(15), ""]]
     private = {"listen_addresses": "", "port": "5432"}
     (loading, _), (measured, text) = (call for call in ((c[0], c[1]) for c in named(found, "settings")))
     assert (loading, measured) == ("loaded1", "db01.pg")

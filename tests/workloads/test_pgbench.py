@@ -15,7 +15,7 @@ def test_size_estimate_against_measured_sizes(scale: int, size: int) -> None:
     assert size_estimate(scale) == pytest.approx(size, rel=0.01)
 
 
-# E10, published sizes; MB and GB there are powers of 1024. 100 is given as 1.7 GB beside 15 GB for 1000, and left out.
+# E10, published sizes; MB and GB there are powers of 1024. Scale 100 is omitted, because 1.7 GB does not match 15 GB for 1000.
 @pytest.mark.parametrize(("scale", "published"), [(10, 157 * 2**20), (1000, 15 * 2**30), (5000, 74 * 2**30), (10000, 147 * 2**30)])
 def test_size_estimate_against_published_sizes(scale: int, published: int) -> None:
     assert size_estimate(scale) == pytest.approx(published, rel=0.035)
@@ -26,7 +26,7 @@ def test_what_writes_says_so() -> None:
 
 
 def test_all_share_their_contents() -> None:
-    """So that one golden copy serves them all."""
+    """All built-in workloads share one template."""
     database = Database(scale=7)
     fillings = {workload.filling(LocalNode(), database) for workload in (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH)}
     assert len(fillings) == 1

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
+from pgherd.workloads import client_options
 from pgherd.workloads.registry import NAMES, fillings, find
 
 
@@ -25,7 +28,12 @@ def test_the_users_transactions_belong_to_script() -> None:
 
 
 def test_fillings_of_a_server() -> None:
-    found = fillings(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
-    assert [(one.database, one.identity) for one in found] == [("a", "pgbench-1"), ("b", "pgbench-2")]
+    loaders = fillings(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
+    assert [(loader.database, loader.identity) for loader in loaders] == [("a", "pgbench-1"), ("b", "pgbench-2")]
     with pytest.raises(UsageError, match="no workload"):
         fillings(LocalNode(), [Database(workload="nope")])
+
+
+def test_client_options_name_the_socket() -> None:
+    target = SimpleNamespace(socket_dir="/s", port=5433, user="postgres")
+    assert client_options(target) == ["--host", "/s", "--port", "5433", "--username", "postgres"]

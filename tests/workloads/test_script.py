@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pgherd.model.deployment import Database
+from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
 from pgherd.workloads.pgbench import PgbenchFilling
-from pgherd.workloads.script import ScriptFilling, ScriptWorkload, carry, pace, parse_script, pgbench_error, psql_error, stage
+from pgherd.workloads.script import (
+    ScriptFilling,
+    ScriptWorkload,
+    carry,
+    find_init_data,
+    pace,
+    parse_script,
+    pgbench_error,
+    psql_error,
+    require_unchanged,
+    stage,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/workloads"
 
@@ -37,7 +49,7 @@ def test_a_weight_is_a_whole_number(text: str) -> None:
         parse_script(text)
 
 
-# Case → line and what must stand in the message, for pgbench's captured words on scripts with one error each.
+# Case → line and required text of the message, for captured output of pgbench on scripts with one error each.
 SAID = {
     "missing-table": (7, 'relation "nope" does not exist'),
     "bad-set": (1, 'syntax error in command "set"'),
@@ -57,33 +69,33 @@ SAID = {
 def test_pgbench_error(case: str, protocol: str, major: int) -> None:
     captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())[case]
     assert captured[protocol]["code"] != 0
-    said = pgbench_error(captured[protocol]["err"], "mine.sql", captured["script"])
-    line, words = SAID[case]
-    assert said.startswith("mine.sql:")
+    message = pgbench_error(captured[protocol]["err"], "mine.sql", captured["script"])
+    line, expected = SAID[case]
+    assert message.startswith("mine.sql:")
     if line is not None:
-        assert said.startswith(f"mine.sql:{line}: ")
-    if words is not None:
-        assert words in said
-    assert "aborted" not in said and '"-"' not in said and "\n" not in said
+        assert message.startswith(f"mine.sql:{line}: ")
+    if expected is not None:
+        assert expected in message
+    assert "aborted" not in message and '"-"' not in message and "\n" not in message
 
 
 @pytest.mark.parametrize("major", [15, 18])
 def test_an_unset_variable_shows_in_the_simple_protocol_only(major: int) -> None:
-    """The reason why dry runs use it first: prepared, the variable silently is NULL."""
+    """Dry runs use it first, because in prepared mode the variable is silently NULL."""
     captured = json.loads((FIXTURES / f"pgbench-errors-{major}.json").read_text())["unset-variable"]
     assert captured["prepared"]["code"] == 0
-    said = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
-    assert said.startswith('mine.sql:2: ERROR:  syntax error at or near ":"')
+    message = pgbench_error(captured["simple"]["err"], "mine.sql", captured["script"])
+    assert message.startswith('mine.sql:2: ERROR:  syntax error at or near ":"')
 
 
 @pytest.mark.parametrize("major", [15, 18])
 def test_psql_error(major: int) -> None:
     captured = json.loads((FIXTURES / f"psql-errors-{major}.json").read_text())
-    said = {case: psql_error(one["err"], "init.sql") for case, one in captured.items()}
-    assert said["missing-table"] == 'init.sql:4: ERROR:  relation "nope" does not exist LINE 2:  nope VALUES (1);'
-    assert said["missing-file"] == "init.sql:2: error: missing.csv: No such file or directory"
-    assert said["raise"].startswith("init.sql:3: ERROR:  no HINT:  yes")
-    assert said["bad-meta"] == "init.sql:2: error: invalid command \\nonsense"
+    messages = {case: psql_error(output["err"], "init.sql") for case, output in captured.items()}
+    assert messages["missing-table"] == 'init.sql:4: ERROR:  relation "nope" does not exist LINE 2:  nope VALUES (1);'
+    assert messages["missing-file"] == "init.sql:2: error: missing.csv: No such file or directory"
+    assert messages["raise"].startswith("init.sql:3: ERROR:  no HINT:  yes")
+    assert messages["bad-meta"] == "init.sql:2: error: invalid command \\nonsense"
     assert psql_error("psql: error: connection failed\n", "init.sql") == "init.sql: psql: error: connection failed"
 
 
@@ -107,11 +119,11 @@ def test_the_file_and_the_scale_decide_the_contents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["i", "ir", "include", "include_relative"])
 def test_an_init_file_that_takes_in_others_is_refused(tmp_path: Path, command: str) -> None:
-    """The other file is not in what the golden copy is known by."""
+    """The other file is not in the identity of the template."""
     file = tmp_path / "a.sql"
     database = Database(workload="script", init=str(file))
     file.write_text(f"CREATE TABLE a ();\n\\{command} b.sql\n")
-    with pytest.raises(UsageError, match=rf"a\.sql:2: \\{command} takes in another file"):
+    with pytest.raises(UsageError, match=rf"a\.sql:2: \\{command} includes another file"):
         ScriptWorkload().filling(LocalNode(), database)
     file.write_text(f"-- \\{command} b.sql\nSELECT '\\{command} b.sql';\nCOPY a FROM STDIN;\n\\{command}\n\\.\n\\copy a FROM 'a.csv'\n")
     assert ScriptWorkload().filling(LocalNode(), database).identity
@@ -156,8 +168,8 @@ def test_scripts_are_carried_to_another_node_where_every_account_can_read_them(t
     builtin = Script(source="builtin:select-only")
     first, again, second = carry(LocalNode(), LocalNode(), [scripts[0], builtin, scripts[1]], str(tmp_path / "there"))
     assert again == builtin and first.weight == 3
-    assert [Path(one.source).read_text() for one in (first, second)] == ["SELECT 'x';\n", "SELECT 'y';\n"]
-    assert all(Path(one.source).stat().st_mode & 0o777 == 0o644 for one in (first, second))
+    assert [Path(script.source).read_text() for script in (first, second)] == ["SELECT 'x';\n", "SELECT 'y';\n"]
+    assert all(Path(script.source).stat().st_mode & 0o777 == 0o644 for script in (first, second))
     assert (tmp_path / "there").stat().st_mode & 0o777 == 0o711
     assert carry(LocalNode(), LocalNode(), [builtin], str(tmp_path / "nothing")) == (builtin,) and not (tmp_path / "nothing").exists()
 
@@ -166,10 +178,10 @@ def test_the_pace_of_a_mix_is_weighted_and_a_script_without_end_counts_as_long_a
     answers: list[Completed] = []
 
     def run(command, timeout):
-        found = answers.pop(0)
-        if found.code < 0:
+        answer = answers.pop(0)
+        if answer.code < 0:
             raise TimeoutError
-        return found
+        return answer
 
     node = SimpleNamespace(run=run)
     target = SimpleNamespace(node=node, bin="/pg", account=None, socket_dir="/s", port=5432, user="postgres")
@@ -182,3 +194,81 @@ def test_the_pace_of_a_mix_is_weighted_and_a_script_without_end_counts_as_long_a
     assert took(0, 0) == pytest.approx(0.002)
     assert took(0, -9) == pytest.approx((3 * 0.002 + 10.0) / 4)
     assert took(0, 2) is None, "one that cannot be repeated"
+
+
+# Data files of an --init file
+
+NODE = LocalNode()
+TEXT = "CREATE TABLE t (a int);\n\\copy t FROM 'it''s data.csv'\n\\copy t FROM PROGRAM 'zcat more.csv.gz'\n\\copy t FROM missing.csv\n"
+
+
+@pytest.fixture
+def init(tmp_path: Path) -> Path:
+    (tmp_path / "it's data.csv").write_text("1\n")
+    (tmp_path / "more.csv.gz").write_bytes(b"2")
+    (tmp_path / "t").mkdir()
+    os.mkfifo(tmp_path / "zcat")
+    (tmp_path / "init.sql").write_text(TEXT)
+    return tmp_path / "init.sql"
+
+
+def find(init: Path) -> InitData:
+    return find_init_data(NODE, str(init), init.read_text())
+
+
+def test_files_that_are_there_are_found_and_nothing_else(init: Path) -> None:
+    data = find(init)
+    assert data.files == ("it's data.csv", "more.csv.gz") and data.directory == str(init.parent)
+    init.write_text("\\! sort init.sql\n")
+    assert find(init) == InitData(directory=str(init.parent)), "the digest of the file itself is separate"
+
+
+def test_another_content_is_another_hash_and_the_place_does_not_matter(init: Path, tmp_path: Path) -> None:
+    before = find(init)
+    (init.parent / "more.csv.gz").write_bytes(b"3")
+    assert find(init).digest != before.digest
+    (init.parent / "more.csv.gz").write_bytes(b"2")
+    assert find(init).digest == before.digest
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in (*before.files, "init.sql"):
+        (other / name).write_bytes((init.parent / name).read_bytes())
+    assert find(other / "init.sql").digest == before.digest
+
+
+def test_contents_that_changed_places_are_another_database(init: Path) -> None:
+    before = find(init)
+    (init.parent / "it's data.csv").write_bytes(b"2")
+    (init.parent / "more.csv.gz").write_text("1\n")
+    assert find(init).digest != before.digest
+
+
+def test_a_database_is_known_by_its_data_too(init: Path) -> None:
+    database = Database(workload="script", init=str(init))
+
+    def identity(item: Database = database) -> str:
+        return ScriptWorkload().filling(NODE, item).identity
+
+    before = identity()
+    prepared = database.model_copy(update={"init_data": find(init)})
+    (init.parent / "more.csv.gz").write_bytes(b"changed")
+    assert identity() != before
+    assert identity(prepared) == before, "a run keeps its data files"
+
+
+def test_what_has_changed_meanwhile_is_not_loaded(init: Path) -> None:
+    data = find(init)
+    require_unchanged(NODE, str(init), data)
+    (init.parent / "more.csv.gz").write_bytes(b"changed")
+    with pytest.raises(UsageError, match=r"it's data\.csv, more\.csv\.gz in .* have changed since this run was prepared; restore them"):
+        require_unchanged(NODE, str(init), data)
+    (init.parent / "more.csv.gz").unlink()
+    with pytest.raises(UsageError, match=r"^more\.csv\.gz, which --init .* reads, is no longer in"):
+        require_unchanged(NODE, str(init), data)
+    require_unchanged(NODE, str(init), InitData(directory="/nowhere"))
+
+
+def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> None:
+    (init.parent / "log.txt").write_text("of the last time\n")
+    init.write_text("\\o log.txt\n\\set up `cat /proc/uptime /sys/kernel/profiling /dev/null`\nCOPY t TO '/proc/self/comm';\n")
+    assert find(init) == InitData(directory=str(init.parent))

@@ -13,26 +13,26 @@ from pgherd.workloads.statements import command_lines
 
 
 def test_orders_begins_fresh_and_reports_say_what_it_is_not() -> None:
-    found = shipped.mix("orders")
-    assert found is not None
-    assert (found.state, found.scale, found.variables, found.read_only) == ("fresh", 1, {"base": "0"}, False)
-    assert "derived" in found.notice and "not comparable with published TPC results" in found.notice
-    assert shipped.NOTICES["orders"] == found.notice
+    mix = shipped.mix("orders")
+    assert mix is not None
+    assert (mix.state, mix.scale, mix.variables, mix.read_only) == ("fresh", 1, {"base": "0"}, False)
+    assert "derived" in mix.notice and "not comparable with published TPC results" in mix.notice
+    assert shipped.NOTICES["orders"] == mix.notice
 
 
 def test_waiting_has_its_own_scripts_and_variable() -> None:
-    found = shipped.mix("orders", think=0.01)
-    assert found is not None
-    assert found.variables == {"base": "0", "think": "0.01"}
-    assert all(script.source.endswith("+think") for script in found.scripts)
+    mix = shipped.mix("orders", think=0.01)
+    assert mix is not None
+    assert mix.variables == {"base": "0", "think": "0.01"}
+    assert all(script.source.endswith("+think") for script in mix.scripts)
     assert shipped.mix("orders", think=0) == shipped.mix("orders")
 
 
 def test_random_block_that_updates_nothing_only_reads() -> None:
-    found = shipped.mix("random-block", updates=0, zipf=1.5)
-    assert found is not None
-    assert (found.read_only, found.state, found.variables) == (True, "warm", {"zipf": "1.5"})
-    assert [script.name for script in found.scripts] == ["read"]
+    mix = shipped.mix("random-block", updates=0, zipf=1.5)
+    assert mix is not None
+    assert (mix.read_only, mix.state, mix.variables) == (True, "warm", {"zipf": "1.5"})
+    assert [script.name for script in mix.scripts] == ["read"]
 
 
 def test_other_workloads_are_not_ours() -> None:
@@ -43,7 +43,7 @@ def test_other_workloads_are_not_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "options", "words"),
+    ("workload", "options", "message"),
     [
         ("select-only", {"think": 1.0}, "--think is for --workload orders only; the workload is select-only"),
         ("orders", {"zipf": 2.0}, "--zipf is for --workload random-block only; the workload is orders"),
@@ -53,19 +53,19 @@ def test_other_workloads_are_not_ours() -> None:
         ("random-block", {"updates": 101}, "--updates 101"),
     ],
 )
-def test_options_that_do_not_belong_to_the_workload(workload: str, options: dict[str, float], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_options_that_do_not_belong_to_the_workload(workload: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         shipped.mix(workload, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("workload", ["orders", "random-block"])
 def test_every_script_of_a_mix_has_a_text_and_is_staged(workload: str, tmp_path: Path) -> None:
-    found = shipped.mix(workload)
-    assert found is not None
-    staged = stage(LocalNode(), [*found.scripts, Script(source="builtin:select-only")], str(tmp_path))
-    assert [script.name for script in staged[:-1]] == [script.name for script in found.scripts]
-    assert [script.weight for script in staged[:-1]] == [script.weight for script in found.scripts]
-    for script, original in zip(staged[:-1], found.scripts, strict=True):
+    mix = shipped.mix(workload)
+    assert mix is not None
+    staged = stage(LocalNode(), [*mix.scripts, Script(source="builtin:select-only")], str(tmp_path))
+    assert [script.name for script in staged[:-1]] == [script.name for script in mix.scripts]
+    assert [script.weight for script in staged[:-1]] == [script.weight for script in mix.scripts]
+    for script, original in zip(staged[:-1], mix.scripts, strict=True):
         file = Path(script.source)
         assert file.parent == tmp_path and file.stat().st_mode & 0o777 == 0o644
         assert file.read_text() == shipped.text(original.source)

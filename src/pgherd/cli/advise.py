@@ -68,10 +68,9 @@ def _server(node: Node, dsn: str) -> ServerPractice:
     import psycopg
 
     from pgherd.model.errors import UsageError
-    from pgherd.postgres import dsn as dsns
     from pgherd.postgres import external, practice
 
-    plain = dsns.take(dsn, "--dsn")
+    plain = external.normalize_dsn(dsn, "--dsn")
     external.look(plain, option="--dsn")  # says in its own words why it cannot be reached
     with tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:
         try:

@@ -84,10 +84,9 @@ def status(dsn: str, as_json: bool) -> int:
     """What the balloon of a running server does, and why. DSN is how to reach it: postgresql://USER@HOST/DATABASE, or
     'host=… user=… dbname=…'. Nothing on the server is changed. The user must be a member of pg_monitor, or a superuser.
     """
-    from pgherd.postgres import balloon_status
-    from pgherd.postgres import dsn as dsns
+    from pgherd.postgres import balloon_status, external
 
-    found = balloon_status.look(dsns.take(dsn, "DSN"))
+    found = balloon_status.look(external.normalize_dsn(dsn, "DSN"))
     if as_json:
         print_document({"schema": "pgherd/balloon-status/1", **found.document()})
     else:

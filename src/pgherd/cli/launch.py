@@ -28,7 +28,7 @@ from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.dsn import redact
+from pgherd.postgres.external import redact
 from pgherd.prepare.prepared_study import input_digests, with_inputs
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.loop import execute

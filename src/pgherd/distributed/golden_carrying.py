@@ -1,7 +1,7 @@
 """A golden copy that is carried from one host to another: read in pieces there, put together here. Both ends, each in its host's agent.
 
 What is carried is a data directory that another machine has made. It is taken only for the same key, and only where the same
-PostgreSQL, to the byte, on the same architecture would have made it here (``postgres.substance``); and it is put in place, under the
+PostgreSQL, to the byte, on the same architecture would have made it here (``postgres.installations``); and it is put in place, under the
 lock under which it would have been made here, only once every byte of it has come.
 """
 
@@ -20,9 +20,8 @@ from pgherd.node.protocol import Command, Node
 from pgherd.postgres import golden
 from pgherd.postgres.disk import patience, used_bytes
 from pgherd.postgres.golden import Golden
-from pgherd.postgres.initdb import checksums_default
-from pgherd.postgres.installations import Installation
-from pgherd.postgres.substance import decisive, substance
+from pgherd.postgres.installations import Installation, decisive, substance
+from pgherd.postgres.instance import checksums_default
 from pgherd.workloads.registry import fillings
 
 PIECE = 4 * 2**20

@@ -1,1 +1,1 @@
-"""PostgreSQL: binaries, initdb, settings, start and stop, golden copies and clones."""
+"""PostgreSQL servers: installations, data directory templates, settings, start and stop."""

@@ -1,17 +1,17 @@
-"""pg_balloon built for an installation of PostgreSQL, kept in the cache, and how a private server gets it.
+"""The pg_balloon extension: build it for an installation, cache it, and load it into a private server.
 
-How another part of pgherd gives a server the balloon::
+Example::
 
-    library = ensure_balloon(node, installation, cache_dir)         # built once per PostgreSQL and state of the sources
+    library = ensure_balloon(node, installation, cache_dir)         # built once per PostgreSQL build and state of the sources
     server = server.model_copy(update={"settings": with_balloon(server.settings, library, {"enabled": "on"})})
-    ...                                                             # deploy; the settings are all that the server needs
-    create_functions(node, installation, library, conninfo)         # only to ask pg_balloon_status(), in a database of ours
+    ...                                                             # deploy: the settings are sufficient to load the extension
+    create_functions(node, installation, library, conninfo)         # only for pg_balloon_status(), in a database of pgherd
 
-Nothing is installed into PostgreSQL's own directories. ``dynamic_library_path``, which every version has, names the
-library's directory in front of ``$libdir``; so ``shared_preload_libraries = 'pg_balloon'``, the background worker and the
-functions find it by its plain name. PostgreSQL 18 also finds the extension's control file outside its own directory
-(``extension_control_path``), so that CREATE EXTENSION works there; before, the functions are made by the script, and belong to
-no extension.
+PostgreSQL's directories are left unchanged. ``dynamic_library_path``, which every version has, lists the directory of the
+library before ``$libdir``. ``shared_preload_libraries = 'pg_balloon'``, the background worker and the functions therefore
+find the library by its plain name. PostgreSQL 18 also finds the control file in another directory
+(``extension_control_path``), so CREATE EXTENSION works there. In older versions a script creates the functions, and they
+belong to no extension.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ from pgherd.postgres.installations import Installation
 NAME = "pg_balloon"
 _SHIPPED = ("Makefile", f"{NAME}.control", f"{NAME}--1.0.sql", "src")
 _FLAGS = "-O2 -fno-strict-aliasing -fwrapv -fexcess-precision=standard -fPIC -Wall -Werror=implicit -Werror=incompatible-pointer-types"
-"""What PostgreSQL's code relies on. Its own CFLAGS may hold words that this compiler does not know; the ABI is in its headers."""
+"""Flags that PostgreSQL's code requires.
+
+pg_config's CFLAGS are not used, because they may contain options that this compiler lacks. The ABI follows from the headers.
+"""
 _COMPILERS = ("cc", "gcc", "clang")
 
 
 @dataclass(frozen=True)
 class BalloonLibrary:
-    """A built library.
+    """Built pg_balloon library.
 
-    ``directory`` holds ``pg_balloon.so``, ``functions.sql`` and ``extension/``; ``version`` is PostgreSQL's, ``source`` the
-    digest of the sources. ``settings`` is what a server needs to load it; it changes nothing until ``pg_balloon.enabled``.
+    ``directory`` contains ``pg_balloon.so``, ``functions.sql`` and ``extension/``. ``version`` is PostgreSQL's version and
+    ``source`` the digest of the sources. ``settings`` load the library, which has no effect until ``pg_balloon.enabled``.
     """
 
     directory: str
@@ -50,70 +53,70 @@ class BalloonLibrary:
     major: int
     source: str
     built: bool = field(default=False, compare=False)
-    """Just now, rather than found in the cache."""
+    """True if this call built it, False if it was in the cache."""
 
     @property
     def library(self) -> str:
-        """The shared object."""
+        """Path of the shared object."""
         return os.path.join(self.directory, f"{NAME}.so")
 
     @property
     def sql(self) -> str:
-        """The script that makes the functions and the view, to be run by psql in one database."""
+        """Path of the psql script that creates the functions and the view in one database."""
         return os.path.join(self.directory, "functions.sql")
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings that load it. For a server that has settings of its own, use ``with_balloon``."""
-        found = {"shared_preload_libraries": NAME, "dynamic_library_path": f"{self.directory}:$libdir"}
+        """Settings that load it. Use ``with_balloon`` to add them to other settings."""
+        settings = {"shared_preload_libraries": NAME, "dynamic_library_path": f"{self.directory}:$libdir"}
         if self.major >= 18:
-            found["extension_control_path"] = f"{self.directory}:$system"
-        return found
+            settings["extension_control_path"] = f"{self.directory}:$system"
+        return settings
 
 
-def with_balloon(settings: Mapping[str, str], library: BalloonLibrary, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A server's settings with the library added to what it loads already.
+def with_balloon(settings: Mapping[str, str], library: BalloonLibrary, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Add the library to a server's settings and to the libraries that it preloads.
 
-    ``own`` are settings below ``pg_balloon.``, without that prefix: ``{"enabled": "on"}``.
+    ``options`` are settings of the extension without their prefix ``pg_balloon.``: ``{"enabled": "on"}``.
     """
     merged = dict(settings)
     for name, value in library.settings.items():
-        before = merged.get(name, "")
+        previous = merged.get(name, "")
         separator = "," if name == "shared_preload_libraries" else ":"
-        parts = [part.strip() for part in before.split(separator) if part.strip()]
-        if name != "shared_preload_libraries":  # its own directory first, and what was there instead of the default
+        parts = [part.strip() for part in previous.split(separator) if part.strip()]
+        if name != "shared_preload_libraries":  # this directory first, then the previous value in place of the default
             merged[name] = separator.join([library.directory, *(part for part in parts if part != library.directory)]) if parts else value
         else:
             merged[name] = separator.join([*(part for part in parts if part != NAME), NAME])
-    return merged | {f"{NAME}.{name}": value for name, value in (own or {}).items()}
+    return merged | {f"{NAME}.{name}": value for name, value in (options or {}).items()}
 
 
 def source_dir() -> Path:
-    """Where the extension's sources are: in the installed package, or beside ``src`` in a checkout.
+    """Return the directory of the extension's sources: in the installed package, or next to ``src`` in a checkout.
 
     Raises:
-        CapabilityError: in neither.
+        CapabilityError: Both directories are missing.
     """
     packaged = Path(str(files("pgherd"))) / "extension" / NAME
-    for place in (packaged, Path(__file__).parents[3] / "extension" / NAME):
-        if (place / "Makefile").exists():
-            return place
-    raise CapabilityError(f"the sources of {NAME} are missing from {packaged}; install pgherd again")
+    for directory in (packaged, Path(__file__).parents[3] / "extension" / NAME):
+        if (directory / "Makefile").exists():
+            return directory
+    raise CapabilityError(f"the sources of {NAME} are missing from {packaged}; reinstall pgherd")
 
 
-def sources(place: Path | None = None) -> dict[str, bytes]:
-    """What the library is made of: path relative to the extension → content."""
-    root = place or source_dir()
-    found: dict[str, bytes] = {}
+def sources(directory: Path | None = None) -> dict[str, bytes]:
+    """Return the contents of the library's source files by their path relative to the extension."""
+    root = directory or source_dir()
+    contents: dict[str, bytes] = {}
     for name in _SHIPPED:
         path = root / name
-        inside = [path] if path.is_file() else sorted([*path.glob("*.c"), *path.glob("*.h")])
-        found.update({str(one.relative_to(root)): one.read_bytes() for one in inside})
-    return found
+        files_of_name = [path] if path.is_file() else sorted([*path.glob("*.c"), *path.glob("*.h")])
+        contents.update({str(file.relative_to(root)): file.read_bytes() for file in files_of_name})
+    return contents
 
 
 def digest(content: Mapping[str, bytes]) -> str:
-    """Twelve hexadecimal digits that change with any of the sources, or with how they are built."""
+    """Return twelve hexadecimal digits that change with the sources and the compiler flags."""
     total = hashlib.sha256(_FLAGS.encode())
     for name, data in sorted(content.items()):
         total.update(f"\0{name}\0{len(data)}\0".encode() + data)
@@ -121,34 +124,34 @@ def digest(content: Mapping[str, bytes]) -> str:
 
 
 def home_of(node: Node, installation: Installation, cache_dir: str, source: str) -> str:
-    """Where the library for this installation lies, or would: by version, the server's own bytes, and the sources' digest.
+    """Return the library's directory in the cache: version, hash of the server program, digest of the sources.
 
-    Two builds of one version may differ in what decides the layout of memory (assertions, block size).
+    The hash is needed because builds of one version may differ in memory layout (assertions, block size).
     """
     server = hashlib.sha256(node.read(installation.tool("postgres"))).hexdigest()[:12]
     return os.path.join(cache_dir, NAME, f"{installation.version}-{server}-{source}")
 
 
 def find_balloon(node: Node, installation: Installation, cache_dir: str) -> BalloonLibrary | None:
-    """The library, if it has been built from the sources as they are now."""
+    """Return the cached library, or None if it was not built from the current sources."""
     source = digest(sources())
-    made = BalloonLibrary(home_of(node, installation, cache_dir, source), installation.version, installation.major, source)
-    return made if node.exists(made.library) else None
+    library = BalloonLibrary(home_of(node, installation, cache_dir, source), installation.version, installation.major, source)
+    return library if node.exists(library.library) else None
 
 
 def missing(node: Node, installation: Installation) -> str:
-    """What is missing for building it against this installation, and the package that has it; '' if nothing is."""
-    package = f"postgresql-server-dev-{installation.major} on Debian, postgresql{installation.major}-devel on Fedora and its kin"
+    """Describe the first missing build requirement and its package. Return '' if the library can be built."""
+    package = f"postgresql-server-dev-{installation.major} on Debian, postgresql{installation.major}-devel on Fedora"
     where = f"PostgreSQL {installation.version} in {installation.bin}"
-    told = _output(node, installation.tool("pg_config"), "--version")
-    if told is None:
+    reported = _output(node, installation.tool("pg_config"), "--version")
+    if reported is None:
         return f"{where} has no pg_config: install {package}"
-    match = re.search(r"\d+", told)
+    match = re.search(r"\d+", reported)
     if match is None or int(match[0]) != installation.major:
-        return f"{installation.tool('pg_config')} says {told}, which is not the server's version: install {package}"
+        return f"{installation.tool('pg_config')} reports {reported}, but the server is version {installation.version}: install {package}"
     include, pgxs = (_output(node, installation.tool("pg_config"), option) for option in ("--includedir-server", "--pgxs"))
     if not include or not node.exists(os.path.join(include, "storage", "buf_internals.h")):
-        return f"{where} has no headers of the server in {include or '(unknown)'}: install {package}"
+        return f"{where} has no server headers in {include or '(unknown)'}: install {package}"
     if not pgxs or not node.exists(pgxs):
         return f"{where} has no makefiles for extensions (PGXS): install {package}"
     if _output(node, "make", "--version") is None:
@@ -167,71 +170,74 @@ def ensure_balloon(
     again: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> BalloonLibrary:
-    """The library for this installation, built now if it has not been (five to ten seconds), else from the cache.
+    """Return the library for this installation. Build it (5 to 10 s) unless it is in the cache.
 
-    ``account`` is the one that servers run as, which must be able to read it. ``again`` builds it anew.
+    Args:
+        account: User that servers run as. It must be able to read the library.
+        again: Rebuild the library even if it is in the cache.
+        say: Callback for progress lines.
 
     Raises:
-        CapabilityError: headers, make or a compiler are missing (the message names the package), it does not compile, or
-            the account cannot enter the cache.
+        CapabilityError: Headers, make or a compiler are missing (the message names the package), the compilation fails,
+            or the account cannot enter the cache.
     """
     content = sources()
     source = digest(content)
     home = home_of(node, installation, cache_dir, source)
-    made = BalloonLibrary(home, installation.version, installation.major, source)
-    if node.exists(made.library) and not again:
-        _insist_readable(home, account)
-        return made
-    if lacking := missing(node, installation):
-        raise CapabilityError(f"{NAME} cannot be built: {lacking}")
+    cached = BalloonLibrary(home, installation.version, installation.major, source)
+    if node.exists(cached.library) and not again:
+        _require_readable(home, account)
+        return cached
+    if requirement := missing(node, installation):
+        raise CapabilityError(f"{NAME} cannot be built: {requirement}")
     node.make_dir(os.path.dirname(home), mode=0o755)
-    _insist_readable(os.path.dirname(home), account)
+    _require_readable(os.path.dirname(home), account)
     say(f"building {NAME} for PostgreSQL {installation.version}")
     unfinished = os.path.join(os.path.dirname(home), f".unfinished-{uuid.uuid4().hex[:12]}")
     try:
         result = _build(node, installation, content, unfinished)
         if again:
             node.remove_tree(home)
-        done = node.run(Command(["mv", "-T", "--", result, home]))
-        if done.code != 0 and not node.exists(made.library):  # else another pgherd was faster, with the same files
-            raise CapabilityError(f"{NAME} cannot be put into {home}: {done.err.strip()}")
+        moved = node.run(Command(["mv", "-T", "--", result, home]))
+        if moved.code != 0 and not node.exists(cached.library):  # if it exists, another pgherd built the same files first
+            raise CapabilityError(f"{NAME} cannot be moved to {home}: {moved.err.strip()}")
     finally:
         node.remove_tree(unfinished)
     return BalloonLibrary(home, installation.version, installation.major, source, built=True)
 
 
 def create_functions(node: Node, installation: Installation, library: BalloonLibrary, conninfo: str) -> None:
-    """Make pg_balloon_status() and its kin in one database, which must be pgherd's own; nothing happens if they are there.
+    """Create pg_balloon's functions and view in one database, which must belong to pgherd, unless they exist.
 
     Raises:
-        TrialError: the server refuses; the message holds its words.
+        TrialError: PostgreSQL reports an error. The message contains it.
     """
     if node.sql(conninfo, "SELECT 1 FROM pg_proc WHERE proname = 'pg_balloon_status'"):
         return
     argv = [installation.tool("psql"), "-X", "-q", "-w", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-d", conninfo, "-f", library.sql]
-    done = node.run(Command(argv))
-    if done.code != 0:
-        raise TrialError(f"the functions of {NAME} cannot be made: {done.err.strip()}")
+    psql = node.run(Command(argv))
+    if psql.code != 0:
+        raise TrialError(f"the functions of {NAME} cannot be created: {psql.err.strip()}")
 
 
 def script(sql: str) -> str:
-    """The extension's script as psql takes it: its guard against that left out, and the library called by its plain name."""
+    r"""Convert the extension's script for psql: remove its ``\quit`` guard, and use the library's plain name."""
     lines = [line for line in sql.splitlines() if not line.startswith("\\")]
     return "\n".join(lines).replace("MODULE_PATHNAME", NAME) + "\n"
 
 
-def _build(node: Node, installation: Installation, content: Mapping[str, bytes], place: str) -> str:
-    """Compile below ``place``; returns the directory with what is to be kept."""
-    tree, result = os.path.join(place, "build"), os.path.join(place, "result")
+def _build(node: Node, installation: Installation, content: Mapping[str, bytes], directory: str) -> str:
+    """Compile below ``directory`` and return the directory of the files to keep."""
+    tree, result = os.path.join(directory, "build"), os.path.join(directory, "result")
     node.make_dir(os.path.join(tree, "src"), mode=0o700)
     for name, data in content.items():
         node.write(os.path.join(tree, name), data)
     argv = ["make", "-C", tree, f"PG_CONFIG={installation.tool('pg_config')}", f"CC={_compiler(node)}", f"CFLAGS={_FLAGS}", "all"]
-    done = node.run(Command(argv), timeout=300)
-    if done.code != 0:
-        words = [line for line in done.err.splitlines() if "error" in line.lower()] or done.err.strip().splitlines()[-3:]
+    make = node.run(Command(argv), timeout=300)
+    if make.code != 0:
+        errors = [line for line in make.err.splitlines() if "error" in line.lower()] or make.err.strip().splitlines()[-3:]
         raise CapabilityError(
-            f"{NAME} does not compile against PostgreSQL {installation.version} in {installation.bin}: {'; '.join(words[:3])}"
+            f"{NAME} does not compile against PostgreSQL {installation.version} in {installation.bin}: {'; '.join(errors[:3])}"
         )
     extension = os.path.join(result, "extension")
     node.make_dir(extension, mode=0o755)
@@ -242,13 +248,13 @@ def _build(node: Node, installation: Installation, content: Mapping[str, bytes],
         ["cp", "--", os.path.join(tree, f"{NAME}.so"), os.path.join(result, f"{NAME}.so")],
         ["chmod", "-R", "a+rX,go-w", result],
     ):
-        done = node.run(Command(argv))
-        if done.code != 0:
-            raise CapabilityError(f"{NAME} cannot be kept in {result}: {done.err.strip()}")
+        completed = node.run(Command(argv))
+        if completed.code != 0:
+            raise CapabilityError(f"{NAME} cannot be copied to {result}: {completed.err.strip()}")
     return result
 
 
-def _insist_readable(directory: str, account: str | None) -> None:
+def _require_readable(directory: str, account: str | None) -> None:
     blocked = unreachable(directory, account)
     if blocked is not None:
         raise CapabilityError(
@@ -261,9 +267,9 @@ def _compiler(node: Node) -> str | None:
 
 
 def _output(node: Node, *argv: str) -> str | None:
-    """What a program says, or None if it is not there or fails."""
+    """Return a program's output, or None if the program is missing or fails."""
     try:
-        done = node.run(Command(argv), timeout=20)
+        completed = node.run(Command(argv), timeout=20)
     except (OSError, TimeoutError):
         return None
-    return done.out.strip() if done.code == 0 else None
+    return completed.out.strip() if completed.code == 0 else None

@@ -1,4 +1,4 @@
-"""Asking a running server what its balloon does, by its DSN. Nothing is changed: the session is read-only."""
+"""Status of pg_balloon in a running server, read by DSN in a read-only session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ WHERE p.proname = 'pg_balloon_status' AND p.pronargs = 0"""
 
 @dataclass(frozen=True)
 class Found:
-    """A server's balloon. ``status`` is the row of pg_balloon_status(), ``counters`` that of pg_stat_balloon; both are empty where
-    ``advice`` says what is missing."""
+    """State of a server's balloon.
+
+    ``status`` is the row of pg_balloon_status() and ``counters`` the row of pg_stat_balloon. Both are empty if ``advice``
+    describes a missing requirement.
+    """
 
     dsn: str
     version: str
@@ -27,7 +30,7 @@ class Found:
     advice: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Plain data for --json."""
+        """Return plain data for --json."""
         return {
             "server": self.dsn,
             "version": self.version,
@@ -39,44 +42,44 @@ class Found:
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """(name, text) for people."""
-        now = self.status
-        if not now.get("usable"):
-            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {now.get('unusable_reason')}")]
-        share = now["ballooned_bytes"] / now["shared_buffers_bytes"] if now["shared_buffers_bytes"] else 0.0
-        target = "" if now["target_bytes"] is None else f", kept at {format_bytes(now['target_bytes'])} by pg_balloon.target"
+        """Return (name, text) pairs for the terminal."""
+        row = self.status
+        if not row.get("usable"):
+            return [("server", f"PostgreSQL {self.version}"), ("balloon", f"cannot be used: {row.get('unusable_reason')}")]
+        share = row["ballooned_bytes"] / row["shared_buffers_bytes"] if row["shared_buffers_bytes"] else 0.0
+        target = "" if row["target_bytes"] is None else f", kept at {format_bytes(row['target_bytes'])} by pg_balloon.target"
         lines = [
-            ("server", f"PostgreSQL {self.version}, worker {now['worker_pid'] or 'not running'}"),
+            ("server", f"PostgreSQL {self.version}, worker {row['worker_pid'] or 'not running'}"),
             ("enabled", ("yes" if self.enabled else "no: set pg_balloon.enabled = on and reload") + target),
-            ("pool", f"{format_bytes(now['shared_buffers_bytes'])}, of which {format_bytes(now['resident_bytes'])} are in memory"),
+            ("pool", f"{format_bytes(row['shared_buffers_bytes'])}, of which {format_bytes(row['resident_bytes'])} are in memory"),
             (
                 "balloon",
-                f"{format_bytes(now['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(now['ceiling_bytes'])}, and "
-                f"{format_bytes(now['floor_bytes'])} stay in any case",
+                f"{format_bytes(row['ballooned_bytes'])} ({share:.0%} of the pool); at most {format_bytes(row['ceiling_bytes'])}, and "
+                f"{format_bytes(row['floor_bytes'])} always stay",
             ),
         ]
-        if now["balloon_resident_bytes"]:
-            lines.append(("stuck", f"{format_bytes(now['balloon_resident_bytes'])} of the balloon are in memory all the same"))
-        if now["limit_bytes"] is not None:
+        if row["balloon_resident_bytes"]:
+            lines.append(("stuck", f"{format_bytes(row['balloon_resident_bytes'])} of the balloon are still in memory"))
+        if row["limit_bytes"] is not None:
             lines += [
-                ("working set", "not known" if now["working_set_bytes"] is None else format_bytes(now["working_set_bytes"])),
+                ("working set", "unknown" if row["working_set_bytes"] is None else format_bytes(row["working_set_bytes"])),
                 (
                     "memory",
-                    f"{format_bytes(now['available_bytes'])} available of {format_bytes(now['limit_bytes'])} ({now['cgroup_path']})",
+                    f"{format_bytes(row['available_bytes'])} available of {format_bytes(row['limit_bytes'])} ({row['cgroup_path']})",
                 ),
                 (
                     "signals",
-                    f"{now['source']}: {now['refaults_per_s']:.0f} refaults/s, {format_bytes(now['swap_out_bytes_per_s'])}/s to swap, "
-                    f"{now['misses_per_s']:.0f} misses/s" + (f" of {now['page_read_ms']:.3g} ms" if now["page_read_ms"] else ""),
+                    f"{row['source']}: {row['refaults_per_s']:.0f} refaults/s, {format_bytes(row['swap_out_bytes_per_s'])}/s to swap, "
+                    f"{row['misses_per_s']:.0f} misses/s" + (f" of {row['page_read_ms']:.3g} ms" if row["page_read_ms"] else ""),
                 ),
             ]
-        if now["state"]:
-            lines.append(("now", now["state"]))
-        if now["decision"]:
+        if row["state"]:
+            lines.append(("now", row["state"]))
+        if row["decision"]:
             lines.append(
                 (
                     "last decision",
-                    f"{now['decision']} {format_bytes(now['decision_bytes'])} at {now['decision_at']}: {now['decision_reason']}",
+                    f"{row['decision']} {format_bytes(row['decision_bytes'])} at {row['decision_at']}: {row['decision_reason']}",
                 )
             )
         if self.counters:
@@ -92,27 +95,28 @@ class Found:
 
 
 def look(dsn: str) -> Found:
-    """Connect, ask, disconnect. ``dsn`` is as ``dsn.take`` gives it.
+    """Read the balloon's state from the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
     Raises:
-        UsageError: no connection, an unsupported version, or a user who may not ask.
+        UsageError: The connection fails, the version is not supported, or the user lacks privileges.
     """
     from psycopg import sql
 
-    version, (loaded, places) = external.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
+    version, (loaded, schemas) = external.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
     if not loaded:
-        advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' tells how to, which takes a restart."
+        advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' prints the settings, which require a restart."
         return Found(dsn, version, False, advice=advice)
     enabled = loaded[0]["setting"] == "on"
-    if not places:
+    if not schemas:
         advice = (
-            f"pg_balloon is loaded and switched {'on' if enabled else 'off'}, but this database has not its functions; name one that has, "
-            "or make them: CREATE EXTENSION pg_balloon, or the script that 'pgherd balloon build' names."
+            f"pg_balloon is loaded and {'on' if enabled else 'off'}, but this database lacks its functions; name a database that has them, "
+            "or create them: CREATE EXTENSION pg_balloon, or the script that 'pgherd balloon build' prints."
         )
         return Found(dsn, version, True, enabled, advice=advice)
-    schema = sql.Identifier(places[0]["nspname"])
-    asked = [
-        sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(what)).as_string() for what in ("pg_balloon_status()", "pg_stat_balloon")
+    schema = sql.Identifier(schemas[0]["nspname"])
+    statements = [
+        sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(relation)).as_string()
+        for relation in ("pg_balloon_status()", "pg_stat_balloon")
     ]
-    _, (status, counters) = external.ask(dsn, asked, option="DSN")
+    _, (status, counters) = external.ask(dsn, statements, option="DSN")
     return Found(dsn, version, True, enabled, status[0], counters[0])

@@ -1,4 +1,4 @@
-"""Servers' data directories from a golden copy: clone, warm."""
+"""Clones of a data directory template: copy, prewarm, rehearse."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from pgherd.postgres.instance import Instance
 
 
 def cached(golden: Golden, settings: Mapping[str, str]) -> bool:
-    """Whether the shared buffers of a server with these settings hold the copy's databases whole."""
+    """Return True if shared_buffers can cache all databases of the template."""
     buffers = settings.get("shared_buffers", "128MB")
-    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
+    size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a plain number is in blocks
     return size >= sum(golden.databases.values())
 
 
 def clone(node: Node, golden: Golden, destination: str, account: str | None) -> float:
-    """Copy a golden cluster to ``destination``, owned by ``account``, and return the seconds that it took.
+    """Copy a template to ``destination``, owned by ``account``, and return the duration in seconds.
 
-    Shares blocks where the file system can (reflink). A cluster that stands there is replaced: that is how a server
-    goes back to 'fresh'. Its server must have been stopped.
+    The copy shares blocks if the file system supports it (reflink). An existing data directory is replaced, which resets
+    a server to the state 'fresh'. Its server must be stopped.
 
     Raises:
-        UsageError: the destination holds something that is not a cluster.
-        TrialError: the copy failed, for instance because the disk is full.
+        UsageError: The destination is neither empty nor a data directory.
+        TrialError: The copy fails, for example because the disk is full.
     """
     began = time.monotonic()
     if node.exists(destination):
         if node.listdir(destination) and not node.exists(os.path.join(destination, "PG_VERSION")):
-            raise UsageError(f"{destination} is neither empty nor a PostgreSQL cluster, so it is not replaced; name another directory")
+            raise UsageError(f"{destination} is neither empty nor a PostgreSQL cluster and is not replaced; choose another directory")
         shared_memory.release(node, destination)
         node.remove_tree(destination)
     node.make_dir(destination, mode=0o700, user=account)
     copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination])
-    done = node.run(copy, timeout=max(3600.0, patience(golden.bytes)))
-    if done.code == 0 and account is not None and golden.owner != account:
-        done = node.run(Command(["chown", "-R", f"{account}:", "--", destination]), timeout=600)
-    if done.code != 0:
+    completed = node.run(copy, timeout=max(3600.0, patience(golden.bytes)))
+    if completed.code == 0 and account is not None and golden.owner != account:
+        completed = node.run(Command(["chown", "-R", f"{account}:", "--", destination]), timeout=600)
+    if completed.code != 0:
         node.remove_tree(destination)
-        words = (done.err.strip().splitlines() or ["no reason given"])[0]
-        raise TrialError(f"the golden copy {golden.key} cannot be copied to {destination}: {words}")
+        reason = (completed.err.strip().splitlines() or ["no reason given"])[0]
+        raise TrialError(f"the template {golden.key} cannot be copied to {destination}: {reason}")
     return time.monotonic() - began
 
 
 def clone_all(node: Node, jobs: Sequence[tuple[Golden, str]], account: str | None, at_once: int = 2) -> float:
-    """Clone (golden copy, destination) pairs, ``at_once`` at a time, and return the seconds in all.
+    """Clone (template, destination) pairs, ``at_once`` at a time, and return the total duration in seconds.
 
-    More than two copies at once only compete for the disk. What was not begun when one fails is not begun any more.
+    More than two concurrent copies only compete for the disk. After a failure no further copy starts.
 
     Raises:
-        CapabilityError: there is too little disk for all of them.
-        UsageError, TrialError: as ``clone``.
+        CapabilityError: The disk space does not suffice for all clones.
+        UsageError, TrialError: As in ``clone``.
     """
     began = time.monotonic()
     if jobs:
@@ -79,51 +79,51 @@ def clone_all(node: Node, jobs: Sequence[tuple[Golden, str]], account: str | Non
 
 
 def drop_cache(node: Node, directories: Sequence[str]) -> None:
-    """Write these directories' large files to disk and remove them from the page cache.
+    """Write the large files of these directories to disk and evict them from the page cache.
 
-    A memory-limited container is charged only for pages that its own processes bring in; what a copy left in the cache
-    would be memory that it has for nothing.
+    A memory cgroup is charged only for pages that its processes read. Pages left in the cache by a copy would be memory
+    that a container uses without a charge.
     """
     large = ("-type", "f", "-size", "+256k")
     drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
     for directory in directories:
-        # These files only: what others are writing to the same file system may take minutes.
+        # Sync only these files, because a sync of the whole file system may take minutes under concurrent writes.
         node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=3600)
         node.run(Command(["find", directory, *large, "-exec", *drop, ";"]), timeout=600)
 
 
 @dataclass(frozen=True)
 class Prewarmed:
-    """What was read into shared buffers: bytes, and by which method."""
+    """Amount of data read into shared buffers, and the method."""
 
     bytes: int
     method: Literal["pg_prewarm", "sequential scans"]
 
 
-# Main forks of everything that has one: tables and their TOAST, then indexes, then the rest. 'S' are sequences.
+# Main forks of all relations: first tables and their TOAST tables, then indexes and sequences ('S').
 PREWARM = """SELECT coalesce(sum(pg_prewarm(oid::regclass, 'buffer', 'main')), 0) * current_setting('block_size')::bigint
 FROM (SELECT oid FROM pg_class WHERE relkind IN ('r', 't', 'm', 'i', 'S') AND relpersistence <> 't'
       ORDER BY relkind NOT IN ('r', 't', 'm'), oid) AS relations"""
-"""Reads a whole database into shared buffers; its one value is the number of bytes."""
+"""Query that reads a complete database into shared buffers and returns the number of bytes."""
 _TABLES = """SELECT n.nspname, c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY c.oid"""
 
 
 def prewarm(instance: Instance, database: str, look: Callable[[int], None] | None = None) -> Prewarmed:
-    """Read a database into shared buffers. A backend of the server does it, so the container is charged for them.
+    """Read a database into shared buffers with a backend of the server, so that the container is charged for them.
 
-    Without the pg_prewarm extension tables are scanned; PostgreSQL lets a scan of a large table use only a few
-    buffers, so that then only the page cache is warm. ``look`` is called with the backend's pid before it ends.
+    Without the extension pg_prewarm the tables are scanned sequentially. PostgreSQL restricts the scan of a large table to
+    a small ring of buffers, so this warms only the page cache. ``look`` is called with the backend's pid before it exits.
     """
     from psycopg import sql
 
     try:
         pid = int(instance.sql("SELECT pg_backend_pid()", database=database)[0][0]) if look else 0
         if instance.sql("SELECT 1 FROM pg_extension WHERE extname = 'pg_prewarm'", database=database):
-            read = Prewarmed(int(instance.sql(PREWARM, database=database)[0][0]), "pg_prewarm")
+            prewarmed = Prewarmed(int(instance.sql(PREWARM, database=database)[0][0]), "pg_prewarm")
             if look is not None:
                 look(pid)
-            return read
+            return prewarmed
         size = 0
         for schema, table, length in instance.sql(_TABLES, database=database):
             instance.sql(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table)).as_string(), database=database)
@@ -146,10 +146,16 @@ def rehearsal(
     socket_dir: str,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Instance]:
-    """A server on a clone that is thrown away afterwards, for trying scripts that may write.
+    """Run a server on a temporary clone, to try scripts that may write.
 
-    ``directory`` must be writable by us and enterable for ``account``; ``socket_dir`` as for ``Instance``. ``settings``: by default none
-    but what spares the disk.
+    Args:
+        node: Host of the server.
+        golden: Template to clone.
+        installation: PostgreSQL programs.
+        account: User that the server runs as.
+        directory: Parent of the clone. pgherd must be able to write to it, and ``account`` to enter it.
+        socket_dir: As for ``Instance``.
+        settings: Settings to add to ``fsync = off``.
     """
     data_dir = os.path.join(directory, "rehearsal")
     instance = Instance(node, installation, data_dir, socket_dir, account=account, name="rehearsal")

@@ -1,4 +1,4 @@
-"""The syntax of postgresql.conf: reading it as PostgreSQL does, and writing values that it reads back unchanged.
+"""Syntax of postgresql.conf: a parser, and a writer of values that PostgreSQL reads back unchanged.
 
 The grammar is that of src/backend/utils/misc/guc-file.l.
 """
@@ -27,17 +27,21 @@ _INCLUDES = ("include", "include_if_exists", "include_dir")
 
 @dataclass(frozen=True)
 class Configuration:
-    """A file's settings by lower-case name (the last one of a name counts) and the include directives, not followed."""
+    """Parsed postgresql.conf.
+
+    ``settings`` are keyed by lower-case name. The last occurrence of a name counts. ``includes`` are the include
+    directives, which are not followed.
+    """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     includes: Sequence[str] = ()
 
 
 def read(text: str, source: str = "postgresql.conf") -> Configuration:
-    """Read the text of a postgresql.conf.
+    """Parse the text of a postgresql.conf.
 
     Raises:
-        UsageError: a syntax error, with ``source`` and its line.
+        UsageError: The text has a syntax error. The message contains ``source`` and the line.
     """
     settings: dict[str, str] = {}
     includes: list[str] = []
@@ -46,7 +50,7 @@ def read(text: str, source: str = "postgresql.conf") -> Configuration:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise UsageError(f"{source}, line {number}: '{line.strip()}' is not 'name = value' as PostgreSQL reads it")
+            raise UsageError(f"{source}, line {number}: '{line.strip()}' is not a line of the form 'name = value'")
         name, quoted, bare = match.groups()
         value = bare if quoted is None else unquote(quoted)
         name = name.lower()
@@ -58,7 +62,7 @@ def read(text: str, source: str = "postgresql.conf") -> Configuration:
 
 
 def unquote(inner: str) -> str:
-    """What stands between single quotes, with its escapes resolved (PostgreSQL's DeescapeQuotedString)."""
+    """Resolve the escapes of a string without its quotes, as in PostgreSQL's DeescapeQuotedString."""
 
     def resolve(match: re.Match[str]) -> str:
         if match[0] == "''":
@@ -71,13 +75,13 @@ def unquote(inner: str) -> str:
 
 
 def quote(value: str) -> str:
-    """A value as a quoted string that PostgreSQL reads back unchanged.
+    """Quote a value so that PostgreSQL reads it back unchanged.
 
     Raises:
-        UsageError: the value holds a NUL character, which no setting can.
+        UsageError: The value contains a NUL character.
     """
     if "\0" in value:
-        raise UsageError(f"a setting cannot hold a NUL character: {value!r}")
+        raise UsageError(f"a setting cannot contain a NUL character: {value!r}")
     escaped = value.replace("\\", "\\\\").replace("'", "''")
     for letter, character in _ESCAPES.items():
         escaped = escaped.replace(character, f"\\{letter}")
@@ -85,10 +89,10 @@ def quote(value: str) -> str:
 
 
 def write(settings: Mapping[str, str], heading: str = "Written by pgherd; changes are lost.") -> str:
-    """The text of a postgresql.conf with these settings and no others.
+    """Return the text of a postgresql.conf with exactly these settings.
 
     Raises:
-        UsageError: a name or value that no configuration file can hold.
+        UsageError: A name or value cannot be written to a configuration file.
     """
     for name in settings:
         if not re.fullmatch(_NAME, name):
@@ -97,10 +101,10 @@ def write(settings: Mapping[str, str], heading: str = "Written by pgherd; change
 
 
 def parse_set(assignments: Sequence[str]) -> dict[str, str]:
-    """Read ``--set name=value`` options; a later one of the same name wins, and a value may itself hold ``=``.
+    """Parse ``--set name=value`` options. The last occurrence of a name counts, and a value may contain ``=``.
 
     Raises:
-        UsageError: not an assignment, or not a setting's name.
+        UsageError: The option is not an assignment to a valid name.
     """
     settings: dict[str, str] = {}
     for assignment in assignments:

@@ -1,7 +1,7 @@
-"""What differs between two PostgreSQL servers before anybody sets anything: what would spoil a comparison of versions.
+"""Differences between the defaults of two PostgreSQL servers, which would bias a comparison of versions.
 
-What can be matched is matched when clusters are made (data checksums, encoding, byte-order collation; see ``initdb``). The
-rest is listed, with what it means where that is known.
+Data checksums, encoding and byte-order collation are equalized when data directories are created (see
+``instance.initdb``). This module lists the other differences, with their meaning where it is known.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any
 
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.settings import PRIVATE
 
 ABSENT = "–"
-"""Stands for a setting that a version does not have."""
+"""Value of a setting that a version does not have."""
 
 MEANING: Mapping[str, str] = {
     "autovacuum_vacuum_max_threshold": "from 18 on large tables are vacuumed earlier",
@@ -28,29 +27,32 @@ MEANING: Mapping[str, str] = {
     "effective_io_concurrency": "how far bitmap scans read ahead",
     "enable_partitionwise_aggregate": "another plan may be chosen",
     "hash_mem_multiplier": "more memory before hashes spill",
-    "huge_pages": "whether shared memory may lie on huge pages",
-    "io_combine_limit": "how many blocks one read takes together",
+    "huge_pages": "whether shared memory may use huge pages",
+    "io_combine_limit": "largest size of one read",
     "io_method": "since 18 reads that miss shared_buffers may go through I/O workers or io_uring",
     "io_workers": "processes that read for others",
     "jit": "costly queries are compiled",
-    "locale": "order is by bytes either way; upper and lower case of letters beyond ASCII differ",
+    "locale": "both sort by bytes; upper and lower case of letters beyond ASCII differ",
     "log_autovacuum_min_duration": "what is logged",
     "log_checkpoints": "what is logged",
     "maintenance_io_concurrency": "how far vacuum and recovery read ahead",
-    "max_wal_size": "how often WAL volume asks for a checkpoint",
-    "built": "other compilers and options make other code",
+    "max_wal_size": "how often WAL volume triggers a checkpoint",
+    "built": "compilers and options produce different code",
     "random_page_cost": "another plan may be chosen",
     "vacuum_buffer_usage_limit": "memory that VACUUM may use of shared_buffers",
     "wal_compression": "full-page images are compressed",
     "wal_level": "how much is written to the WAL",
 }
-"""What a difference means, by the name of the setting or fact. A setting that only one version has is listed if it is here."""
+"""Meaning of a difference by the name of the setting or property.
 
-# What identifies or describes a server, or a matter of the environment in which it was started.
-_NO_DIFFERENCE = frozenset(
+A setting that exists in only one version is reported only if it is in this table.
+"""
+
+# Settings that identify or describe a server, or follow from the environment that started it.
+_IGNORED = frozenset(
     {"server_version", "server_version_num", "in_hot_standby", "timezone_abbreviations", "log_timezone", "TimeZone", "application_name"}
 )
-_NO_DIFFERENCE_FAMILIES = ("ssl", "krb_", "gss_", "oauth_", "log_connections")
+_IGNORED_PREFIXES = ("ssl", "krb_", "gss_", "oauth_", "log_connections")
 _BYTES = {"B": 1, "kB": 2**10, "8kB": 8 * 2**10, "16kB": 2**14, "32kB": 2**15, "MB": 2**20, "GB": 2**30}
 
 _BOOT = "SELECT name, boot_val, unit FROM pg_settings WHERE context <> 'internal' AND boot_val IS NOT NULL ORDER BY name"
@@ -63,8 +65,11 @@ _PROVIDERS = {"c": "libc", "i": "icu", "b": "builtin"}
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a server has by itself: ``boot`` maps settings to their built-in values with units, ``cluster`` facts that were
-    fixed when it was built or its cluster was made."""
+    """Defaults of a server.
+
+    ``boot`` maps settings to their built-in values with units. ``cluster`` contains properties that are fixed by the build
+    or by initdb.
+    """
 
     version: str
     boot: Mapping[str, str]
@@ -73,7 +78,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which two servers differ by themselves: both values, and what it means ('' where that is not known)."""
+    """Difference between the defaults of two servers. ``meaning`` is '' if it is not known."""
 
     name: str
     one: str
@@ -82,23 +87,28 @@ class Difference:
 
 
 def differing(one: Defaults, other: Defaults, settings: Iterable[str] = ()) -> tuple[Difference, ...]:
-    """What differs between two servers by itself. ``settings`` are names that are set on them, so that no default counts.
+    """Return the differences between the defaults of two servers.
 
-    Facts of the clusters come first, then settings whose meaning is known, then the others. A setting that only one
-    of them has is left out unless it is known to matter: new versions have new settings.
+    Properties of the data directories come first, then settings with a known meaning, then other settings. A setting that
+    exists in only one of the versions is omitted unless it has a known meaning, because new versions have new settings.
+
+    Args:
+        one: Defaults of the first server.
+        other: Defaults of the second server.
+        settings: Names of settings that are set on both servers, so that their defaults do not matter.
     """
-    found = [
+    cluster = [
         Difference(name, one.cluster.get(name, ABSENT), other.cluster.get(name, ABSENT), MEANING.get(name, ""))
         for name in _names(one.cluster, other.cluster)
     ]
-    left_out = {*settings, *PRIVATE, *_NO_DIFFERENCE}
-    left_out |= {name for name in (*one.boot, *other.boot) if name.startswith(_NO_DIFFERENCE_FAMILIES)}
-    listed = [
+    ignored = {*settings, *PRIVATE, *_IGNORED}
+    ignored |= {name for name in (*one.boot, *other.boot) if name.startswith(_IGNORED_PREFIXES)}
+    boot = [
         Difference(name, one.boot.get(name, ABSENT), other.boot.get(name, ABSENT), MEANING.get(name, ""))
         for name in _names(one.boot, other.boot)
-        if name not in left_out and (name in MEANING or (name in one.boot and name in other.boot))
+        if name not in ignored and (name in MEANING or (name in one.boot and name in other.boot))
     ]
-    return (*[row for row in found if row.one != row.other], *sorted((row for row in listed if row.one != row.other), key=_unknown_last))
+    return (*[row for row in cluster if row.one != row.other], *sorted((row for row in boot if row.one != row.other), key=_unknown_last))
 
 
 def _unknown_last(row: Difference) -> tuple[bool, str]:
@@ -110,7 +120,7 @@ def _names(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def read(ask: Callable[[str], Sequence[Sequence[Any]]], version: str) -> Defaults:
-    """What a running server has by itself; ``ask`` runs a statement on it and returns the rows."""
+    """Read the defaults of a running server. ``ask`` runs a statement on it and returns the rows."""
     checksums, block, segment, encoding, provider, locale, built = ask(_CLUSTER)[0]
     cluster = {
         "data checksums": str(checksums),
@@ -124,8 +134,10 @@ def read(ask: Callable[[str], Sequence[Sequence[Any]]], version: str) -> Default
 
 
 def with_unit(value: str, unit: str | None) -> str:
-    """A value of pg_settings as people write it: ``16384`` of ``8kB`` is ``128 MB``, ``300`` of ``s`` is ``300 s``. Zero and
-    negative values, which mean something else than an amount, stay as they are."""
+    """Format a value of pg_settings with its unit: ``16384`` of ``8kB`` is ``128 MB``, ``300`` of ``s`` is ``300 s``.
+
+    Zero and negative values are left unchanged, because they are not amounts.
+    """
     if unit is None or not value.isdigit() or int(value) == 0:
         return value
     return format_bytes(int(value) * _BYTES[unit]) if unit in _BYTES else f"{value} {unit}"
@@ -134,13 +146,12 @@ def with_unit(value: str, unit: str | None) -> str:
 def of(
     node: Node, installation: Installation, *, account: str | None, directory: str, socket_dir: str, checksums: bool | None = None
 ) -> Defaults:
-    """What servers of an installation have by themselves, found on a small cluster that is made for it as for any server
-    (two seconds) and removed.
+    """Return the defaults of an installation, read from a small temporary server (2 s).
 
-    ``directory`` must be one of ours that ``account`` can enter, ``socket_dir`` as for ``Instance``.
+    ``directory`` must belong to pgherd and be accessible to ``account``. ``socket_dir`` is as for ``Instance``.
 
     Raises:
-        TrialError: initdb or the server failed.
+        TrialError: initdb or the server fails.
     """
     data = os.path.join(directory, f"defaults-{installation.version}")
     server = Instance(node, installation, data, socket_dir, account=account, name="defaults")

@@ -1,63 +1,79 @@
-"""Disk space and access, checked before files are written."""
+"""Disk space, access to directories, and a WAL directory apart from the data."""
 
 from __future__ import annotations
 
 import os
 
-from pgherd.model.errors import CapabilityError
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
 
-_SPARE = 256 * 2**20
-"""Bytes that must stay free, so that logs and the rest of the machine go on."""
-_SLOWEST = 10 * 2**20
-"""Bytes per second of the slowest disk that is waited for."""
+_RESERVE_BYTES = 256 * 2**20
+"""Disk space that must stay free for logs and the rest of the host."""
+_SLOWEST_DISK = 10 * 2**20
+"""Write rate (bytes per second) of the slowest disk that timeouts allow for."""
 
 
 def patience(size: int) -> float:
-    """Seconds after which a disk is taken to hang on which so many bytes are to be written."""
-    return 600.0 + size / _SLOWEST
+    """Return the timeout (s) for writing ``size`` bytes."""
+    return 600.0 + size / _SLOWEST_DISK
 
 
 def free_bytes(node: Node, directory: str) -> int:
-    """Bytes that an unprivileged account can still write below ``directory`` (which may not exist yet)."""
+    """Return the bytes that an unprivileged user can write below ``directory``, which need not exist yet."""
     while not node.exists(directory) and directory not in ("/", ""):
         directory = os.path.dirname(directory)
-    done = node.run(Command(["df", "--output=avail", "-B1", "--", directory]))
-    if done.code != 0:
-        raise OSError(f"the free space of {directory} cannot be read: {done.err.strip()}")
-    return int(done.out.split()[-1])
+    df = node.run(Command(["df", "--output=avail", "-B1", "--", directory]))
+    if df.code != 0:
+        raise OSError(f"the free space of {directory} cannot be read: {df.err.strip()}")
+    return int(df.out.split()[-1])
 
 
 def used_bytes(node: Node, directory: str) -> int:
-    """Bytes that a directory with all its files takes on disk."""
-    done = node.run(Command(["du", "-s", "-B1", "--", directory]), timeout=300)
-    if done.code != 0:
-        raise OSError(f"the size of {directory} cannot be read: {done.err.strip()}")
-    return int(done.out.split()[0])
+    """Return the disk usage of a directory in bytes."""
+    du = node.run(Command(["du", "-s", "-B1", "--", directory]), timeout=300)
+    if du.code != 0:
+        raise OSError(f"the size of {directory} cannot be read: {du.err.strip()}")
+    return int(du.out.split()[0])
 
 
 def check_space(node: Node, directory: str, needed: int, purpose: str) -> None:
-    """Insist on room for ``needed`` bytes and a reserve.
+    """Require ``needed`` free bytes and a reserve.
 
     Raises:
-        CapabilityError: there is less.
+        CapabilityError: Less space is free.
     """
     free = free_bytes(node, directory)
-    if free < needed + _SPARE:
+    if free < needed + _RESERVE_BYTES:
         raise CapabilityError(
-            f"{purpose} needs {format_bytes(needed + _SPARE)} in {directory}, but {format_bytes(free)} are free; "
-            "make room ('pgherd clean --golden' removes the golden copies), use another directory, or a smaller --scale"
+            f"{purpose} needs {format_bytes(needed + _RESERVE_BYTES)} in {directory}, but {format_bytes(free)} are free; "
+            "make room ('pgherd clean --golden' removes the templates), use another directory, or reduce --scale"
         )
 
 
 def insist_enterable(node: Node, directory: str, account: str | None) -> None:
-    """Insist that the servers' account can reach a directory.
+    """Require that the user of the servers can enter a directory.
 
     Raises:
-        CapabilityError: it cannot.
+        CapabilityError: It cannot.
     """
     if account is not None and node.run(Command(["test", "-x", directory], user=account)).code != 0:
         raise CapabilityError(
-            f"account {account}, under which servers run, cannot enter {directory}; choose a directory outside of private home directories"
+            f"servers run as '{account}', which cannot enter {directory}; choose a directory outside of private home directories"
         )
+
+
+def move_wal(node: Node, data_dir: str, directory: str) -> None:
+    """Move the WAL of a stopped server to ``directory``/pg_wal and leave a symbolic link, as initdb --waldir does.
+
+    Owners and modes are preserved. The user of the server must be able to enter ``directory``. A template contains few
+    segments, so the move copies little data.
+
+    Raises:
+        TrialError: The move fails, for example because the disk is full. The data directory is then unusable.
+    """
+    source, target = os.path.join(data_dir, "pg_wal"), os.path.join(directory, "pg_wal")
+    for argv in (["mv", "-T", "--", source, target], ["ln", "-s", "--", target, source]):
+        completed = node.run(Command(argv), timeout=600)
+        if completed.code != 0:
+            raise TrialError(f"the WAL of {data_dir} cannot be moved to {directory}: {completed.err.strip()}")

@@ -1,7 +1,7 @@
-"""Golden copies: a loaded cluster, made once per PostgreSQL build and contents, that every server is cloned from.
+"""Data directory templates: loaded once per PostgreSQL build and contents, then cloned for each server.
 
-A golden copy is a directory ``golden/KEY`` of the cache that holds ``data`` (a cluster, cleanly stopped and synced)
-and ``golden.json``. It appears by a rename, so it is whole or not there at all.
+A template is a directory ``golden/KEY`` of the cache. It contains ``data`` (a data directory, cleanly shut down and
+synced) and ``golden.json``. It is created by a rename, so it is either complete or absent.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Filling, Node
 from pgherd.postgres.disk import check_space, insist_enterable, patience, used_bytes
-from pgherd.postgres.initdb import checksums_default, initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, checksums_default, initdb
 
 SCHEMA = "pgherd/golden/1"
 _MARKER = "golden.json"
-_HELD = 75
-"""With which flock(1) is to say that somebody else has the lock."""
-_EMPTY_CLUSTER = 64 * 2**20
+_LOCKED_EXIT_CODE = 75
+"""Exit code of flock(1) if another process holds the lock."""
+_EMPTY_CLUSTER_BYTES = 64 * 2**20
 
-# Nothing of a golden copy that is being built needs to survive a crash, and nothing is measured. wal_level minimal
-# skips the WAL of tables that are filled in the transaction that made them; a small min_wal_size leaves few segments
-# to be cloned.
+# A template need not survive a crash while it is loaded, and loading is not measured. wal_level minimal skips the WAL of
+# tables that are filled in the transaction that creates them. A small min_wal_size leaves few segments to clone.
 LOADING: Mapping[str, str] = {
     "autovacuum": "off",
     "checkpoint_timeout": "1h",
-    "dynamic_shared_memory_type": "mmap",  # files of the data directory, which go with it if the builder is killed
+    "dynamic_shared_memory_type": "mmap",  # files in the data directory, removed with it if the builder is killed
     "fsync": "off",
     "full_page_writes": "off",
     "maintenance_work_mem": "256MB",
@@ -48,9 +46,9 @@ LOADING: Mapping[str, str] = {
     "synchronous_commit": "off",
     "wal_level": "minimal",
 }
-"""Settings under which a golden copy is loaded (never measured)."""
+"""Settings of the server that loads a template, which is never measured."""
 
-# A table's size has its TOAST table, free space and visibility maps in it.
+# A table's size includes its TOAST table, free space map and visibility map.
 _PARTS = """SELECT coalesce(sum(pg_table_size(c.oid)), 0), coalesce(sum(pg_indexes_size(c.oid)), 0)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')"""
@@ -58,11 +56,11 @@ WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_s
 
 @dataclass(frozen=True)
 class Golden:
-    """A finished golden copy.
+    """Finished template.
 
-    ``bytes`` is its use of disk, ``databases`` maps each database to its size in bytes (pg_database_size), ``made``
-    is in seconds since the epoch, ``seconds`` how long it took, ``owner`` the account that owns its files. ``parts`` maps
-    each database to the bytes of its ``tables`` and ``indexes``, catalogues aside.
+    ``bytes`` is its disk usage. ``databases`` maps each database to its size in bytes (pg_database_size), and ``parts`` to
+    the bytes of its ``tables`` and ``indexes`` without system catalogs. ``made`` is in seconds since the epoch, ``seconds``
+    the duration of loading, and ``owner`` the user that owns the files.
     """
 
     key: str
@@ -79,27 +77,27 @@ class Golden:
 
     @property
     def data_dir(self) -> str:
-        """The cluster."""
+        """Path of the data directory."""
         return os.path.join(self.path, "data")
 
 
 def key_of(installation: Installation, contents: Sequence[Filling], checksums: bool) -> str:
-    """The directory name: readable, and different whenever build, databases, contents or checksums differ."""
-    decisive = json.dumps([SCHEMA, installation.build, checksums, [(one.database, one.identity) for one in contents]])
-    readable = "+".join(dict.fromkeys(one.identity for one in contents)) or "empty"
+    """Return the directory name: readable, and unique for build, databases, contents and checksums."""
+    identity = json.dumps([SCHEMA, installation.build, checksums, [(loader.database, loader.identity) for loader in contents]])
+    readable = "+".join(dict.fromkeys(loader.identity for loader in contents)) or "empty"
     readable = re.sub(r"[^A-Za-z0-9.+-]", "_", readable)[:40]
-    return f"pg{installation.version}-{readable}-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
+    return f"pg{installation.version}-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def needed_bytes(contents: Sequence[Filling]) -> int:
-    """Disk that building takes, in bytes, as far as sizes are known beforehand."""
-    return _EMPTY_CLUSTER + int(1.1 * sum(one.size_estimate or 0 for one in contents))
+    """Estimate the disk space (bytes) for loading, from the contents whose size is known in advance."""
+    return _EMPTY_CLUSTER_BYTES + int(1.1 * sum(loader.size_estimate or 0 for loader in contents))
 
 
 def find(
     node: Node, installation: Installation, contents: Sequence[Filling], cache_dir: str, checksums: bool | None = None
 ) -> Golden | None:
-    """The golden copy, if it has been made."""
+    """Return the template of these contents, or None if it does not exist."""
     return at(node, cache_dir, key_of(installation, contents, _resolve(installation, checksums)))
 
 
@@ -114,28 +112,37 @@ def ensure(
     checksums: bool | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Golden:
-    """The golden copy, made now if it has not been made yet. Two pgherds that want the same one make it once.
+    """Return the template, and create it first if it does not exist. Concurrent calls create it once.
 
-    ``socket_dir`` is a short path for the loading server's socket. ``checksums`` None: the version's own default.
-    ``say`` gets a line whenever something begins that takes a while. What a killed builder left is discarded.
+    Leftovers of killed builders are removed.
+
+    Args:
+        node: Host of the cache.
+        installation: PostgreSQL programs.
+        contents: Loaders of the databases.
+        account: User that servers run as.
+        cache_dir: Directory of the cache.
+        socket_dir: Directory, with a short path, for the socket of the loading server.
+        checksums: Data checksums on or off. None: the default of the version.
+        say: Callback for progress lines.
 
     Raises:
-        UsageError: the contents cannot be loaded (an SQL error in an --init file).
-        CapabilityError: too little disk, or the account cannot enter the cache.
-        TrialError: initdb, the server or the loader failed.
+        UsageError: The contents cannot be loaded (an SQL error in an --init file).
+        CapabilityError: The disk space does not suffice, or the account cannot enter the cache.
+        TrialError: initdb, the server or a loader fails.
     """
     resolved = _resolve(installation, checksums)
     key = key_of(installation, contents, resolved)
-    if (made := at(node, cache_dir, key)) is not None:
-        return made
+    if (template := at(node, cache_dir, key)) is not None:
+        return template
     with assembling(node, cache_dir, key, needed_bytes(contents), account=account, say=say) as unfinished:
         if unfinished is not None:
-            what = ", ".join(dict.fromkeys(one.identity for one in contents)) or "nothing"
-            say(f"making a golden copy: PostgreSQL {installation.version} with {what}")
+            description = ", ".join(dict.fromkeys(loader.identity for loader in contents)) or "nothing"
+            say(f"creating a template: PostgreSQL {installation.version} with {description}")
             _build(node, installation, contents, unfinished, key, account, socket_dir, resolved, say)
-    if (made := at(node, cache_dir, key)) is None:
-        raise TrialError(f"the golden copy {key} was removed as soon as it was there; run the command again")
-    return made
+    if (template := at(node, cache_dir, key)) is None:
+        raise TrialError(f"the template {key} was removed right after its creation; run the command again")
+    return template
 
 
 @contextlib.contextmanager
@@ -149,14 +156,17 @@ def assembling(
     say: Callable[[str], None] = lambda _: None,
     made_here: bool = True,
 ) -> Iterator[str | None]:
-    """A directory in which the copy of this key is put together: the body is to ``seal`` it, and it is then put in place. None where
-    the copy has come to be there meanwhile. Nobody else makes the same one until the body ends; where it fails nothing is left.
+    """Open a directory in which the body assembles the template ``key``; put it in place at the end.
 
-    Who makes it here waits for others that do, and gives the directory to the account; else it stays our own.
+    The body must call ``seal``. The directory is None if the template exists after all. A lock excludes other builders of
+    the same template until the body ends. The directory is removed if the body fails.
+
+    With ``made_here`` this waits for other builders, and gives the directory to ``account``. Otherwise the directory
+    belongs to the current user.
 
     Raises:
-        CapabilityError: there are fewer than ``needed`` bytes of disk, or the account cannot enter the cache.
-        TrialError: it cannot be put in place; or another pgherd makes it, and it is not made here.
+        CapabilityError: Fewer than ``needed`` bytes of disk are free, or the account cannot enter the cache.
+        TrialError: The template cannot be put in place. Without ``made_here``: another process creates it.
     """
     parent = os.path.join(cache_dir, "golden")
     node.make_dir(parent, mode=0o755)
@@ -166,44 +176,44 @@ def assembling(
             yield None
             return
         _discard(node, parent, key)
-        check_space(node, parent, needed, "a golden copy")
+        check_space(node, parent, needed, "a template")
         unfinished = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         try:
             node.make_dir(unfinished, mode=0o700, user=account if made_here else None)
             yield unfinished
-            done = node.run(Command(["mv", "-T", "--", unfinished, os.path.join(parent, key)]))
-            if done.code != 0:
-                raise TrialError(f"the golden copy cannot be put in place: {done.err.strip()}")
+            moved = node.run(Command(["mv", "-T", "--", unfinished, os.path.join(parent, key)]))
+            if moved.code != 0:
+                raise TrialError(f"the template cannot be put in place: {moved.err.strip()}")
         finally:
             node.remove_tree(unfinished)
 
 
 def seal(node: Node, unfinished: str, golden: Golden) -> None:
-    """Say what a directory that has been put together holds, and have all of it on the disk; raises TrialError."""
+    """Write the metadata of an assembled directory and sync it to disk; raises TrialError."""
     node.write(os.path.join(unfinished, _MARKER), json.dumps({"schema": SCHEMA, **asdict(golden)}, indent=1).encode())
-    # Without this a crash of the machine could leave a copy that looks whole and is not: nothing else has synced it.
+    # A crash of the host could otherwise leave a template that looks complete, because no earlier step syncs the files.
     synced = node.run(Command(["sync", "-f", unfinished]), timeout=patience(golden.bytes))
     if synced.code != 0:
-        raise TrialError(f"the golden copy cannot be written to disk: {synced.err.strip()}")
+        raise TrialError(f"the template cannot be written to disk: {synced.err.strip()}")
 
 
 def at(node: Node, cache_dir: str, key: str) -> Golden | None:
-    """The finished golden copy of this key, if there is one."""
+    """Return the finished template of this key, or None if it does not exist."""
     return _read(node, os.path.join(cache_dir, "golden", key))
 
 
 def list_all(node: Node, cache_dir: str) -> list[Golden]:
-    """All finished golden copies, oldest first."""
+    """Return all finished templates, oldest first."""
     parent = os.path.join(cache_dir, "golden")
     names = node.listdir(parent) if node.exists(parent) else []
-    found = [_read(node, os.path.join(parent, name)) for name in names if not name.startswith(".")]
-    return sorted((golden for golden in found if golden is not None), key=lambda golden: golden.made)
+    templates = [_read(node, os.path.join(parent, name)) for name in names if not name.startswith(".")]
+    return sorted((template for template in templates if template is not None), key=lambda template: template.made)
 
 
 def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
-    """Remove golden copies whose key is not in ``keep``, and what killed builders left; returns the removed names.
+    """Remove leftovers of killed builders and templates whose key is not in ``keep``; return the removed names.
 
-    A copy that another pgherd is building right now is left alone.
+    Templates that another process is creating are kept.
     """
     parent = os.path.join(cache_dir, "golden")
     removed: list[str] = []
@@ -217,16 +227,16 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
 
 
 def remove(node: Node, cache_dir: str, key: str) -> None:
-    """Remove one golden copy; nothing happens if it is gone."""
+    """Remove one template if it exists."""
     _remove(node, os.path.join(cache_dir, "golden"), key, key)
 
 
 def _remove(node: Node, parent: str, name: str, key: str) -> bool:
-    # Out of sight first: a copy that is half removed must not be taken for a whole one.
+    # Rename first, because a partly removed template must not be taken for a complete one.
     doomed = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
     if node.run(Command(["mv", "-T", "--", os.path.join(parent, name), doomed])).code != 0:
         return False
-    end_in(node, doomed)  # a killed builder's server may still be shutting down
+    end_in(node, doomed)  # the server of a killed builder may still be shutting down
     node.remove_tree(doomed)
     return True
 
@@ -242,11 +252,11 @@ def _read(node: Node, home: str) -> Golden | None:
             return None
         return Golden(**{**marker, "path": home, "contents": tuple(marker["contents"])})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # not there, or not ours to understand: it is made again
+        return None  # absent, or of another format: it is created again
 
 
 def _discard(node: Node, parent: str, key: str) -> None:
-    """Remove what stands where the copy will: builders that died, and a directory without a readable marker."""
+    """Remove leftovers at the template's path: of killed builders, or without readable metadata."""
     for name in node.listdir(parent):
         if name.startswith(f".unfinished-{key}-") or name == key:
             node.remove_tree(os.path.join(parent, name))
@@ -263,7 +273,7 @@ def _build(
     checksums: bool,
     say: Callable[[str], None],
 ) -> None:
-    began = node.now()
+    started = node.now()
     data = os.path.join(unfinished, "data")
     initdb(node, installation, data, account=account, checksums=checksums)
     server = Instance(node, installation, data, socket_dir, account=account, name="golden", log=os.path.join(unfinished, "log"))
@@ -272,33 +282,31 @@ def _build(
     try:
         server.wait_ready()
         _fill(server, contents, say)
-        sizes = {one.database: int(server.sql("SELECT pg_database_size(%s)", [one.database])[0][0]) for one in contents}
-        parts = {
-            one.database: dict(zip(("tables", "indexes"), map(int, server.sql(_PARTS, database=one.database)[0]), strict=True))
-            for one in contents
-        }
+        databases = [loader.database for loader in contents]
+        sizes = {name: int(server.sql("SELECT pg_database_size(%s)", [name])[0][0]) for name in databases}
+        parts = {name: dict(zip(("tables", "indexes"), map(int, server.sql(_PARTS, database=name)[0]), strict=True)) for name in databases}
         server.checkpoint()
-        server.disconnect([one.database for one in contents])
+        server.disconnect(databases)
         server.stop("fast", timeout=300)
     finally:
-        server.disconnect([one.database for one in contents])
+        server.disconnect([loader.database for loader in contents])
         server.stop("immediate")
     if server.ending() != "ended with exit code 0":
         raise TrialError(f"the loading server {server.ending()}; its log ends with:\n{server.log_tail(8)}")
-    golden = Golden(
+    template = Golden(
         key=key,
         path=os.path.join(os.path.dirname(unfinished), key),
         version=installation.version,
-        contents=tuple(one.identity for one in contents),
+        contents=tuple(loader.identity for loader in contents),
         checksums=checksums,
         bytes=used_bytes(node, data),
         databases=sizes,
         made=node.now(),
-        seconds=node.now() - began,
+        seconds=node.now() - started,
         owner=account,
         parts=parts,
     )
-    seal(node, unfinished, golden)
+    seal(node, unfinished, template)
 
 
 def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], None]) -> None:
@@ -307,40 +315,40 @@ def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], No
     existing = {str(name) for (name,) in server.sql("SELECT datname FROM pg_database")}
     extension = bool(server.sql("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_prewarm'"))
     first: dict[str, str] = {}
-    for one in contents:
-        database = sql.Identifier(one.database)
-        twin = first.setdefault(one.identity, one.database)
-        if twin != one.database:
-            # The same contents again: a file copy costs a fraction of loading.
+    for loader in contents:
+        database = sql.Identifier(loader.database)
+        twin = first.setdefault(loader.identity, loader.database)
+        if twin != loader.database:
+            # Copy equal contents, because a file copy costs a fraction of loading.
             server.disconnect([twin])
             server.sql(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(database, sql.Identifier(twin)).as_string())
             continue
-        if one.database not in existing:
+        if loader.database not in existing:
             server.sql(sql.SQL("CREATE DATABASE {}").format(database).as_string())
-        one.load(server, say)
+        loader.load(server, say)
         if extension:
-            server.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm", database=one.database)
-        # Frozen and with visibility maps, so that no measured SELECT has to set hint bits or waits for vacuum.
-        server.sql("VACUUM (FREEZE, ANALYZE)", database=one.database)
+            server.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm", database=loader.database)
+        # Freeze rows and set the visibility map, so that no measured SELECT sets hint bits or waits for vacuum.
+        server.sql("VACUUM (FREEZE, ANALYZE)", database=loader.database)
 
 
 @contextlib.contextmanager
 def _locked(node: Node, path: str, say: Callable[[str], None], *, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock that ends with us: flock(1) takes it and then becomes a sleeping process of ours."""
-    how = [] if wait else ["--nonblock", "--conflict-exit-code", str(_HELD)]
-    holder = node.spawn(Command(["flock", "--exclusive", *how, "--no-fork", path, "sleep", "infinity"]))
+    """Hold an exclusive lock that ends with this process: flock(1) takes it and becomes a sleeping child process."""
+    mode = [] if wait else ["--nonblock", "--conflict-exit-code", str(_LOCKED_EXIT_CODE)]
+    holder = node.spawn(Command(["flock", "--exclusive", *mode, "--no-fork", path, "sleep", "infinity"]))
     try:
-        told = False
-        began = time.monotonic()
+        reported = False
+        started = time.monotonic()
         while not _sleeps(node, holder.pid):
             if (code := holder.poll()) is not None:
-                if code == _HELD:
-                    raise TrialError(f"the golden copy {os.path.basename(path).removeprefix('.lock-')} is being made here")
+                if code == _LOCKED_EXIT_CODE:
+                    raise TrialError(f"the template {os.path.basename(path).removeprefix('.lock-')} is being created by another process")
                 raise CapabilityError(f"{path} cannot be locked (flock ended with exit code {code}); check that the cache is writable")
-            if not told and time.monotonic() - began > 1.0:
-                say("waiting for another pgherd that makes the same golden copy")
-                told = True
-            time.sleep(0.005 if not told else 0.2)
+            if not reported and time.monotonic() - started > 1.0:
+                say("waiting for another pgherd that creates the same template")
+                reported = True
+            time.sleep(0.005 if not reported else 0.2)
         yield
     finally:
         holder.signal(9)

@@ -1,4 +1,4 @@
-"""How many huge pages a server needs, by asking PostgreSQL, and what its settings say of them."""
+"""Huge pages of a server: the number that it needs, and the settings that select them."""
 
 from __future__ import annotations
 
@@ -13,52 +13,54 @@ from pgherd.postgres.installations import Installation
 
 ON = ("on", "true", "yes", "1", "tru", "tr", "t", "ye", "y")
 OFF = ("off", "false", "no", "0", "of", "fals", "fal", "fa", "f", "n")
-"""Spellings of a boolean that PostgreSQL takes (src/backend/utils/adt/bool.c); 'try' is neither."""
+"""Spellings of a boolean that PostgreSQL accepts (src/backend/utils/adt/bool.c). 'try' is in neither list."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one server needs: page size (bytes) and number of pages."""
+    """Page size (bytes) and number of huge pages that one server needs."""
 
     size: int
     pages: int
 
     @property
     def bytes(self) -> int:
-        """Memory that these pages take."""
+        """Memory of these pages."""
         return self.size * self.pages
 
 
 def insists(settings: Mapping[str, str]) -> bool:
-    """Whether these settings make a server that starts on huge pages or not at all (huge_pages = on)."""
+    """Return True if a server with these settings starts only with huge pages (huge_pages = on)."""
     return settings.get("huge_pages", "try").strip().lower() in ON
 
 
 def declines(settings: Mapping[str, str]) -> bool:
-    """Whether these settings keep a server from huge pages that stand free (huge_pages = off)."""
+    """Return True if a server with these settings uses no huge pages (huge_pages = off)."""
     return settings.get("huge_pages", "try").strip().lower() in OFF
 
 
 def page_size(node: Node, settings: Mapping[str, str]) -> int:
-    """The size (bytes) that the settings name, or else the kernel's default.
+    """Return the size (bytes) in the settings, or the kernel's default.
 
     Raises:
-        CapabilityError: this kernel has no huge pages.
-        UsageError: huge_page_size is no size.
+        CapabilityError: The kernel has no huge pages.
+        UsageError: huge_page_size is not a size.
     """
-    word = settings.get("huge_page_size", "0").strip()
-    size = int(word) * 1024 if word.isdigit() else parse_bytes(word)
-    found = size or host_pages.default_size(node)
-    if not found:
+    value = settings.get("huge_page_size", "0").strip()
+    setting = int(value) * 1024 if value.isdigit() else parse_bytes(value)
+    size = setting or host_pages.default_size(node)
+    if not size:
         raise CapabilityError("huge_pages is on, but this kernel has no huge pages (/proc/meminfo has no Hugepagesize)")
-    return found
+    return size
 
 
 def settings_for(word: str) -> dict[str, str]:
-    """The settings of ``--huge-pages``: ``off`` and ``thp`` mean none of the reserved kind, else a page size such as ``2MB``.
+    """Return the settings for a value of ``--huge-pages``: a page size such as ``2MB``, ``thp`` or ``off``.
+
+    ``thp`` and ``off`` disable reserved huge pages.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: The value is none of these.
     """
     if word in ("off", "thp"):
         return {"huge_pages": "off"}
@@ -72,28 +74,30 @@ def settings_for(word: str) -> dict[str, str]:
 
 
 def transparent_for(word: str | None) -> bool | None:
-    """Whether ``--huge-pages`` wants transparent huge pages: not where ordinary pages are meant. None: as the host has them, since
-    reserved pages do not depend on it."""
+    """Return True or False if ``--huge-pages`` enables or disables transparent huge pages.
+
+    None leaves the host unchanged, because reserved pages do not depend on it.
+    """
     return {"thp": True, "off": False}.get(word or "")
 
 
 def needed(node: Node, installation: Installation, settings: Mapping[str, str], data_dir: str, account: str | None) -> Need:
-    """How many pages the stopped server in ``data_dir``, which has these settings, needs.
+    """Return the number of pages that a stopped server on ``data_dir`` with these settings needs.
 
-    PostgreSQL says so itself (``shared_memory_size_in_huge_pages``, 15 and later): the whole of its main shared memory, rounded up.
+    PostgreSQL computes it (``shared_memory_size_in_huge_pages``, since 15) for its complete main shared memory.
 
     Raises:
-        CapabilityError: it cannot use huge pages here.
-        UsageError: it refuses its settings; the message holds its own words.
+        CapabilityError: The server cannot use huge pages on this host.
+        UsageError: PostgreSQL rejects the settings. The message contains its error.
     """
     size = page_size(node, settings)
-    asked = Command([installation.tool("postgres"), "-C", "shared_memory_size_in_huge_pages", "-D", data_dir], user=account)
-    done = node.run(asked)
-    words = done.out.split()
-    if done.code != 0 or not words:
-        said = (done.err.strip().splitlines() or ["no reason given"])[-1]
-        raise UsageError(f"PostgreSQL {installation.version} does not say how many huge pages it needs: {said}")
-    pages = int(words[-1])
+    command = Command([installation.tool("postgres"), "-C", "shared_memory_size_in_huge_pages", "-D", data_dir], user=account)
+    completed = node.run(command)
+    output = completed.out.split()
+    if completed.code != 0 or not output:
+        error = (completed.err.strip().splitlines() or ["no reason given"])[-1]
+        raise UsageError(f"PostgreSQL {installation.version} cannot compute the number of huge pages: {error}")
+    pages = int(output[-1])
     if pages < 0:
         raise CapabilityError(f"PostgreSQL {installation.version} in {installation.bin} cannot use huge pages on this machine")
     return Need(size, pages)

@@ -1,4 +1,4 @@
-"""One PostgreSQL server: start, readiness, settings, stop, and what it leaves behind when it is killed."""
+"""PostgreSQL server of pgherd: initdb, start, readiness, settings, stop, and cleanup after a kill."""
 
 from __future__ import annotations
 
@@ -13,26 +13,67 @@ from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import configuration, tcp_access
-from pgherd.postgres.initdb import SUPERUSER
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import DIFFERING, differing
 
 StopMode = Literal["fast", "immediate"]
 
-# A setting that waits for a restart is also reported as one that could not be applied; that is no error.
-_REFUSED = """SELECT 1 FROM pg_file_settings f LEFT JOIN pg_settings s USING (name)
+SUPERUSER = "postgres"
+"""Database superuser of every private server, independent of its operating system user."""
+
+# pg_file_settings also reports an error for a setting that requires a restart. The query excludes these.
+_REJECTED = """SELECT 1 FROM pg_file_settings f LEFT JOIN pg_settings s USING (name)
 WHERE f.error IS NOT NULL AND NOT coalesce(s.pending_restart, false)"""
 
 
-class Instance:
-    """A private server in ``data_dir``, which must hold a cluster owned by ``account`` (None: our own account).
+def checksums_default(major: int) -> bool:
+    """Return True if initdb enables data checksums by default (since PostgreSQL 18)."""
+    return major >= 18
 
-    It listens on a Unix socket in ``socket_dir`` only, a directory of mode 0700 that belongs to ``account``: that is
-    why 'trust' authentication is safe (see ``initdb.arguments``). With ``access`` (a server in a guest) it also listens on
-    TCP, where the superuser needs the password; ``conninfo`` and ``sql`` then go that way, drivers inside still by the socket.
-    With ``opening`` it listens on TCP as well, with TLS, for clients on other hosts; pgherd itself uses the socket as ever.
-    Its log is ``log``, by default the data directory's path with '.log' appended. postgresql.conf is written whole by
-    ``write_settings``, so that nothing that initdb found out about the machine slips in.
+
+def initdb_arguments(major: int, *, checksums: bool | None = None) -> list[str]:
+    """Return initdb's arguments except the data directory. ``checksums`` None means the default of the version.
+
+    The collation is by byte order in all versions, so that versions and hosts are comparable. The builtin provider's
+    C.UTF-8 (since 17) requires no locale of the system.
+
+    Authentication is 'trust'. This is safe because the server listens only on a Unix socket in a directory of mode 0700,
+    which only its user and root can reach. Host connections are rejected even if listen_addresses is set.
+    """
+    arguments = [f"--username={SUPERUSER}", "--encoding=UTF8", "--locale=C", "--auth-local=trust", "--auth-host=reject", "--no-sync"]
+    if major >= 17:
+        arguments += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if checksums is not None and checksums != checksums_default(major):
+        arguments.append("--data-checksums" if checksums else "--no-data-checksums")
+    return arguments
+
+
+def initdb(node: Node, installation: Installation, data_dir: str, *, account: str | None, checksums: bool | None = None) -> None:
+    """Create an empty data directory, owned by ``account``. It is not synced to disk.
+
+    Raises:
+        TrialError: initdb fails. The message contains its error.
+    """
+    node.make_dir(data_dir, mode=0o700, user=account)
+    argv = [installation.tool("initdb"), "-D", data_dir, *initdb_arguments(installation.major, checksums=checksums)]
+    # SIGTERM lets initdb's server finish first. After SIGKILL it would leave shared memory behind.
+    completed = node.run(Command(argv, user=account, death_signal="TERM"), timeout=300)
+    if completed.code != 0:
+        lines = completed.err.strip().splitlines()
+        errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        raise TrialError(f"initdb of PostgreSQL {installation.version} failed in {data_dir}: {' '.join(errors)}")
+
+
+class Instance:
+    """Private server on ``data_dir``, a data directory owned by ``account`` (None: the current user).
+
+    It listens only on a Unix socket in ``socket_dir``, a directory of mode 0700 owned by ``account``. This makes 'trust'
+    authentication safe (see ``initdb_arguments``). With ``access`` (a server in a guest) it also listens on TCP, where the
+    superuser requires the password. ``conninfo`` and ``sql`` then use TCP, and drivers in the guest the socket. With
+    ``opening`` it also listens on TCP with TLS for clients on other hosts, and pgherd still uses the socket.
+
+    The log file is ``log``, by default the path of the data directory with '.log' appended. ``write_settings`` replaces
+    postgresql.conf completely, so that settings that initdb derived from the host have no effect.
     """
 
     user = SUPERUSER
@@ -51,7 +92,7 @@ class Instance:
         access: tcp_access.TcpAccess | None = None,
         opening: tcp_access.Opening | None = None,
     ) -> None:
-        """Nothing happens yet. Raises UsageError when the socket's path would be longer than the kernel allows."""
+        """Raise UsageError if the path of the socket is longer than the kernel allows."""
         self.node = node
         self.installation = installation
         self.data_dir = data_dir
@@ -68,7 +109,7 @@ class Instance:
         socket = os.path.join(socket_dir, f".s.PGSQL.{port}")
         if len(os.fsencode(socket)) > SOCKET_PATH_MAX:
             raise UsageError(
-                f"the socket's path {socket} has {len(os.fsencode(socket))} bytes, but the kernel allows {SOCKET_PATH_MAX}; "
+                f"the socket path {socket} has {len(os.fsencode(socket))} bytes, but the kernel allows {SOCKET_PATH_MAX}; "
                 "use a shorter directory for sockets"
             )
 
@@ -79,35 +120,35 @@ class Instance:
 
     @property
     def pid(self) -> int:
-        """The postmaster's pid; raises TrialError if it was not started by us."""
+        """The postmaster's pid; raises TrialError before ``start``."""
         if self._process is None:
             raise TrialError(f"server {self.name} has not been started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the postmaster that we started still runs."""
+        """True while the postmaster started by this object runs."""
         return self._process is not None and self._process.poll() is None
 
     def conninfo(self, database: str = "postgres") -> str:
-        """How to connect as superuser, from where this process runs; a password is named by its file."""
+        """Return the conninfo of the superuser, for connections from this process. A password is referenced by its file."""
         from psycopg.conninfo import make_conninfo
 
         if self.access is not None:
-            way = {"host": self.access.host, "port": str(self.access.port), "passfile": self.access.password_file}
-            way["connect_timeout"] = "10"  # whoever forwards the port accepts, though the guest may not answer
-            return make_conninfo(**way, user=self.user, dbname=database, application_name="pgherd")
+            address = {"host": self.access.host, "port": str(self.access.port), "passfile": self.access.password_file}
+            address["connect_timeout"] = "10"  # a port forwarder accepts connections even if the guest does not respond
+            return make_conninfo(**address, user=self.user, dbname=database, application_name="pgherd")
         return make_conninfo(host=self.socket_dir, port=str(self.port), user=self.user, dbname=database, application_name="pgherd")
 
     def sql(self, statement: str, parameters: Sequence[Any] = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement on the node's kept connection; raises psycopg.Error."""
+        """Run one statement on the node's open connection; raises psycopg.Error."""
         return self.node.sql(self.conninfo(database), statement, parameters)
 
     def write_settings(self, settings: Mapping[str, str]) -> None:
-        """Write postgresql.conf: these settings, and the ones that make the server private. Takes effect at ``start`` or ``reload``."""
+        """Write postgresql.conf with these settings and the private ones. It takes effect at ``start`` or ``reload``."""
         if self.access is not None or self._opening is not None:
-            admitted = tcp_access.HBA if self._opening is None else tcp_access.TLS_HBA
-            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), admitted.encode())
+            rules = tcp_access.HBA if self._opening is None else tcp_access.TLS_HBA
+            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), rules.encode())
         private = {
             "listen_addresses": "" if self.access is None else self.access.listen,
             "unix_socket_directories": self.socket_dir,
@@ -118,13 +159,13 @@ class Instance:
         self.node.write(os.path.join(self.data_dir, "postgresql.conf"), configuration.write({**settings, **private}).encode())
 
     def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
-        """Spawn the postmaster into its container and return at once; ``wait_ready`` tells when it serves.
+        """Spawn the postmaster into its container and return immediately. Call ``wait_ready`` to wait until it is ready.
 
-        It is spawned directly rather than by pg_ctl, so that it is our child: we see how it ends, and it shuts down
-        at once (SIGQUIT) if we die. Call it from a thread that outlives the server (see ``Node.spawn``).
+        The postmaster is spawned directly and not by pg_ctl, so that it is a child process: its exit code is available,
+        and it receives SIGQUIT if pgherd exits. Call this from a thread that outlives the server (see ``Node.spawn``).
         """
         if self.running:
-            raise TrialError(f"server {self.name} already runs, as process {self.pid}")
+            raise TrialError(f"server {self.name} already runs as process {self.pid}")
         self.node.make_dir(self.socket_dir, mode=0o700, user=self.account)
         self._log_start = len(self._read_log())
         self._admitted = False
@@ -141,10 +182,10 @@ class Instance:
         )
 
     def ready(self) -> bool:
-        """Whether the postmaster says that it accepts connections.
+        """Return True if postmaster.pid reports that the server accepts connections.
 
         Raises:
-            TrialError: it has ended; the message holds the last lines of its log.
+            TrialError: The postmaster has exited. The message contains the last lines of its log.
         """
         if not self.running:
             raise TrialError(f"server {self.name} {self.ending()} while starting; its log ends with:\n{self.log_tail(8)}")
@@ -156,51 +197,51 @@ class Instance:
         return len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready"
 
     def admit(self) -> None:
-        """Let the superuser in over TCP, if that is asked: a server that was copied or restored does not know the password yet.
+        """Set the superuser's password for TCP, if TCP is used. A cloned data directory does not contain it.
 
         Raises:
-            TrialError: the server refuses it.
+            TrialError: The server rejects the statement.
         """
-        outside = self.access or self._opening
-        if outside is None or self._admitted:
+        credentials = self.access or self._opening
+        if credentials is None or self._admitted:
             return
-        statement = f"{self.data_dir}.password.sql"  # of the verifier; on the standard input it is in no command line
-        self.node.write(statement, tcp_access.set_password(self.user, outside.password).encode())
-        way = ["-h", self.socket_dir, "-p", str(self.port), "-U", self.user, "-d", "postgres"]
-        psql = Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *way], user=self.account, stdin=statement)
+        statement = f"{self.data_dir}.password.sql"  # contains the verifier; read from standard input, it appears in no command line
+        self.node.write(statement, tcp_access.set_password(self.user, credentials.password).encode())
+        address = ["-h", self.socket_dir, "-p", str(self.port), "-U", self.user, "-d", "postgres"]
+        psql = Command([self.installation.tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *address], user=self.account, stdin=statement)
         try:
-            done = self.node.run(psql)
+            completed = self.node.run(psql)
         except TimeoutError as error:
-            raise TrialError(f"server {self.name} does not take the password for TCP: {error}") from None
+            raise TrialError(f"server {self.name} does not accept the password for TCP: {error}") from None
         self.node.write(statement, b"")
-        if done.code != 0:
-            raise TrialError(f"server {self.name} does not take the password for TCP: {done.err.strip() or done.out.strip()}")
+        if completed.code != 0:
+            raise TrialError(f"server {self.name} does not accept the password for TCP: {completed.err.strip() or completed.out.strip()}")
         self._admitted = True
 
     def wait_ready(self, timeout: float = 60.0) -> None:
-        """Wait until it accepts connections, and has answered one.
+        """Wait until the server accepts connections and has answered a query.
 
         Raises:
-            TrialError: it ended, was not ready within ``timeout`` seconds (it may be recovering), or is of another version than its
-                installation was found to be.
+            TrialError: The server exits, is not ready within ``timeout`` seconds (it may be recovering), or has another
+                version than its installation.
         """
         wait_all_ready([self], timeout)
 
     def stop(self, mode: StopMode = "fast", timeout: float = 60.0) -> None:
-        """Shut down and wait for the end. 'fast' writes a checkpoint; 'immediate' leaves recovery to the next start.
+        """Shut down and wait for the exit. 'fast' writes a checkpoint, 'immediate' requires recovery at the next start.
 
-        What does not end within ``timeout`` seconds is shut down immediately, and after ten more killed. What a killed
-        server left in shared memory is removed. Does nothing if it does not run.
+        After ``timeout`` seconds the server is shut down in mode 'immediate', and killed 10 s later. The shared memory of a
+        killed server is removed. A stopped server is left unchanged.
         """
         stop_all([self], mode, timeout)
 
     def signal_stop(self, mode: StopMode) -> None:
-        """Begin to shut down; returns at once."""
+        """Start the shutdown and return immediately."""
         if self._process is not None:
             self._process.signal(signal.SIGINT if mode == "fast" else signal.SIGQUIT)
 
     def wait_stopped(self, timeout: float) -> None:
-        """Wait for the end of a shutdown that was begun, and enforce it as ``stop`` says."""
+        """Wait for the end of the shutdown, and enforce it as in ``stop``."""
         if self._process is None:
             return
         for patience, harder in ((timeout, signal.SIGQUIT), (10.0, signal.SIGKILL)):
@@ -209,64 +250,64 @@ class Instance:
                 break
             except TimeoutError:
                 self._process.signal(harder)
-        if self._process.wait(10.0) < 0 and self.access is None:  # a guest's memory is not ours to look into: its next server does it
+        if self._process.wait(10.0) < 0 and self.access is None:  # in a guest the next server releases the memory
             shared_memory.release(self.node, self.data_dir)
 
     def kill(self) -> None:
-        """End the postmaster with SIGKILL, to see what comes of it; its children notice and end by themselves.
+        """Kill the postmaster with SIGKILL, to test recovery. Its child processes detect this and exit.
 
-        Its shared memory is left as it is, until ``stop``, the next start, or the journal removes it.
+        Its shared memory remains until ``stop``, the next start or the journal removes it.
         """
         if self._process is not None:
             self._process.signal(signal.SIGKILL)
             self._process.wait(10.0)
 
     def reload(self, timeout: float = 10.0) -> None:
-        """Make the running server read its settings again, and wait until it has.
+        """Reload the settings of the running server and wait until they are in effect.
 
         Raises:
-            TrialError: it did not, or the file has errors; the message holds the server's own words.
+            TrialError: The reload does not happen in time, or the file has errors. The message contains the server's log.
         """
-        asked = "SELECT pg_conf_load_time()"
-        before, said = self.sql(asked), len(self._read_log())
+        load_time = "SELECT pg_conf_load_time()"
+        previous, log_start = self.sql(load_time), len(self._read_log())
         if self._process is None:
             raise TrialError(f"server {self.name} has not been started")
         self._process.signal(signal.SIGHUP)
         deadline = time.monotonic() + timeout
         while True:
-            # A new connection is forked by the postmaster and so has the time at which that read the file.
+            # The postmaster forks each new connection, so a new one reports the time at which the postmaster read the file.
             self.node.disconnect(self.conninfo())
-            if self.sql(asked) != before:
+            if self.sql(load_time) != previous:
                 break
             if time.monotonic() > deadline:
-                raise TrialError(f"server {self.name} did not read its settings again within {timeout:.0f} s:\n{self.log_tail(4)}")
+                raise TrialError(f"server {self.name} did not reload its settings within {timeout:.0f} s:\n{self.log_tail(4)}")
             time.sleep(0.02)
-        if self.sql(_REFUSED):
-            words = self._read_log()[said:].decode(errors="replace").strip()
-            raise TrialError(f"server {self.name} does not accept its new settings:\n{words}")
+        if self.sql(_REJECTED):
+            messages = self._read_log()[log_start:].decode(errors="replace").strip()
+            raise TrialError(f"server {self.name} does not accept its new settings:\n{messages}")
 
     def checkpoint(self) -> None:
-        """Write a checkpoint now, so that a timed one is as far away as checkpoint_timeout allows."""
+        """Write a checkpoint now, so that checkpoint_timeout starts over."""
         self.sql("CHECKPOINT")
 
     def differing(self) -> dict[str, str]:
-        """Settings that differ from the default, as the running server says."""
+        """Return the settings of the running server that differ from their default."""
         return differing((name, setting, boot, source, shown) for name, setting, boot, source, shown in self.sql(DIFFERING))
 
     def disconnect(self, databases: Sequence[str] = ()) -> None:
-        """Close the node's kept connections to these databases and to 'postgres'."""
+        """Close the node's open connections to these databases and to 'postgres'."""
         for database in {"postgres", *databases}:
             self.node.disconnect(self.conninfo(database))
 
     def ending(self) -> str:
-        """How the postmaster ended, in words."""
+        """Describe how the postmaster ended, as a predicate for messages."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return "has not ended"
         return f"ended with exit code {code}" if code >= 0 else f"was ended by signal {signal.Signals(-code).name}"
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of the log since the last start."""
+        """Return the last lines of the log since the last start."""
         return "\n".join(self._read_log()[self._log_start :].decode(errors="replace").splitlines()[-lines:])
 
     def _read_log(self) -> bytes:
@@ -277,14 +318,14 @@ class Instance:
 
 
 Launch = tuple[Instance, tuple[str, ...], tuple[int, ...] | None]
-"""An instance with the ``join`` files and ``cpus`` of its container."""
+"""Instance with the ``join`` files and ``cpus`` of its container."""
 
 
 def start_all(launches: Sequence[Launch], timeout: float = 60.0) -> None:
-    """Start servers side by side and wait until all are ready; if one fails, all of them are stopped again.
+    """Start servers concurrently and wait until all are ready. If one fails, stop all of them.
 
     Raises:
-        TrialError: as ``Instance.wait_ready``.
+        TrialError: As in ``Instance.wait_ready``.
     """
     instances = [instance for instance, _, _ in launches]
     try:
@@ -297,17 +338,17 @@ def start_all(launches: Sequence[Launch], timeout: float = 60.0) -> None:
 
 
 def wait_all_ready(instances: Sequence[Instance], timeout: float = 60.0) -> None:
-    """Wait until all accept connections and have answered one; raises TrialError."""
+    """Wait until all servers accept connections and have answered a query; raises TrialError."""
     deadline = time.monotonic() + timeout
     pending = list(instances)
     while pending:
-        looked = time.monotonic()
+        polled = time.monotonic()
         pending = [instance for instance in pending if not (instance.ready() and _answers(instance))]
         if pending and time.monotonic() > deadline:
             names = ", ".join(instance.name for instance in pending)
             raise TrialError(f"not ready within {timeout:.0f} s: {names}; the log of the first ends with:\n{pending[0].log_tail(8)}")
-        if pending:  # looking into a guest takes it longer than looking here, and takes it CPU with which it could start
-            time.sleep(min(0.1, max(0.01, 3 * (time.monotonic() - looked))))
+        if pending:  # polling a guest is slow and takes CPU time from its start, so poll it less often
+            time.sleep(min(0.1, max(0.01, 3 * (time.monotonic() - polled))))
 
 
 def _answers(instance: Instance) -> bool:
@@ -315,21 +356,21 @@ def _answers(instance: Instance) -> bool:
 
     try:
         instance.admit()
-        said = str(instance.sql("SHOW server_version")[0][0])
+        version = str(instance.sql("SHOW server_version")[0][0])
     except psycopg.OperationalError:
         return False
     instance.disconnect()
-    found = instance.installation
-    if said != (found.build or said) or said.split()[0] != found.version:  # as by an unattended upgrade
+    expected = instance.installation
+    if version != (expected.build or version) or version.split()[0] != expected.version:  # as by an unattended upgrade
         raise TrialError(
-            f"server {instance.name} is PostgreSQL {said}, but {found.bin} held {found.build or found.version} when the run began: it was "
-            "upgraded meanwhile; start a new run"
+            f"server {instance.name} is PostgreSQL {version}, but {expected.bin} held {expected.build or expected.version} when the run "
+            "started: PostgreSQL was upgraded during the run; start a new run"
         )
     return True
 
 
 def stop_all(instances: Sequence[Instance], mode: StopMode = "fast", timeout: float = 60.0) -> None:
-    """Stop servers side by side; see ``Instance.stop``."""
+    """Stop servers concurrently, as in ``Instance.stop``."""
     _each(instances, lambda instance: instance.disconnect())
     _each(instances, lambda instance: instance.signal_stop(mode))
     deadline = time.monotonic() + timeout
@@ -337,7 +378,7 @@ def stop_all(instances: Sequence[Instance], mode: StopMode = "fast", timeout: fl
 
 
 def _each(instances: Sequence[Instance], action: Callable[[Instance], None]) -> None:
-    """Do it for each, and raise the first error only after all had their turn."""
+    """Apply the action to all instances, then raise the first error."""
     errors: list[Exception] = []
     for instance in instances:
         try:

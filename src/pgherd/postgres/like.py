@@ -1,4 +1,4 @@
-"""The user's own settings, from a postgresql.conf or a running server, fitted to a private server."""
+"""Settings imported from a postgresql.conf or a running server, and adapted to a private server."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pgherd.postgres.installations import Installation, library_dirs
 from pgherd.postgres.settings import PRIVATE
 
 _NETWORK = "private servers need neither TLS nor network authentication"
-_LOG = "the log goes to a file beside the data directory"
+_LOG = "the log is a file next to the data directory"
 _REPLICATION = "a private server neither archives nor replicates"
 _LOCALE = "the private server has the C locale and UTC"
-_PLACE = "the path or object does not exist for a private server"
+_PATH = "the path or object does not exist for a private server"
 
 _DROPPED: Mapping[str, str] = {
     **PRIVATE,
     **dict.fromkeys(("bonjour", "bonjour_name", "db_user_namespace", "gss_accept_delegation"), _NETWORK),
     **dict.fromkeys(("event_source", "log_timezone"), _LOG),
-    **dict.fromkeys(("log_checkpoints", "log_line_prefix"), "pgherd reads the checkpoints, with their time, from the log"),
+    **dict.fromkeys(("log_checkpoints", "log_line_prefix"), "pgherd reads checkpoints and their times from the log"),
     **dict.fromkeys(("restore_command", "promote_trigger_file", "synchronous_standby_names", "synchronized_standby_slots"), _REPLICATION),
     **dict.fromkeys(("primary_conninfo", "primary_slot_name", "sync_replication_slots", "hot_standby", "summarize_wal"), _REPLICATION),
     **dict.fromkeys(("timezone", "timezone_abbreviations", "datestyle", "intervalstyle", "default_text_search_config"), _LOCALE),
     **dict.fromkeys(
-        ("stats_temp_directory", "temp_tablespaces", "default_tablespace", "dynamic_library_path", "extension_control_path"), _PLACE
+        ("stats_temp_directory", "temp_tablespaces", "default_tablespace", "dynamic_library_path", "extension_control_path"), _PATH
     ),
-    "client_encoding": "a matter of each connection",
-    "application_name": "a matter of each connection",
+    "client_encoding": "set by each connection",
+    "application_name": "set by each connection",
 }
 _DROPPED_FAMILIES: tuple[tuple[str, str], ...] = (
     (r"ssl(_.*)?|krb_.*|gss_.*|oauth_.*", _NETWORK),
@@ -44,7 +44,7 @@ _PRELOADED = ("shared_preload_libraries", "session_preload_libraries", "local_pr
 
 @dataclass(frozen=True)
 class Dropped:
-    """A setting of the user's that a private server does not take, and why."""
+    """Setting of the source that is not imported, with the reason."""
 
     name: str
     value: str
@@ -53,7 +53,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Like:
-    """The user's settings as far as a private server takes them, what was left out, and what to warn of."""
+    """Imported settings, settings that were ignored, and warnings."""
 
     settings: dict[str, str]
     dropped: tuple[Dropped, ...] = ()
@@ -61,43 +61,43 @@ class Like:
 
 
 def like(node: Node, source: str, installation: Installation, account: str | None, workdir: str) -> Like:
-    """Take over settings from ``source``: the path of a postgresql.conf, or the DSN of a server (which is only read).
+    """Import settings from ``source``: the path of a postgresql.conf, or the DSN of a server, which is only read.
 
-    What would break or misplace a private server is left out, and so is what this PostgreSQL version does not know.
-    ``account`` and ``workdir`` are as for ``validation.complaints``.
+    Settings that would break or misplace a private server are ignored, and so are settings unknown to this PostgreSQL
+    version. ``account`` and ``workdir`` are as for ``validation.complaints``.
 
     Raises:
-        UsageError: the source cannot be read, or is no postgresql.conf.
+        UsageError: The source cannot be read, or is not a postgresql.conf.
     """
     warnings: list[str] = []
     if _is_dsn(node, source):
-        found = _from_server(node, source)
+        settings = _from_server(node, source)
     else:
-        read = _from_file(node, source)
-        found = dict(read.settings)
+        file = _from_file(node, source)
+        settings = dict(file.settings)
         warnings += [
-            f"{source} has {directive}, which was not followed; give that file to --like, or its settings to --set"
-            for directive in read.includes
+            f"{source} has {directive}, which is not followed; give that file to --like, or its settings to --set"
+            for directive in file.includes
         ]
-    kept, dropped = fit(found, _available(node, installation, found))
-    unknown = _unknown(validation.complaints(node, installation, kept, account, workdir))
+    accepted, dropped = fit(settings, _available(node, installation, settings))
+    unknown = _unknown(validation.complaints(node, installation, accepted, account, workdir))
     why = f"PostgreSQL {installation.version} has no such setting"
-    dropped += [Dropped(name, kept[name], why) for name in kept if name in unknown]
-    return Like({name: value for name, value in kept.items() if name not in unknown}, tuple(dropped), tuple(warnings))
+    dropped += [Dropped(name, accepted[name], why) for name in accepted if name in unknown]
+    return Like({name: value for name, value in accepted.items() if name not in unknown}, tuple(dropped), tuple(warnings))
 
 
 def fit(settings: Mapping[str, str], libraries: set[str]) -> tuple[dict[str, str], list[Dropped]]:
-    """Separate settings that a private server can take from those it cannot; ``libraries`` can be preloaded there."""
-    kept: dict[str, str] = {}
+    """Split settings into those that a private server accepts, and ignored ones. ``libraries`` can be preloaded."""
+    accepted: dict[str, str] = {}
     dropped: list[Dropped] = []
     loaded: set[str] = set()
     for name in _PRELOADED:
-        wanted = _names(settings.get(name, ""))
-        missing = [library for library in wanted if library not in libraries]
-        present = [library for library in wanted if library in libraries]
+        preloaded = _names(settings.get(name, ""))
+        missing = [library for library in preloaded if library not in libraries]
+        present = [library for library in preloaded if library in libraries]
         loaded.update(present)
         if present:
-            kept[name] = ",".join(present)
+            accepted[name] = ",".join(present)
         if missing:
             dropped.append(Dropped(name, ",".join(missing), "not among this PostgreSQL's libraries"))
     for name, value in settings.items():
@@ -105,12 +105,12 @@ def fit(settings: Mapping[str, str], libraries: set[str]) -> tuple[dict[str, str
             continue
         why = _reason(name, loaded)
         if why:
-            # These hold passwords; what is left out ends up in reports.
+            # These settings contain passwords, and ignored settings appear in reports.
             secret = name == "primary_conninfo" or name.endswith("_command")
             dropped.append(Dropped(name, "(not shown)" if secret else value, why))
         else:
-            kept[name] = value
-    return kept, dropped
+            accepted[name] = value
+    return accepted, dropped
 
 
 def _reason(name: str, loaded: set[str]) -> str | None:
@@ -123,17 +123,17 @@ def _reason(name: str, loaded: set[str]) -> str | None:
 
 
 def _names(value: str) -> list[str]:
-    """Names in a comma-separated list such as ``auto_explain, "$libdir/pg_stat_statements"``, without quotes and path."""
+    """Parse a list such as ``auto_explain, "$libdir/pg_stat_statements"``; remove quotes and path."""
     names = [part.strip().strip('"').removeprefix("$libdir/") for part in value.split(",")]
     return [name for name in names if name]
 
 
 def _available(node: Node, installation: Installation, settings: Mapping[str, str]) -> set[str]:
-    wanted = {library for name in _PRELOADED for library in _names(settings.get(name, ""))}
-    if not wanted:
+    names = {library for name in _PRELOADED for library in _names(settings.get(name, ""))}
+    if not names:
         return set()
     directories = library_dirs(node, installation)
-    return {library for library in wanted if any(node.exists(os.path.join(place, f"{library}.so")) for place in directories)}
+    return {library for library in names if any(node.exists(os.path.join(directory, f"{library}.so")) for directory in directories)}
 
 
 def _unknown(complaints: list[str]) -> set[str]:
@@ -156,8 +156,8 @@ def _from_file(node: Node, path: str) -> configuration.Configuration:
     return configuration.read(text, path)
 
 
-# Values with their units. What came with our own connection, or what the server computes, is not the user's choice.
-_ASK = """SELECT name, current_setting(name) FROM pg_settings
+# Values with their units. Settings of this connection and computed settings are excluded, because no user chose them.
+_SETTINGS = """SELECT name, current_setting(name) FROM pg_settings
 WHERE source IN ('configuration file', 'command line', 'global', 'database', 'user', 'database user')
   AND context <> 'internal' ORDER BY name"""
 
@@ -166,8 +166,8 @@ def _from_server(node: Node, dsn: str) -> dict[str, str]:
     import psycopg
 
     try:
-        return {str(name).lower(): str(value) for name, value in node.sql(dsn, _ASK)}
+        return {str(name).lower(): str(value) for name, value in node.sql(dsn, _SETTINGS)}
     except psycopg.Error as error:
-        raise UsageError(f"--like: the server cannot be asked for its settings: {str(error).strip()}") from error
+        raise UsageError(f"--like: the settings of the server cannot be read: {str(error).strip()}") from error
     finally:
         node.disconnect(dsn)

@@ -1,4 +1,4 @@
-"""What a server shows of its practice: asked by DSN in read-only sessions. Nothing is changed."""
+"""Facts of a server for recommendations, read by DSN in read-only sessions."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ _CHECKPOINTS = {
     True: "SELECT num_timed, num_requested FROM pg_stat_checkpointer",
 }
 _WAL = "SELECT wal_records, wal_fpi FROM pg_stat_wal"
-# A Unix socket, or an address of this very machine: client and server have the same.
+# True for a Unix socket, or an address of this host: client and server addresses are then equal.
 _LOCAL = "SELECT inet_server_addr() IS NULL OR inet_server_addr() = inet_client_addr() OR inet_server_addr() << inet '127.0.0.0/8'"
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
-    """Ask the server at a DSN (as ``dsn.take`` gives it). What its user may not see stays empty.
+    """Read the facts of the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
-    ``passfile`` is a path at which a password file is made if one is needed.
+    Values that the user may not read stay empty. ``passfile`` is the path of a password file, which is created if one is
+    required.
 
     Raises:
-        UsageError: no connection.
-        psycopg.Error: the connection was lost.
+        UsageError: The connection fails.
+        psycopg.Error: The connection is lost.
     """
     server = External(node, dsn, name="advise", passfile=passfile)
     try:
@@ -51,8 +52,8 @@ def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
         version = str(server.sql("SHOW server_version")[0][0]).split()[0]
         local = bool(server.sql(_LOCAL)[0][0])
         data = settings.pop("data_directory", "")
-        timed, requested = _try(server.sql, _CHECKPOINTS[server.major >= 17])
-        records, images = _try(server.sql, _WAL)
+        timed, requested = _counts(server.sql, _CHECKPOINTS[server.major >= 17])
+        records, images = _counts(server.sql, _WAL)
         pages = settings.get("shared_memory_size_in_huge_pages", "")
         return ServerPractice(
             dsn=dsn,
@@ -78,8 +79,8 @@ def look(node: Node, dsn: str, passfile: str) -> ServerPractice:
         server.disconnect()
 
 
-def _try(query: Query, statement: str) -> Sequence[int | None]:
-    """Two counts, or two times None where this user or this version does not show them."""
+def _counts(query: Query, statement: str) -> Sequence[int | None]:
+    """Return two counts, or (None, None) if the user or the version cannot read them."""
     import psycopg
 
     with contextlib.suppress(psycopg.Error):

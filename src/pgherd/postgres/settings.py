@@ -1,4 +1,4 @@
-"""Settings of a private server: what pgherd chooses, what the user asked for, and what differs from the default."""
+"""Settings of a private server: chosen by pgherd, requested by the user, and different from the default."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pgherd.model.units import format_bytes, parse_bytes
 MB = 2**20
 
 PRIVATE: Mapping[str, str] = {
-    "data_directory": "each private server has its own",
-    "config_file": "each private server has its own",
-    "hba_file": "each private server has its own",
-    "ident_file": "each private server has its own",
-    "external_pid_file": "each private server has its own",
-    "port": "each private server has its own socket directory",
+    "data_directory": "different for each private server",
+    "config_file": "different for each private server",
+    "hba_file": "different for each private server",
+    "ident_file": "different for each private server",
+    "external_pid_file": "different for each private server",
+    "port": "each private server has a separate socket directory",
     "listen_addresses": "private servers listen on a Unix socket only",
-    "unix_socket_directories": "each private server has its own",
-    "unix_socket_group": "the socket directory is private to the server's account",
-    "unix_socket_permissions": "the socket directory is private to the server's account",
-    "cluster_name": "it carries the server's name in the deployment",
-    "log_destination": "the log goes to a file beside the data directory",
-    "logging_collector": "the log goes to a file beside the data directory",
+    "unix_socket_directories": "different for each private server",
+    "unix_socket_group": "the socket directory is private to the server's user",
+    "unix_socket_permissions": "the socket directory is private to the server's user",
+    "cluster_name": "it is the name of the server in the deployment",
+    "log_destination": "the log is a file next to the data directory",
+    "logging_collector": "the log is a file next to the data directory",
 }
-"""Settings that are pgherd's own matter on every private server, each with the reason."""
+"""Settings that only pgherd sets on a private server, with the reason."""
 
 RESERVED_CONNECTIONS = 5
-"""Connections beyond the clients': sampling, pgherd itself, and PostgreSQL's own default reserve of three."""
+"""Connections reserved for sampling and pgherd, and for PostgreSQL's default reserve of three."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting that differs from the default: its value, the default ('' if not known) and why."""
+    """Setting that differs from its default ('' if not known), with the reason."""
 
     name: str
     value: str
@@ -44,9 +44,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings that differ from the default, the same as rows for a report, and what to warn of.
+    """Settings that differ from their default, also as rows for a report, and warnings.
 
-    ``cached`` says whether shared_buffers hold the databases whole.
+    ``cached`` is True if shared_buffers can cache all databases.
     """
 
     settings: dict[str, str]
@@ -56,21 +56,21 @@ class Choice:
 
 
 def memory_needed(shared_buffers: int, clients: int) -> int:
-    """Estimated memory (bytes) of a server whose shared buffers are all in use, with its pgbench.
+    """Estimate the memory (bytes) of a server with all shared buffers in use, including pgbench.
 
-    Buffers with their descriptors and hash table (5 % in servers at rest), 16 MB for the postmaster and its workers,
-    and per client 4 MB of private memory plus the page table entries of the buffers it touches (8 bytes per 4 kB).
+    It is the sum of shared buffers and 5 % for descriptors and hash table (measured in idle servers), 16 MB for the
+    postmaster and its workers, and per client 4 MB of private memory and page table entries of the buffers (8 bytes per 4 kB).
     """
     return int(shared_buffers * 1.05 + 16 * MB + clients * (4 * MB + shared_buffers / 512))
 
 
 def buffers_for(database_bytes: int, writes: bool) -> int:
-    """shared_buffers (bytes, whole 8 MB, at least 32 MB) that hold databases of this size.
+    """Return shared_buffers (bytes, a multiple of 8 MB, at least 32 MB) to cache databases of this size.
 
-    5 % on top for what is not counted in it; 30 % where transactions write, since tables and indexes grow.
+    5 % are added for pages that the size does not include. For writes 30 % are added, because tables and indexes grow.
     """
-    wanted = database_bytes * (1.3 if writes else 1.05) + 16 * MB
-    return max(32 * MB, -int(-wanted // (8 * MB)) * 8 * MB)
+    needed = database_bytes * (1.3 if writes else 1.05) + 16 * MB
+    return max(32 * MB, -int(-needed // (8 * MB)) * 8 * MB)
 
 
 def choose_settings(
@@ -84,81 +84,91 @@ def choose_settings(
     like: Mapping[str, str] | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> Choice:
-    """Settings for one server with databases of ``database_bytes`` in all, and at most ``clients`` connections.
+    """Choose the settings of one server.
 
-    ``memory`` is its container's (bytes), ``cached`` whether the databases should stay in shared_buffers. The user's
-    own configuration (``like``) and then ``asked`` (--set) override what is chosen here. Everything else that shapes
-    the cost of a transaction (wal_level, fsync, autovacuum, jit, checkpoint_timeout …) stays at its default. So does
-    dynamic_shared_memory_type: 'mmap' would leave nothing in /dev/shm behind a killed server, but makes parallel queries
-    4–8 % slower (measured on PostgreSQL 18) and writes their segments to disk.
+    All other settings that affect the cost of a transaction (wal_level, fsync, autovacuum, jit, checkpoint_timeout …)
+    keep their default. This includes dynamic_shared_memory_type: with 'mmap' a killed server would leave no files in
+    /dev/shm, but parallel queries are 4–8 % slower (measured on PostgreSQL 18), and their segments are written to disk.
+
+    Args:
+        major: Major version of PostgreSQL.
+        database_bytes: Total size of the databases.
+        clients: Maximum number of connections.
+        memory: Memory limit of the container (bytes).
+        writes: Transactions write.
+        cached: The databases should fit into shared_buffers.
+        like: Settings of --like, which override the chosen ones.
+        asked: Settings of --set, which override both.
 
     Raises:
-        UsageError: the user sets what is pgherd's own matter, or too few connections.
+        UsageError: The user sets a setting of ``PRIVATE``, or too few connections.
     """
     like, asked = like or {}, asked or {}
     for name in asked:
         if name in PRIVATE:
-            raise UsageError(f"--set {name}: pgherd sets it itself ({PRIVATE[name]}); leave it out")
+            raise UsageError(f"--set {name}: pgherd sets it itself ({PRIVATE[name]}); remove it")
     buffers, fits = _buffers(database_bytes, clients, memory, writes, cached)
-    rows = {row.name: row for row in (buffers, *_chosen(major, clients, writes, fits))}
-    for source, settings in (("as in --like", like), ("asked for with --set", asked)):
+    rows = {row.name: row for row in (buffers, *_defaults(major, clients, writes, fits))}
+    for source, settings in (("from --like", like), ("from --set", asked)):
         for name, value in settings.items():
             default = rows[name].default if name in rows else ""
             rows[name] = Row(name, value, default, source)
-    warnings = list(_objections(rows, database_bytes, clients, memory, cached and not fits))
+    warnings = list(_warnings(rows, database_bytes, clients, memory, cached and not fits))
     overridden = rows["shared_buffers"] is not buffers
-    holds = _bytes_of(rows["shared_buffers"].value) >= database_bytes
-    if overridden and cached and not holds:
+    sufficient = _bytes_of(rows["shared_buffers"].value) >= database_bytes
+    if overridden and cached and not sufficient:
         warnings.append(
-            f"shared_buffers {rows['shared_buffers'].value} ({rows['shared_buffers'].why}) do not hold databases of "
-            f"{format_bytes(database_bytes)}; leave it out to have them cached"
+            f"shared_buffers {rows['shared_buffers'].value} ({rows['shared_buffers'].why}) cannot cache databases of "
+            f"{format_bytes(database_bytes)}; remove it so that pgherd chooses a sufficient value"
         )
     if overridden and memory is not None and _bytes_of(rows["shared_buffers"].value) > memory:
         warnings.append(
             f"shared_buffers {rows['shared_buffers'].value} ({rows['shared_buffers'].why}) are more than the container's "
-            f"{format_bytes(memory)}: the server may not start, or be ended by the kernel once it uses them; give more --memory, "
-            "or another value by --set"
+            f"{format_bytes(memory)}: the server may fail to start, or be killed by the kernel; raise --memory, "
+            "or lower it with --set"
         )
-    differ = {name: row for name, row in sorted(rows.items()) if row.value != row.default}
+    changed = {name: row for name, row in sorted(rows.items()) if row.value != row.default}
     return Choice(
-        settings={name: row.value for name, row in differ.items()},
-        rows=tuple(differ.values()),
-        cached=holds if overridden else fits,
+        settings={name: row.value for name, row in changed.items()},
+        rows=tuple(changed.values()),
+        cached=sufficient if overridden else fits,
         warnings=tuple(warnings),
     )
 
 
 def _bytes_of(shared_buffers: str) -> int:
-    """The value in bytes (a plain number counts pages of 8 kB); 0 for what PostgreSQL will refuse anyway."""
+    """Convert to bytes (a plain number is in pages of 8 kB). Return 0 for a value that PostgreSQL rejects."""
     try:
         return int(shared_buffers) * 8192 if shared_buffers.isdigit() else parse_bytes(shared_buffers)
     except UsageError:
         return 0
 
 
-def _chosen(major: int, clients: int, writes: bool, fits: bool) -> Iterable[Row]:
+def _defaults(major: int, clients: int, writes: bool, fits: bool) -> Iterable[Row]:
     connections = max(20, clients + RESERVED_CONNECTIONS)
-    yield Row("max_connections", str(connections), "100", f"{clients} clients and a reserve; each slot costs memory and snapshot time")
-    yield Row("max_wal_senders", "0", "10", "nothing replicates from a private server; saves memory per idle server")
-    yield Row("max_logical_replication_workers", "0", "4", "nothing replicates to a private server; saves one idle process")
+    yield Row("max_connections", str(connections), "100", f"{clients} clients and a reserve: each slot costs memory and snapshot time")
+    yield Row("max_wal_senders", "0", "10", "a private server is not replicated; saves memory per idle server")
+    yield Row("max_logical_replication_workers", "0", "4", "a private server subscribes to nothing; saves one idle process")
     if major >= 18 and fits:
-        # Workers only read what misses shared_buffers. Where that happens they are part of what is measured.
+        # I/O workers only read pages that are not in shared_buffers. If this happens, they belong to the measured system.
         yield Row("io_method", "sync", "worker", "saves three idle I/O worker processes; a cached database reads nothing")
     if writes:
-        yield Row("max_wal_size", "4GB", "1GB", "checkpoints come by time and not by WAL volume, so that a trial is not spent in one")
+        yield Row("max_wal_size", "4GB", "1GB", "checkpoints are triggered by time and not by WAL volume, so that no trial consists of one")
 
 
 def _buffers(database_bytes: int, clients: int, memory: int | None, writes: bool, cached: bool) -> tuple[Row, bool]:
-    wanted = buffers_for(database_bytes, writes)
-    if cached and (memory is None or memory_needed(wanted, clients) <= memory):
-        return Row("shared_buffers", f"{wanted // MB}MB", "128MB", f"holds the databases ({format_bytes(database_bytes)}) whole"), True
+    needed = buffers_for(database_bytes, writes)
+    if cached and (memory is None or memory_needed(needed, clients) <= memory):
+        return Row(
+            "shared_buffers", f"{needed // MB}MB", "128MB", f"caches the databases ({format_bytes(database_bytes)}) completely"
+        ), True
     if memory is None:
-        return Row("shared_buffers", "128MB", "128MB", "the default: the databases are meant not to be cached"), False
+        return Row("shared_buffers", "128MB", "128MB", "the default, because the databases should not be cached"), False
     quarter = max(8, memory // 4 // MB)
     return Row("shared_buffers", f"{quarter}MB", "128MB", f"a quarter of the container's {format_bytes(memory)}"), False
 
 
-def _objections(rows: Mapping[str, Row], database_bytes: int, clients: int, memory: int | None, does_not_fit: bool) -> Iterable[str]:
+def _warnings(rows: Mapping[str, Row], database_bytes: int, clients: int, memory: int | None, does_not_fit: bool) -> Iterable[str]:
     connections = rows["max_connections"]
     if connections.value.isdigit() and int(connections.value) < clients + RESERVED_CONNECTIONS:
         raise UsageError(
@@ -169,25 +179,25 @@ def _objections(rows: Mapping[str, Row], database_bytes: int, clients: int, memo
         need = memory_needed(buffers_for(database_bytes, False), clients)
         yield (
             f"databases of {format_bytes(database_bytes)} with {clients} clients need about {format_bytes(need)} to be cached, but the "
-            f"container has {format_bytes(memory)}: reads will go to the page cache or the disk; give more --memory, or a smaller --scale"
+            f"container has {format_bytes(memory)}: reads go to the page cache or the disk; raise --memory, or reduce --scale"
         )
     for name in ("fsync", "full_page_writes", "synchronous_commit"):
         if name in rows and rows[name].value.lower() in ("off", "false", "no", "0"):
-            yield f"{name} is off ({rows[name].why}): commits are cheaper here than on a server that must survive a crash"
+            yield f"{name} is off ({rows[name].why}): commits cost less than on a server that must survive a crash"
 
 
 DIFFERING = "SELECT name, setting, boot_val, source, current_setting(name) FROM pg_settings ORDER BY name"
-"""The query whose rows ``differing`` takes."""
+"""Query whose rows are the input of ``differing``."""
 
-# 'override' is what the server computes (wal_buffers, data_directory), 'client' and 'session' what our own connection
-# brought along, 'default' what it found in its environment (time zone, stack limit).
+# Sources of settings that no user set: 'override' is computed by the server (wal_buffers, data_directory), 'client' and
+# 'session' belong to this connection, 'default' follows from the environment (time zone, stack limit).
 _NOT_SET = ("default", "override", "client", "session", "environment variable")
 
 
 def differing(rows: Iterable[tuple[str, str | None, str | None, str, str | None]]) -> dict[str, str]:
-    """Settings that differ from PostgreSQL's built-in default, as the server itself says (rows of ``DIFFERING``).
+    """Return the settings that differ from their built-in default, from the rows of ``DIFFERING``.
 
-    Values carry their units. Private matters (socket, port, name) are left out, so that equal servers compare equal.
+    Values include their units. Private settings (socket, port, name) are excluded, so that equal servers compare equal.
     """
     return {
         name: shown or ""
@@ -197,10 +207,10 @@ def differing(rows: Iterable[tuple[str, str | None, str | None, str, str | None]
 
 
 def reload_or_restart(old: Mapping[str, str], new: Mapping[str, str], contexts: Mapping[str, str]) -> Literal["keep", "reload", "restart"]:
-    """What a running server needs to get from ``old`` to ``new`` settings.
+    """Return the action with which a running server changes from ``old`` to ``new`` settings.
 
-    ``contexts`` maps names to pg_settings.context; what it does not know is taken to need a restart. A reload reaches
-    connections that are made afterwards in any case, which is enough: drivers connect anew for each phase.
+    ``contexts`` maps names to pg_settings.context. A setting that is not in it requires a restart. A reload suffices for
+    settings that apply to new connections, because drivers reconnect for each phase.
     """
     changed = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
     if not changed:

@@ -1,7 +1,7 @@
-"""A server that is also reached from outside the machine it runs on: TCP with scram-sha-256 and a generated password.
+"""Access to a server by TCP with scram-sha-256 and a generated password.
 
-The password is in a password file of libpq's, which only its owner can read, and nowhere else: not in a command line, an environment, a
-conninfo (which is stored with samples) or the server's log. The server gets the verifier alone.
+The password is stored only in a libpq password file that its owner can read. It appears in no command line, environment,
+conninfo (which is stored with samples) or server log. The server receives only the verifier.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ITERATIONS = 4096
-"""PostgreSQL's own default (scram_iterations); a generated password of 192 bits gains nothing from more."""
+"""PostgreSQL's default (scram_iterations). More do not make a random password of 192 bits safer."""
 
 HBA = "local all all trust\nhost all all 0.0.0.0/0 scram-sha-256\nhost all all ::/0 scram-sha-256\n"
-"""pg_hba.conf: the private socket as ever (see ``initdb.arguments``), everybody else by password."""
+"""pg_hba.conf: trust on the private socket (see ``instance.initdb_arguments``), a password for other connections."""
 
 
 @dataclass(frozen=True)
 class TcpAccess:
-    """Where clients outside find the server (``host``, ``port``: of the forwarded port, if it is one), the superuser's password, the file
-    that holds it (``write_password_file``), and the addresses on which the server itself listens, on its own port."""
+    """TCP address of a server, for clients outside of its machine, with the superuser's password.
+
+    ``host`` and ``port`` are those of the port forwarder if there is one. ``password_file`` is written by
+    ``write_password_file``. ``listen`` is the server's listen_addresses.
+    """
 
     host: str
     port: int
@@ -35,20 +38,22 @@ class TcpAccess:
 
 
 TLS_HBA = HBA.replace("host ", "hostssl ")
-"""The same for a server that is reached over TLS alone."""
+"""pg_hba.conf of a server that accepts only TLS connections."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A server that clients on another host reach too, at ``address`` on the server's own port, over TLS, by the superuser's password.
-    ``pem`` is the file of its certificate and key, which belongs to its account."""
+    """TLS listener of a server at ``address``, for clients on other hosts that use the superuser's password.
+
+    ``pem`` is the file of the certificate and key, owned by the server's user.
+    """
 
     address: str
     pem: str
     password: str = field(repr=False)
 
     def settings(self) -> dict[str, str]:
-        """What the server needs for it."""
+        """Return the settings of the listener."""
         return {
             "listen_addresses": self.address,
             "ssl": "on",
@@ -59,25 +64,26 @@ class Opening:
 
 
 def generate() -> str:
-    """A password of 192 random bits, in letters, digits, - and _."""
+    """Generate a password of 192 random bits, in letters, digits, - and _."""
     return secrets.token_urlsafe(24)
 
 
 def verifier(password: str, salt: bytes | None = None, iterations: int = _ITERATIONS) -> str:
-    """What the server stores for an ASCII password: ``SCRAM-SHA-256$ITERATIONS:SALT$STORED:SERVER``.
+    """Return the SCRAM verifier of an ASCII password: ``SCRAM-SHA-256$ITERATIONS:SALT$STORED:SERVER``.
 
-    Keys: RFC 5802, section 3, with SHA-256 (RFC 7677); layout: PostgreSQL's documentation of pg_authid.rolpassword.
+    The keys follow RFC 5802, section 3, with SHA-256 (RFC 7677). The format is that of pg_authid.rolpassword in
+    PostgreSQL's documentation.
     """
     salt = secrets.token_bytes(16) if salt is None else salt
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
-    shown = [base64.b64encode(part).decode() for part in (salt, stored, server)]
-    return f"SCRAM-SHA-256${iterations}:{shown[0]}${shown[1]}:{shown[2]}"
+    encoded = [base64.b64encode(part).decode() for part in (salt, stored, server)]
+    return f"SCRAM-SHA-256${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
 
 def set_password(user: str, password: str) -> str:
-    """The statements that give a role the verifier, also on a server whose transactions are read-only by default."""
+    """Return the statements that set the verifier of a role, even if transactions are read-only by default."""
     from psycopg import sql
 
     statements = sql.SQL("SET default_transaction_read_only = off;\nALTER ROLE {} PASSWORD {};\n")
@@ -85,21 +91,21 @@ def set_password(user: str, password: str) -> str:
 
 
 def write_password_file(path: str, entries: Sequence[tuple[TcpAccess, str]], account: str | None = None) -> None:
-    """Write libpq's password file for these servers and roles; ``account`` becomes its owner, and nobody else can read it.
+    """Write libpq's password file for these servers and roles. Only its owner, ``account``, can read it.
 
     Raises:
-        OSError: it cannot be written.
-        KeyError: there is no such account.
+        OSError: The file cannot be written.
+        KeyError: The account does not exist.
     """
     owner = None if account is None else pwd.getpwnam(account)
     lines = [":".join(map(_escaped, (access.host, str(access.port), "*", user, access.password))) for access, user in entries]
     temporary = f"{path}.new"
-    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(number, "w") as file:
+        with os.fdopen(descriptor, "w") as file:
             file.write("".join(f"{line}\n" for line in lines))
             if owner is not None:
-                os.fchown(number, owner.pw_uid, owner.pw_gid)
+                os.fchown(descriptor, owner.pw_uid, owner.pw_gid)
         os.rename(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -107,5 +113,5 @@ def write_password_file(path: str, entries: Sequence[tuple[TcpAccess, str]], acc
 
 
 def _escaped(text: str) -> str:
-    """A field as libpq reads it: colons and backslashes after a backslash. '*' stands for anything, alone."""
+    """Escape colons and backslashes for libpq. A field that is only '*' matches any value."""
     return text.replace("\\", "\\\\").replace(":", "\\:")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgherd.postgres import initdb
+from pgherd.postgres import instance
 from pgherd.study.database_options import DatabaseRequest
 
 
@@ -13,7 +13,7 @@ def chosen(asked: DatabaseRequest) -> bool:
 
 def words(asked: DatabaseRequest, major: int) -> list[str]:
     """A sentence where they are not as that version's initdb has them by itself."""
-    own = initdb.checksums_default(major)
+    own = instance.checksums_default(major)
     if chosen(asked) == own:
         return []
     why = "as asked" if asked.checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"

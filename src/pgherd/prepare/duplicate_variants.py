@@ -16,7 +16,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, validation
-from pgherd.postgres.dsn import redact
+from pgherd.postgres.external import redact
 from pgherd.postgres.huge_pages import OFF, ON
 from pgherd.study.comparison.tables import UNTOLD
 

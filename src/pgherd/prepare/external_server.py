@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
-from pgherd.postgres import dsn, external
+from pgherd.postgres import external
 from pgherd.postgres.external import Found
 from pgherd.study.database_options import DatabaseRequest
 
@@ -41,7 +41,7 @@ def find(asked: DatabaseRequest, *, read_only: bool) -> Found:
         UsageError: the request asks for what cannot be, or the load cannot run there.
     """
     assert asked.server is not None
-    name = dsn.take(asked.server)
+    name = external.normalize_dsn(asked.server)
     for option, why in _NOT_THERE.items():
         if getattr(asked, option, None) not in (None, ()):
             raise UsageError(f"--{option.replace('_', '-')} does not go with --server: {name} is somebody else's, and {why}; leave one out")

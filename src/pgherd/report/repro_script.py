@@ -28,7 +28,7 @@ from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, parse_bytes
-from pgherd.postgres import configuration, huge_pages, initdb
+from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
 from pgherd.report import repro_exec, repro_external, repro_fio, repro_iperf3, repro_memory, repro_volumes
@@ -246,7 +246,7 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     """One cluster with a server's databases, loaded as a golden copy is."""
     major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
     yield "# Load once."
-    yield f"create {name} {shlex.join(initdb.arguments(major, checksums=server.checksums))}"
+    yield f"create {name} {shlex.join(instance.initdb_arguments(major, checksums=server.checksums))}"
     yield from _settings(name, LOADING, name, "Only while it is loaded.")
     yield f"start {name} - all"
     yield f"ready {name}"
@@ -396,7 +396,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         host=f"{_WORK}/{place.container}.{place.server}",
         port=5432,
         database=place.database,
-        user=initdb.SUPERUSER,
+        user=instance.SUPERUSER,
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,
     )

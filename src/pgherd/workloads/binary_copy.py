@@ -1,7 +1,7 @@
-"""PostgreSQL's binary COPY format, many rows at a time: a NumPy record array is a run of tuples as COPY wants them.
+"""PostgreSQL's binary COPY format, written in blocks of rows: a NumPy record array is a sequence of tuples in this format.
 
-Format: PostgreSQL documentation, COPY, "Binary Format"; numeric_recv of numeric.c for decimals. A record is one tuple in
-which every column has a fixed size, so that a whole block of rows is made by a few array assignments, and sent as it is.
+Sources: PostgreSQL documentation, COPY, "Binary Format", and numeric_recv in numeric.c for decimals. A record is one tuple
+in which every column has a fixed size. A few array assignments therefore create a block of rows, which is sent unchanged.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     import numpy as np
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""What a COPY begins with: signature, no flags, no extension."""
+"""Header of a COPY: signature, no flags, no extension."""
 
 TRAILER = b"\xff\xff"
-"""What it ends with."""
+"""Trailer of a COPY."""
 
 EPOCH = 946_684_800
-"""PostgreSQL's instants count from 2000-01-01 00:00 UTC: that in seconds since 1970."""
+"""Epoch of PostgreSQL's timestamps, 2000-01-01 00:00 UTC, in seconds since 1970."""
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-# 256 is no multiple of 62: the first eight letters come up five times in 256, the others four times.
+# 256 is not a multiple of 62: the first eight letters occur five times in 256 values, the others four times.
 _TO_LETTERS = bytes(_LETTERS[i % len(_LETTERS)] for i in range(256))
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, what it holds, and for text its length in bytes, for decimals their digits after the point.
+    """Column of a layout.
 
-    ``null`` is a column that is NULL in all rows of the layout.
+    ``size`` is the length of a text in bytes, or the number of fractional digits of a decimal. A column of the kind
+    ``null`` is NULL in all rows.
     """
 
     name: str
@@ -40,13 +41,13 @@ class Column:
 
     @property
     def length(self) -> int:
-        """Bytes of the value, without its length word; -1 for NULL, as in the format."""
+        """Length of the value in bytes without its length word. -1 means NULL, as in the format."""
         return {"integer": 4, "instant": 8, "text": self.size, "decimal": 14, "null": -1}[self.kind]
 
     def fields(self) -> list[tuple[str, str]]:
-        """The record's fields after the length word, as NumPy wants them."""
+        """Return the NumPy fields of the record after the length word."""
         if self.kind == "decimal":
-            # Count of digits, weight of the first, sign, digits after the point; then the digits, base 10000.
+            # Number of digits, weight of the first, sign, number of fractional digits, then the digits in base 10000.
             parts = ("digits", "weight", "sign", "scale", "high", "low", "fraction")
             return [(f"{self.name}.{part}", ">u2") for part in parts]
         return {"integer": [(self.name, ">i4")], "instant": [(self.name, ">i8")], "text": [(self.name, f"S{self.size}")], "null": []}[
@@ -55,66 +56,66 @@ class Column:
 
 
 def integer(name: str) -> Column:
-    """A 4-byte integer."""
+    """Return a column of 4-byte integers."""
     return Column(name, "integer")
 
 
 def instant(name: str) -> Column:
-    """A timestamptz, in microseconds since PostgreSQL's epoch."""
+    """Return a column of timestamptz, in microseconds since PostgreSQL's epoch."""
     return Column(name, "instant")
 
 
 def text(name: str, size: int) -> Column:
-    """Text of this many bytes in every row."""
+    """Return a text column of ``size`` bytes in every row."""
     return Column(name, "text", size)
 
 
 def decimal(name: str, scale: int) -> Column:
-    """A numeric with up to four digits after the point, below 10^8; set by whole numbers of its last digit."""
+    """Return a numeric column below 10^8 with up to four fractional digits, set in units of its last digit."""
     return Column(name, "decimal", scale)
 
 
 def null(name: str) -> Column:
-    """NULL in every row."""
+    """Return a column that is NULL in every row."""
     return Column(name, "null")
 
 
 class Letters:
-    """A supply of random letters and digits, drawn once: what is taken repeats only after the supply's length or more.
+    """Buffer of random letters and digits, drawn once. Texts are taken from it at random positions.
 
-    Drawing fresh ones for every row would take longer than all else that a loader's client does.
+    Drawing new letters for every row would take longer than all other work of the loading client.
     """
 
     def __init__(self, random: np.random.Generator, size: int = 1 << 24) -> None:
         """Draw ``size`` bytes."""
         import numpy as np
 
-        drawn = random.integers(0, 2**64 - 1, size=-(-size // 8), dtype=np.uint64, endpoint=True)
-        self._supply = memoryview(drawn.tobytes().translate(_TO_LETTERS))
+        values = random.integers(0, 2**64 - 1, size=-(-size // 8), dtype=np.uint64, endpoint=True)
+        self._buffer = memoryview(values.tobytes().translate(_TO_LETTERS))
 
     def some(self, size: int, random: np.random.Generator) -> bytearray:
-        """So many bytes from any place on, around the end if need be."""
-        start = int(random.integers(len(self._supply)))
-        taken = bytearray(self._supply[start : start + size])
-        while len(taken) < size:
-            taken += self._supply[: size - len(taken)]
-        return taken
+        """Return ``size`` bytes from a random position, continued at the start of the buffer."""
+        start = int(random.integers(len(self._buffer)))
+        letters = bytearray(self._buffer[start : start + size])
+        while len(letters) < size:
+            letters += self._buffer[: size - len(letters)]
+        return letters
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a tuple in the order in which they are sent."""
+    """Columns of a tuple, in the order in which they are sent."""
 
     columns: tuple[Column, ...]
     _types: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def names(self) -> list[str]:
-        """The columns' names."""
+        """Names of the columns."""
         return [column.name for column in self.columns]
 
     def dtype(self) -> np.dtype[Any]:
-        """The record: the number of columns, then each column's length and value."""
+        """Return the record type: the number of columns, then length and value of each column."""
         import numpy as np
 
         if "dtype" not in self._types:
@@ -125,11 +126,11 @@ class Layout:
         return self._types["dtype"]  # type: ignore[no-any-return]
 
     def rows(self, count: int, letters: Letters, random: np.random.Generator) -> Rows:
-        """So many rows. Texts hold letters and digits from any place of ``letters``; all else is to be set."""
+        """Return ``count`` rows. Texts are taken from ``letters``. The caller must set the other columns."""
         import numpy as np
 
         if any(column.kind == "text" for column in self.columns):
-            # One copy for the whole block: what is not text is written over.
+            # Copy letters into the complete block. Other columns overwrite them.
             block = np.frombuffer(letters.some(count * self.dtype().itemsize, random), dtype=self.dtype())
         else:
             block = np.empty(count, dtype=self.dtype())
@@ -144,23 +145,24 @@ class Layout:
 
 @dataclass(frozen=True)
 class Rows:
-    """A block of rows: ``block`` is the record array."""
+    """Block of rows. ``block`` is the record array."""
 
     layout: Layout
     block: np.ndarray[Any, Any]
 
     def set(self, **values: Any) -> Rows:
-        """Set columns: arrays of a value per row, or one value for all. Decimals count their last digit's units, so that
-        scale 2 is set in hundredths. Returns itself.
+        """Set columns to an array with one value per row, or to one value for all rows. Return self.
+
+        Decimals are set in units of their last digit, for example in hundredths with scale 2.
 
         Raises:
-            KeyError: there is no such column.
+            KeyError: A column does not exist.
         """
         import numpy as np
 
-        kinds = {column.name: column for column in self.layout.columns}
+        columns = {column.name: column for column in self.layout.columns}
         for name, value in values.items():
-            column = kinds[name]
+            column = columns[name]
             if column.kind != "decimal":
                 self.block[name] = value
                 continue
@@ -175,10 +177,10 @@ class Rows:
         return self
 
     def data(self) -> memoryview:
-        """The tuples as bytes, without header and trailer."""
+        """Return the tuples as bytes, without header and trailer."""
         return self.block.view("u1").data.cast("B")
 
 
 def layout(columns: Sequence[Column]) -> Layout:
-    """A layout of these columns."""
+    """Return a layout of these columns."""
     return Layout(tuple(columns))

@@ -1,7 +1,7 @@
--- One row to a page: a row takes about a tenth of its page, and the fill factor sends the next row to the next page. What
--- is left free takes the row's later versions, so that updates touch no index and the table does not grow.
--- The variable scale is the table's size in MiB; a MiB holds 128 pages of 8 kB. With the variable partitions it is one table
--- in so many parts, by hash, which can lie in tablespaces of their own.
+-- One row per page: a row takes about 10 % of its page, and the fill factor moves the next row to the next page. The free
+-- space takes later row versions, so that updates change no index and the table does not grow.
+-- The variable scale is the size of the table in MiB, which is 128 pages of 8 kB. The optional variable partitions is the
+-- number of hash partitions, which can be in separate tablespaces.
 CREATE TABLE block (
     id integer NOT NULL,
     updates integer NOT NULL,

@@ -1,8 +1,15 @@
-"""The user's own transactions (--script) on the user's own data (--init), and their check before anything is measured."""
+"""User scripts (--script) on user data (--init), with checks before anything is measured.
+
+A template is recreated if the --init file or one of its data files has changed. The data files are those that the text
+names by a word of a backslash command (``\\copy``, ``\\lo_import``, ``\\!`` …) or by an SQL string that starts with ``/``,
+including arguments of programs. Files that the text writes and files of the kernel are excluded. Files that a program
+reads, and names that variables or SQL expressions compute, are not detected.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -13,37 +20,37 @@ from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
 from pgherd.node.protocol import Command, Filling, LoadTarget, Node, Say, silent
-from pgherd.workloads import init_data, pgbench, shipped
-from pgherd.workloads.statements import backslash_commands, command_lines
-from pgherd.workloads.workload import Query, client_options
+from pgherd.workloads import Query, client_options, pgbench, shipped
+from pgherd.workloads.statements import backslash_commands, command_lines, named_words
 
 _BUILTIN = "builtin:"
 _PROGRAMS = ("shell", "setshell")
+_DIGEST_TIMEOUT_S = 3600.0
 _INCLUDES = ("i", "ir", "include", "include_relative")
 
 
 def parse_script(text: str) -> Script:
-    """Read ``file.sql@4`` (weight 4) or ``file.sql`` (weight 1); a builtin transaction is ``builtin:NAME@4``.
+    """Parse ``file.sql@4`` (weight 4), ``file.sql`` (weight 1) or ``builtin:NAME@4``.
 
     Raises:
-        UsageError: the weight is not a positive whole number.
+        UsageError: The weight is not a positive whole number.
     """
     source, at, weight = text.rpartition("@")
     if not at:
         return Script(source=text)
     if not source or not re.fullmatch(r"[1-9]\d*", weight):
-        raise UsageError(f"--script {text}: the weight after '@' must be a whole number from 1 on, as in new.sql@4")
+        raise UsageError(f"--script {text}: the weight after '@' must be a whole number of at least 1, as in new.sql@4")
     return Script(source=source, weight=int(weight))
 
 
 def load_arguments(scale: int) -> list[str]:
-    """psql's arguments for an SQL file on standard input that fills a database, connection aside."""
+    """Return psql's arguments for an SQL file on standard input that fills a database, without the connection."""
     return ["--no-psqlrc", "--quiet", "--output=/dev/null", f"--set=scale={scale}", "--set=ON_ERROR_STOP=1", "--file=-"]
 
 
 @dataclass(frozen=True)
 class ScriptFilling:
-    """A database filled by an SQL file. Its psql variable ``scale`` holds the database's scale."""
+    """Loader that runs an SQL file. The psql variable ``scale`` contains the scale of the database."""
 
     database: str
     scale: int
@@ -54,46 +61,46 @@ class ScriptFilling:
 
     @property
     def identity(self) -> str:
-        """``script-10-a1b2c3d4e5f6``: the scale and the hash of the file, and of the data files that it names."""
+        """Scale and hash of the file and its data files: ``script-10-a1b2c3d4e5f6``."""
         return f"script-{self.scale}-{self.digest}"
 
     def load(self, target: LoadTarget, say: Say = silent) -> None:
-        """Run the file through psql, which stops at the first error.
+        """Run the file with psql, which stops at the first error.
 
-        Not in one transaction: a loader may VACUUM or build indexes concurrently, and half a load is thrown away in
-        any case. The file comes in by standard input, so that the servers' account need not be able to read it; files
-        that it names itself must be readable for that account, and are found relative to the file's directory (of a run's copy: to
-        that of the file that was copied).
+        The file does not run in one transaction, because it may use VACUUM or CREATE INDEX CONCURRENTLY. A partly loaded
+        database is removed in any case. The file is read from standard input, so that the user of the servers need not be
+        able to read it. Files that it names must be readable for that user. They are relative to the directory of the file,
+        or of the original file if the run has a copy.
 
         Raises:
-            UsageError: an error in the file, with its line and PostgreSQL's message; or its data files are not what they were.
+            UsageError: The file has an error (the message contains its line and PostgreSQL's error), or its data files have
+                changed.
         """
-        init_data.insist_unchanged(target.node, self.init, self.data)
+        require_unchanged(target.node, self.init, self.data)
         argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale), self.database]
-        here = self.data.directory  # gone, perhaps, where a run is resumed that needs no file of it; on another host it is not there
-        directory = here if target.node.exists(here) else os.path.dirname(os.path.abspath(self.init))
-        done = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
-        if done.code != 0:
-            raise UsageError(f"the database cannot be filled: {psql_error(done.err, self.init)}; correct the --init file")
+        original = self.data.directory  # may be missing on another host, or in a resumed run that needs no file of it
+        directory = original if target.node.exists(original) else os.path.dirname(os.path.abspath(self.init))
+        psql = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
+        if psql.code != 0:
+            raise UsageError(f"the database cannot be filled: {psql_error(psql.err, self.init)}; correct the --init file")
 
 
 @dataclass(frozen=True)
 class ScriptWorkload:
-    """The user's transactions. Without an --init file they run on pgbench's tables, as with pgbench itself."""
+    """Workload of user scripts. Without an --init file they run on pgbench's tables, as in pgbench."""
 
     transactions: tuple[Script, ...] = ()
     name: str = "script"
     read_only: bool = False
 
     def scripts(self) -> Sequence[Script]:
-        """The user's transactions."""
         return self.transactions
 
     def filling(self, node: Node, database: Database) -> Filling:
-        """The --init file's contents, or pgbench's tables.
+        """Return the loader of the --init file, or of pgbench's tables.
 
         Raises:
-            UsageError: the file cannot be read, or takes in others (data files that it copies from are told apart by their contents).
+            UsageError: The file cannot be read, or includes other SQL files.
         """
         if database.init is None:
             return pgbench.PgbenchFilling(database=database.name, scale=database.scale, partitions=database.partitions)
@@ -101,59 +108,110 @@ class ScriptWorkload:
         for line, command in backslash_commands(text):
             if command in _INCLUDES:
                 raise UsageError(
-                    f"--init {database.init}:{line}: \\{command} takes in another file, but a database is known by this one's text alone: "
-                    "a change of the other would go unnoticed; put both into one file"
+                    f"--init {database.init}:{line}: \\{command} includes another file, but only this file identifies the database, "
+                    "so a change of the other one would not be detected; put both into one file"
                 )
-        data = database.init_data or init_data.find(node, database.init, text)
-        decisive = f"{text}\0{data.digest}" if data.files else text
-        digest = hashlib.sha256(decisive.encode(errors="surrogateescape")).hexdigest()[:12]
+        data = database.init_data or find_init_data(node, database.init, text)
+        contents = f"{text}\0{data.digest}" if data.files else text
+        digest = hashlib.sha256(contents.encode(errors="surrogateescape")).hexdigest()[:12]
         return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest, data=data)
 
     def size_estimate(self, scale: int) -> None:
-        """Only loading will tell."""
         return
 
     def violations(self, query: Query) -> Sequence[str]:
-        """The user's own rules are not known."""
         return ()
 
 
-def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
-    """Copy script files into ``directory`` where the servers' account can read them; returns the same mix from there.
-
-    They are part of the record of a run. Builtin transactions stay as they are; those that pgherd brings along become files.
+def find_init_data(node: Node, init: str, text: str) -> InitData:
+    """Return the data files that an --init file with this text names, relative to its directory or absolute.
 
     Raises:
-        UsageError: a file cannot be read.
+        UsageError: A file cannot be read.
+    """
+    directory = os.path.dirname(os.path.abspath(init))
+    path_by_name = {word: os.path.join(directory, word) for word in named_words(text)}
+    path_by_name = {word: path for word, path in path_by_name.items() if not _is_kernel_file(os.path.normpath(path))}
+    paths = sorted({path for path in path_by_name.values() if node.exists(path) and os.path.normpath(path) != os.path.abspath(init)})
+    files = _regular_files(node, paths)
+    names = tuple(sorted(word for word, path in path_by_name.items() if path in files))
+    return InitData(directory=directory, files=names, digest=_data_digest(node, init, directory, names))
+
+
+def require_unchanged(node: Node, init: str, data: InitData) -> None:
+    """Raise UsageError if data files have changed or no longer exist."""
+    missing = [name for name in data.files if not node.exists(os.path.join(data.directory, name))]
+    if missing:
+        raise UsageError(f"{missing[0]}, which --init {init} reads, is no longer in {data.directory}; restore it, or start a new run")
+    if _data_digest(node, init, data.directory, data.files) != data.digest:
+        raise UsageError(
+            f"the data that --init {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run was prepared; "
+            "restore them, or start a new run"
+        )
+
+
+def _is_kernel_file(path: str) -> bool:
+    """Return True for files whose contents change without a write."""
+    return path.startswith(("/proc/", "/sys/", "/dev/")) and not path.startswith("/dev/shm/")
+
+
+def _regular_files(node: Node, paths: Sequence[str]) -> set[str]:
+    """Select regular files, not directories or pipes."""
+    if not paths:
+        return set()
+    output = node.run(Command(["find", "-L", *paths, "-maxdepth", "0", "-type", "f", "-print0"])).out
+    return {path for path in output.split("\0") if path}
+
+
+def _data_digest(node: Node, init: str, directory: str, names: Sequence[str]) -> str:
+    """Hash the names, as written in the text, and the contents. The hash of no files is ''."""
+    if not names:
+        return ""
+    paths = [os.path.join(directory, name) for name in names]
+    sha256sum = node.run(Command(["sha256sum", "--zero", "--", *paths]), timeout=_DIGEST_TIMEOUT_S)
+    if sha256sum.code != 0:
+        raise UsageError(f"data that --init {init} reads cannot be read: {sha256sum.err.strip()}")
+    sums = [line.partition(" ")[0] for line in sha256sum.out.split("\0") if line]
+    return hashlib.sha256(json.dumps(list(zip(names, sums, strict=True))).encode()).hexdigest()[:12]
+
+
+def stage(node: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
+    """Copy script files to ``directory``, readable for the servers' user, and return the mix with the new paths.
+
+    The copies belong to the record of a run. Bundled scripts become files. Built-in transactions are left unchanged.
+
+    Raises:
+        UsageError: A file cannot be read.
     """
     staged: list[Script] = []
     for number, script in enumerate(scripts):
         if script.source.startswith(_BUILTIN):
             staged.append(script)
             continue
-        if (own := shipped.text(script.source)) is not None:
+        if (bundled := shipped.text(script.source)) is not None:
             target = os.path.join(directory, f"{number}-{script.source.partition(':')[2]}.sql")
-            node.write(target, own.encode())
-            done = node.run(Command(["chmod", "0644", "--", target]))
-            if done.code != 0:
-                raise TrialError(f"the script cannot be made readable: {done.err.strip()}")
+            node.write(target, bundled.encode())
+            chmod = node.run(Command(["chmod", "0644", "--", target]))
+            if chmod.code != 0:
+                raise TrialError(f"the script cannot be made readable: {chmod.err.strip()}")
             staged.append(script.model_copy(update={"source": target}))
             continue
         _text(node, "--script", script.source)
         target = os.path.join(directory, f"{number}-{os.path.basename(script.source)}")
-        done = node.run(Command(["install", "-m", "0644", "--", os.path.abspath(script.source), target]))
-        if done.code != 0:
-            raise TrialError(f"the script cannot be copied: {done.err.strip()}")
+        install = node.run(Command(["install", "-m", "0644", "--", os.path.abspath(script.source), target]))
+        if install.code != 0:
+            raise TrialError(f"the script cannot be copied: {install.err.strip()}")
         staged.append(script.model_copy(update={"source": target}))
     return tuple(staged)
 
 
 def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) -> tuple[Script, ...]:
-    """Copy staged scripts from one node to a ``directory`` of another one (a guest), where every account can read them; returns the
-    same mix from there. Builtin transactions stay as they are.
+    """Copy staged scripts to a ``directory`` of another node, such as a guest, and return the mix with the new paths.
+
+    All users can read the copies. Built-in transactions are left unchanged.
 
     Raises:
-        OSError: a file cannot be read here or written there.
+        OSError: A file cannot be read on the first node or written on the second.
     """
     carried = [
         script
@@ -166,23 +224,23 @@ def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) ->
         there.make_dir(directory, mode=0o711)
         for source, target in files:
             there.write(target, here.read(source))
-        done = there.run(Command(["chmod", "0644", "--", *(target for _, target in files)]))
-        if done.code != 0:
-            raise OSError(f"scripts cannot be made readable in {there.name}: {done.err.strip()}")
+        chmod = there.run(Command(["chmod", "0644", "--", *(target for _, target in files)]))
+        if chmod.code != 0:
+            raise OSError(f"scripts cannot be made readable in {there.name}: {chmod.err.strip()}")
     return tuple(carried)
 
 
 def insist_readable(node: Node, script: Script) -> None:
-    """Insist that a script of the user's own is there, be it that nothing is run; raises UsageError."""
+    """Require that a user script is readable, even in a dry run; raises UsageError."""
     if not script.source.startswith(_BUILTIN) and shipped.text(script.source) is None:
         _text(node, "--script", script.source)
 
 
 def insist_self_contained(node: Node, script: Script) -> None:
-    """Insist that a script calls no programs of this machine (\\shell, \\setshell): a guest does not have them.
+    """Require that a script runs no programs (\\shell, \\setshell), because a guest does not have them.
 
     Raises:
-        UsageError: it does, or it cannot be read.
+        UsageError: The script runs a program, or cannot be read.
     """
     if script.source.startswith(_BUILTIN) or shipped.text(script.source) is not None:
         return
@@ -190,7 +248,7 @@ def insist_self_contained(node: Node, script: Script) -> None:
         if command in _PROGRAMS:
             raise UsageError(
                 f"--script {script.source}:{line}: \\{command} runs a program of the machine on which pgbench runs, and a guest has this "
-                "machine's PostgreSQL only; leave it out, or add --client-place outside"
+                "machine's PostgreSQL only; remove it, or add --client-place outside"
             )
 
 
@@ -204,46 +262,50 @@ def dry_run(
     timeout: float = 60.0,
     read_only: bool = False,
 ) -> None:
-    """Run every script once on a server that may be written to, so that an error shows before anything is measured.
+    """Run every script once, to detect errors before the measurement. The server must be one that scripts may change.
 
-    In the simple protocol first: in the others pgbench takes a variable that was never set for NULL and says nothing.
-    One pass takes one way through every ``\\if``; the other branches are not tried. ``read_only``: what writes is an error.
+    The first run uses the simple protocol, because in the others pgbench silently replaces an unset variable by NULL. One
+    run takes one branch of every ``\\if``. Other branches are not tested. With ``read_only`` a write is an error.
 
     Raises:
-        UsageError: an error in a script, with its file, line and PostgreSQL's message.
+        UsageError: A script has an error. The message contains its file, line and PostgreSQL's error.
     """
     env = _environment(read_only)
     for script in scripts:
         builtin = script.source.startswith(_BUILTIN)
         text = "" if builtin else _text(target.node, "--script", script.source)
         simple: list[Protocol] = [] if "\\startpipeline" in text or protocol == "simple" else ["simple"]
-        for chosen in (*simple, protocol):
+        for mode in (*simple, protocol):
             try:
-                done = target.node.run(_alone(target, database, script, scale, chosen, env, "-t"), timeout=timeout)
+                pgbench_run = target.node.run(_single_client(target, database, script, scale, mode, env, "-t"), timeout=timeout)
             except TimeoutError:
                 raise UsageError(
-                    f"{script.source}: one transaction did not end within {timeout:.0f} s; make it shorter, or give it indexes"
+                    f"{script.source}: one transaction takes longer than {timeout:.0f} s; make it shorter, or add indexes"
                 ) from None
-            if done.code != 0:
-                raise UsageError(f"{pgbench_error(done.err, script.source, text)} (tried with pgbench -M {chosen}); correct the script")
+            if pgbench_run.code != 0:
+                message = pgbench_error(pgbench_run.err, script.source, text)
+                raise UsageError(f"{message} (tested with pgbench -M {mode}); correct the script")
 
 
 def pace(
     target: LoadTarget, database: str, scripts: Sequence[Script], *, scale: int, protocol: Protocol, read_only: bool, timeout: float = 60.0
 ) -> float | None:
-    """Mean seconds of a transaction of the mix, by one client alone that runs each script for a second; None where one of them cannot be
-    repeated. One that does not end within ``timeout`` seconds counts as so long: it is no shorter."""
+    """Measure the mean duration (s) of a transaction of the mix, with one client that runs each script for 1 s.
+
+    The result is None if a script cannot be repeated. A script that exceeds ``timeout`` counts with this duration, which is
+    a lower limit.
+    """
     env, seconds = _environment(read_only), 0.0
     for script in scripts:
         try:
-            done = target.node.run(_alone(target, database, script, scale, protocol, env, "-T"), timeout=timeout)
+            pgbench_run = target.node.run(_single_client(target, database, script, scale, protocol, env, "-T"), timeout=timeout)
         except TimeoutError:
             seconds += script.weight * timeout
             continue
-        took = re.search(r"^latency average = ([\d.]+) ms", done.out, re.MULTILINE)
-        if done.code != 0 or took is None:
+        latency = re.search(r"^latency average = ([\d.]+) ms", pgbench_run.out, re.MULTILINE)
+        if pgbench_run.code != 0 or latency is None:
             return None
-        seconds += script.weight * float(took[1]) / 1000
+        seconds += script.weight * float(latency[1]) / 1000
     return seconds / sum(script.weight for script in scripts)
 
 
@@ -251,10 +313,10 @@ def _environment(read_only: bool) -> dict[str, str]:
     return {"PGOPTIONS": "-c default_transaction_read_only=on"} if read_only else {}
 
 
-def _alone(
+def _single_client(
     target: LoadTarget, database: str, script: Script, scale: int, protocol: Protocol, env: dict[str, str], extent: Literal["-t", "-T"]
 ) -> Command:
-    """One client with one script, for one transaction (-t) or a second (-T)."""
+    """Return the command of one client with one script, for one transaction (-t) or 1 s (-T)."""
     builtin = script.source.startswith(_BUILTIN)
     argv = [f"{target.bin}/pgbench", *client_options(target), "-n", extent, "1", "-M", protocol]
     argv += ["-b", script.source.removeprefix(_BUILTIN)] if builtin else ["-s", str(scale), "-f", "-"]
@@ -262,14 +324,14 @@ def _alone(
 
 
 def pgbench_error(err: str, source: str, text: str) -> str:
-    """pgbench's complaint about one script as ``file:line: message``; the line is left out where nothing tells it."""
+    """Convert pgbench's error for one script to ``file:line: message``. An unknown line is omitted."""
     syntax = re.search(r"^pgbench: (?:error|fatal): -:(\d+): (.*)", err, flags=re.MULTILINE)
     if syntax:
         return f"{source}:{syntax[1]}: {syntax[2]}"
     command = re.search(r"aborted in command (\d+)", err) or re.search(r'in script "[^"]*" command (\d+)', err)
     lines = command_lines(text)
     number = int(command[1]) if command else -1
-    # A \if left open is reported for the command after the last one.
+    # pgbench reports an unclosed \if for the command after the last one.
     line = lines[min(number, len(lines) - 1)] if lines and number >= 0 else None
     message, within = _server_message(err)
     if line is not None:
@@ -278,31 +340,31 @@ def pgbench_error(err: str, source: str, text: str) -> str:
 
 
 def _server_message(err: str) -> tuple[str, int]:
-    """PostgreSQL's first message in a client's standard error, and the line of the statement that it points to."""
-    said = re.search(r"(?:ERROR|FATAL|PANIC):  .*", err)
-    if not said:
-        words = re.findall(
+    """Return PostgreSQL's first error in a client's standard error, and the line of the statement that it refers to."""
+    error = re.search(r"(?:ERROR|FATAL|PANIC):  .*", err)
+    if not error:
+        messages = re.findall(
             r"^pgbench: (?:error|fatal): (?!Run was aborted)(?:client \d+ aborted in .*?; |.*? command \d+: )?(.*)", err, re.MULTILINE
         )
-        return "; ".join(words).replace('script "-"', "this script") or err.strip()[-300:], 1
-    after = err[said.end() :]
-    place = re.match(r"\nLINE (\d+): (.*)", after)
-    # Only what belongs to this very message: pgbench goes on with messages of its own.
+        return "; ".join(messages).replace('script "-"', "this script") or err.strip()[-300:], 1
+    after = err[error.end() :]
+    position = re.match(r"\nLINE (\d+): (.*)", after)
+    # Only the notes of this message, which end where pgbench prints its next message.
     notes = re.findall(
         r"^(?:DETAIL|HINT|CONTEXT): .*", re.split(r"^pgbench: ", after, maxsplit=1, flags=re.MULTILINE)[0], flags=re.MULTILINE
     )
-    shown = [said[0], *([f"at '{place[2].strip()}'"] if place else []), *notes]
-    return " ".join(shown), int(place[1]) if place else 1
+    parts = [error[0], *([f"at '{position[2].strip()}'"] if position else []), *notes]
+    return " ".join(parts), int(position[1]) if position else 1
 
 
 def psql_error(err: str, source: str) -> str:
-    """psql's complaint about a file that came in by standard input, as ``file:line: message``."""
+    """Convert psql's error for a file on standard input to ``file:line: message``."""
     lines = err.strip().splitlines()
     start = next((number for number, line in enumerate(lines) if re.match(r"psql:<stdin>:\d+: (ERROR|FATAL|error)", line)), None)
     if start is None:
         return f"{source}: {err.strip()[-300:]}"
-    words = [line for line in lines[start : start + 6] if line.strip(" ^")]
-    return " ".join(word.strip() for word in words).replace("psql:<stdin>:", f"{source}:", 1)
+    message = [line for line in lines[start : start + 6] if line.strip(" ^")]
+    return " ".join(line.strip() for line in message).replace("psql:<stdin>:", f"{source}:", 1)
 
 
 def _text(node: Node, option: str, path: str) -> str:

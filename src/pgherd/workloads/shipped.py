@@ -1,4 +1,4 @@
-"""Transactions that pgherd itself brings along for pgbench: a script's source ``WORKLOAD:NAME`` names one of them."""
+"""Bundled pgbench scripts: a source ``WORKLOAD:NAME`` is a transaction of one of pgherd's workloads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pgherd.model.load import Script
 from pgherd.model.trial import State
 from pgherd.workloads import random_block
 from pgherd.workloads.orders import transactions
-from pgherd.workloads.orders.loading import shipped
+from pgherd.workloads.orders.loading import shipped as sql_file
 from pgherd.workloads.orders.workload import NOTICE, ORDERS
 
 NOTICES: Mapping[str, str] = {ORDERS.name: NOTICE}
-"""Workload → what every report on it must say."""
+"""Mandatory notice in reports, by workload."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What loads a database of one of pgherd's own workloads.
+    """Scripts of a bundled workload, with their defaults.
 
-    ``variables`` are pgbench's (-D); ``state`` is that of the servers at the start of each trial if the user does not
-    say; ``scale`` the workload's own if the user gives none; ``notice`` is what every report on it must say.
+    ``variables`` are pgbench's (-D). ``state`` and ``scale`` are the default start state of the servers and the default
+    scale. ``notice`` is mandatory in every report.
     """
 
     scripts: tuple[Script, ...]
@@ -34,16 +34,16 @@ class Mix:
 
 
 def mix(workload: str, *, think: float | None = None, zipf: float | None = None, updates: int | None = None) -> Mix | None:
-    """The mix of one of pgherd's own workloads; None for any other.
+    """Return the scripts of a bundled workload, or None for other workloads.
 
     Args:
-        workload: its name.
-        think: orders: keying and think times as a multiple of the specification's; none: no client waits.
-        zipf: random-block: the parameter of a Zipfian choice of rows; none: all alike.
-        updates: random-block: per cent of the transactions that update.
+        workload: Name of the workload.
+        think: orders: keying and think times, as a multiple of the specification's. None: no client waits.
+        zipf: random-block: parameter of a Zipfian choice of rows. None: uniform.
+        updates: random-block: percentage of transactions that update.
 
     Raises:
-        UsageError: an option that the workload does not have, or a value that it does not take.
+        UsageError: The workload does not have an option, or the value is out of range.
     """
     if think is not None and workload != "orders":
         raise UsageError(f"--think is for --workload orders only; the workload is {workload}")
@@ -63,18 +63,18 @@ def mix(workload: str, *, think: float | None = None, zipf: float | None = None,
 
 
 def load_sql(workload: str) -> str | None:
-    """SQL for psql, with the variable ``scale``, that fills a database of one of pgherd's own workloads; None for any other.
+    """Return the SQL for psql, with the variable ``scale``, that fills a database of a bundled workload, or None.
 
-    The loader of orders is faster, and makes the same but for the letters.
+    The loader of orders is faster. It generates the same rows except for the letters in strings.
     """
     if workload == ORDERS.name:
-        return "\n".join(shipped(name) for name in ("schema.sql", "functions.sql", "fill.sql", "keys.sql"))
+        return "\n".join(sql_file(name) for name in ("schema.sql", "functions.sql", "fill.sql", "keys.sql"))
     return random_block.load_sql() if workload == random_block.RANDOM_BLOCK.name else None
 
 
 def text(source: str) -> str | None:
-    """The text of a script ``WORKLOAD:NAME``; None where the source is a file or a builtin of pgbench."""
-    for prefix, of in ((transactions.PREFIX, transactions.text), (random_block.PREFIX, random_block.text)):
+    """Return the text of a script ``WORKLOAD:NAME``, or None for a file or a built-in script of pgbench."""
+    for prefix, script_text in ((transactions.PREFIX, transactions.text), (random_block.PREFIX, random_block.text)):
         if source.startswith(prefix):
-            return of(source.removeprefix(prefix))
+            return script_text(source.removeprefix(prefix))
     return None

@@ -23,9 +23,8 @@ from pgherd.host.account import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance
+from pgherd.postgres.instance import Instance, initdb
 
 IT = Path(__file__).parents[1]
 

@@ -10,7 +10,7 @@ from pgherd.model.deployment import Deployment, Host, Server, Volume
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.golden import Golden
-from pgherd.postgres.tablespaces import Spaces
+from pgherd.postgres.relations import Spaces
 from pgherd.runner.deploy import guest_disks as module
 from pgherd.runner.deploy.guest_disks import GuestDisks
 from pgherd.runner.deploy.volumes import Volumes

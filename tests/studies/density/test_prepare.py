@@ -122,4 +122,4 @@ def test_settings_of_the_users_own_are_taken_over(tmp_path):
     found = prepared(like=str(conf), set=("random_page_cost=1.1",))
     assert found.options.settings["work_mem"] == "12MB" and found.options.settings["random_page_cost"] == "1.1"
     assert any("Left out of --like: port" in line for line in found.choices)
-    assert {row.name: row.why for row in found.settings}["work_mem"] == "as in --like"
+    assert {row.name: row.why for row in found.settings}["work_mem"] == "from --like"

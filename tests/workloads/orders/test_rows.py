@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.workloads.orders import rows
 from pgherd.workloads.orders.loading import shipped, statements
-from pgherd.workloads.orders.rows import CUSTOMER, Population
+from pgherd.workloads.orders.rows import C_NAME, C_NAME_LOAD, CUSTOMER, NAMES_BY_NUMBER, Population, draw_load_name, nurand
 
 POPULATION = Population(seed=3, instant=10**15)
 
@@ -47,13 +47,13 @@ def test_counts_of_the_description() -> None:
 
 def test_orders_and_their_lines_agree() -> None:
     orders, lines = list(POPULATION.orders(2)), list(POPULATION.order_lines(2))
-    said = column(orders, "o_ol_cnt")
-    assert said.min() == 5 and said.max() == 15
-    assert int(said.sum()) == len(column(lines, "ol_number"))
+    line_counts = column(orders, "o_ol_cnt")
+    assert line_counts.min() == 5 and line_counts.max() == 15
+    assert int(line_counts.sum()) == len(column(lines, "ol_number"))
     keys = (column(lines, "ol_d_id").astype(int) * 10_000 + column(lines, "ol_o_id")).astype(int)
     per_order = np.bincount(keys)
     expected = column(orders, "o_d_id").astype(int) * 10_000 + column(orders, "o_id")
-    assert (per_order[expected] == said).all()
+    assert (per_order[expected] == line_counts).all()
     for key in (expected[0], expected[-1]):
         assert sorted(column(lines, "ol_number")[keys == key]) == list(range(1, per_order[key] + 1))
 
@@ -85,7 +85,6 @@ def test_every_customer_has_one_order_in_random_order() -> None:
 
 def test_customers_names() -> None:
     """Fixed-size rows whose border between last and first name moves: the first thousand have each name once."""
-    from pgherd.workloads.orders.names import NAMES_BY_NUMBER
 
     block = next(POPULATION.customers(1)).block
     raw = block.view("u1").reshape(len(block), -1)
@@ -132,10 +131,36 @@ def test_layouts_have_the_tables_columns() -> None:
         "warehouse": rows.WAREHOUSE, "district": rows.DISTRICT, "history": rows.HISTORY, "new_order": rows.NEW_ORDER, "item": rows.ITEM,
         "stock": rows.STOCK, "orders": rows.ORDERS[True], "order_line": rows.ORDER_LINE[False], "customer": CUSTOMER[12],
     }  # fmt: skip
-    for table, made in statements(shipped("schema.sql")).items():
-        columns = [line.split()[0] for line in made[0].splitlines()[1:] if line.startswith("    ")]
+    for table, table_statements in statements(shipped("schema.sql")).items():
+        columns = [line.split()[0] for line in table_statements[0].splitlines()[1:] if line.startswith("    ")]
         columns = [column for column in columns if column != "--"]
         brought = {*layouts[table].names}
-        given = {*rows.CONSTANTS.get(table, ()), *rows.HOMES.get(table, ()), *([rows.DATES[table]] if table in rows.DATES else [])}
-        assert brought | given == set(columns), table
-        assert not brought & given, table
+        defaults = {*rows.CONSTANTS.get(table, ()), *rows.HOMES.get(table, ()), *([rows.DATES[table]] if table in rows.DATES else [])}
+        assert brought | defaults == set(columns), table
+        assert not brought & defaults, table
+
+
+def test_names_of_the_description() -> None:
+    # Clause 4.3.2.3: 371 is PRI, CALLY and OUGHT; 40 is BAR, PRES and BAR.
+    assert NAMES_BY_NUMBER[371] == "PRICALLYOUGHT"
+    assert NAMES_BY_NUMBER[40] == "BARPRESBAR"
+    assert len(set(NAMES_BY_NUMBER)) == 1000
+    assert (min(map(len, NAMES_BY_NUMBER)), max(map(len, NAMES_BY_NUMBER))) == (9, 15)
+
+
+def test_the_two_constants_for_names_differ_as_clause_2_1_6_1_asks() -> None:
+    delta = abs(C_NAME - C_NAME_LOAD)
+    assert 65 <= delta <= 119 and delta not in (96, 112)
+
+
+def test_nurand_as_an_expression() -> None:
+    assert nurand(255, 0, 999, 7) == "((random(0, 255) | random(0, 999)) + 7) % 1000"
+    assert nurand(8191, 1, 100_000, 0) == "(random(0, 8191) | random(1, 100000)) % 100000 + 1"
+    assert nurand(1023, 1, 3000, 7) == "((random(0, 1023) | random(1, 3000)) + 7) % 3000 + 1"
+
+
+def test_load_names_are_skewed_and_within_range() -> None:
+    drawn = draw_load_name(np.random.default_rng(1), 100_000)
+    counts = np.bincount(drawn, minlength=1000)
+    assert len(counts) == 1000
+    assert counts.max() > 5 * counts.mean()  # of 256 | 1000 values some occur far more often

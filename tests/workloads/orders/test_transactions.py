@@ -34,7 +34,7 @@ def test_variables_are_set_before_they_are_used(name: str, ending: str) -> None:
 
 
 def branches(script: str, condition: str) -> tuple[str, str]:
-    """What is between a condition and its own \\else, and between that and its \\endif."""
+    """Return the lines of the two branches of a condition."""
     depth, parts = 1, [""]
     for line in script.split(f"{condition}\n", 1)[1].splitlines():
         depth += line.startswith("\\if") - line.startswith("\\endif")

@@ -20,7 +20,7 @@ from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones
 from pgherd.postgres.disk import check_space
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.tablespaces import Spaces, create
+from pgherd.postgres.relations import Spaces, create
 from pgherd.runner.deploy.housing import Goldens
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by

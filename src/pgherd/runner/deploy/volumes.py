@@ -16,9 +16,9 @@ from pgherd.model.deployment import Deployment, Server, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import disk, wal
+from pgherd.postgres import disk
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.tablespaces import Spaces, create
+from pgherd.postgres.relations import Spaces, create
 
 VOLUME_RESERVE = 256 * 2**20
 """Bytes that must stay free on a volume."""
@@ -121,7 +121,7 @@ class Volumes:
                 directory = self._server(volume, name)
                 made = (*made, directory)
                 if role == "wal":
-                    wal.move(self._node, data_dir, directory)
+                    disk.move_wal(self._node, data_dir, directory)
             temp = volumes.get("temp")
             spaces = Spaces(
                 temp=None if temp is None else self._space(temp, name, "temp"),

@@ -15,7 +15,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import disk, dsn, external, golden, installations
+from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.studies.compression import probe_codecs, probe_file_system
 from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, Source
@@ -88,7 +88,7 @@ def _sources(asked: CompressionRequest) -> tuple[Source, ...]:
         raise UsageError("--codecs names no codec; give one, such as lz4")
     found = [] if asked.kinds == ("none",) else [_kind(word) for word in asked.kinds]
     if asked.dsn is not None:
-        found.append(Source(name="database", dsn=dsn.take(asked.dsn, "--dsn")))
+        found.append(Source(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
     if asked.directory is not None:
         directory = os.path.abspath(asked.directory)
         if not os.path.isdir(directory):

@@ -1,1 +1,1 @@
-"""Order entry: a workload derived from TPC-C's description; its results are not comparable with published TPC results."""
+"""Workload ``orders``: order entry, derived from the TPC-C specification. Results are not comparable with published TPC results."""

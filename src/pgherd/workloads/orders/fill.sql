@@ -1,5 +1,5 @@
--- The initial population by SQL alone, for whoever has psql and not pgherd: the same counts, keys and sizes as its loader
--- makes; the letters are hexadecimal digits. Needs schema.sql and functions.sql; scale is the number of warehouses.
+-- The initial population in SQL, for psql without pgherd. Counts, keys and sizes are those of pgherd's loader. Letters are
+-- hexadecimal digits. Requires schema.sql and functions.sql. The variable scale is the number of warehouses.
 SET synchronous_commit = off;
 SELECT setseed(0.2);
 

@@ -1,12 +1,12 @@
--- The five transactions, one function each. Every function returns what the transaction shows on its terminal.
--- Inputs are drawn by the client. A last name comes as its number (0 to 999) with customer 0.
+-- The five transactions, one function each. Every function returns the output of the transaction on its terminal.
+-- The client draws the inputs. A last name is passed as its number (0 to 999) with customer 0.
 
 CREATE FUNCTION last_name(number integer) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     (ARRAY['BAR', 'OUGHT', 'ABLE', 'PRI', 'PRES', 'ESE', 'ANTI', 'CALLY', 'ATION', 'EING'])[number / 100 + 1]
     || (ARRAY['BAR', 'OUGHT', 'ABLE', 'PRI', 'PRES', 'ESE', 'ANTI', 'CALLY', 'ATION', 'EING'])[number / 10 % 10 + 1]
     || (ARRAY['BAR', 'OUGHT', 'ABLE', 'PRI', 'PRES', 'ESE', 'ANTI', 'CALLY', 'ATION', 'EING'])[number % 10 + 1];
 
--- Of the customers of a name, in the order of their first names, the one in the middle, rounded up.
+-- The middle customer of a last name in the order of first names, rounded up.
 CREATE FUNCTION customer_named(w integer, d integer, number integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found integer[] := ARRAY(
@@ -16,7 +16,7 @@ BEGIN
     RETURN found[(cardinality(found) + 1) / 2];
 END $$;
 
--- The quantities of up to fifteen lines, 1 to 10 each, from the digits of one number: so a client draws and sends one.
+-- The quantities of at most fifteen lines, 1 to 10 each, from the digits of one number, so that a client sends only one.
 CREATE FUNCTION line_quantities(digits bigint) RETURNS integer[] LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN ARRAY[
     (digits % 10)::integer + 1, (digits / 10 % 10)::integer + 1, (digits / 100 % 10)::integer + 1,
     (digits / 1000 % 10)::integer + 1, (digits / 10000 % 10)::integer + 1, (digits / 100000 % 10)::integer + 1,
@@ -25,9 +25,9 @@ CREATE FUNCTION line_quantities(digits bigint) RETURNS integer[] LANGUAGE sql IM
     (digits / 1000000000000 % 10)::integer + 1, (digits / 10000000000000 % 10)::integer + 1, (digits / 100000000000000 % 10)::integer + 1
 ];
 
--- NEW ORDER. Stock rows are locked in the order of (supplying warehouse, item), so that no two orders wait for each other
--- in a circle. An UPDATE touches a row once, however often it is joined: of lines that name the same item and supply, one is
--- done by the set and the others one by one after it. An item that does not exist leaves total NULL: the caller rolls back.
+-- NEW ORDER. Stock rows are locked in the order of (supplying warehouse, item), so that orders cannot deadlock. An UPDATE
+-- changes a row once even if it is joined several times. Of lines with the same item and supplier, the set-based UPDATE
+-- therefore changes one, and the others follow one by one. With an unknown item total is NULL, and the caller rolls back.
 CREATE FUNCTION enter_order(
     w integer, d integer, c integer, lines integer, items integer[], supplies integer[], quantities integer[],
     OUT order_id integer, OUT entry_date timestamptz, OUT last text, OUT credit text, OUT discount numeric,
@@ -175,8 +175,8 @@ BEGIN
     FROM order_line WHERE ol_w_id = w AND ol_d_id = d AND ol_o_id = order_id;
 END $$;
 
--- DELIVERY: the oldest order of each of the ten districts that has one. Two deliveries of a warehouse meet at the first
--- district's oldest order, and the later one takes the next.
+-- DELIVERY: the oldest order of each of the ten districts that has one. Two deliveries of a warehouse conflict at the oldest
+-- order of the first district, and the later one takes the next order.
 CREATE FUNCTION deliver_orders(w integer, carrier integer, OUT districts integer[], OUT order_ids integer[]) LANGUAGE plpgsql AS $$
 BEGIN
     WITH oldest AS MATERIALIZED (
@@ -197,7 +197,7 @@ BEGIN
     SELECT array_agg(d), array_agg(o) INTO districts, order_ids FROM charged;
 END $$;
 
--- STOCK LEVEL: how many items of the district's last twenty orders are short.
+-- STOCK LEVEL: the number of items in the district's last twenty orders with low stock.
 CREATE FUNCTION count_low_stock(w integer, d integer, threshold integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 DECLARE
     upcoming integer;

@@ -1,9 +1,9 @@
-"""Filling a database: tables made and filled in one transaction each group, then keys, indexes and statistics.
+"""Load a database: create and fill tables by groups, then create keys, indexes and statistics.
 
-Tables are filled by binary COPY with FREEZE, which needs a table to be made in the same transaction: its pages are then
-written once, all-visible, and without WAL where ``wal_level`` is minimal. What is the same in all rows of a warehouse is
-not sent: meanwhile it is the column's default. Two groups of tables that take about the same
-time are filled at once, each by a connection of its own: more would only crowd each other out of the caches.
+Tables are filled by binary COPY with FREEZE, which requires that the same transaction creates the table. Its pages are
+then written once, all-visible, and without WAL if ``wal_level`` is minimal. Values that are equal in all rows of a
+warehouse are not sent, but set as column defaults during the COPY. Two groups of tables that take about the same time are
+filled concurrently, each by one connection. More connections would only evict each other's data from the CPU caches.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ SEED = 20
 Say = Callable[[str], None]
 
 GROUPS = (("stock", "item", "warehouse", "district", "customer", "history"), ("orders", "new_order", "order_line"))
-"""Tables that are filled one after the other by one connection."""
+"""Groups of tables. One connection fills the tables of a group one after the other."""
 
 
 def shipped(name: str) -> str:
-    """The text of an SQL file of this package."""
+    """Return the text of an SQL file of this package."""
     return resources.files("pgherd.workloads.orders").joinpath(name).read_text(encoding="utf-8")
 
 
 def statements(sql: str) -> dict[str, list[str]]:
-    """The statements of schema.sql or keys.sql by the table that they are about, in order."""
-    found: dict[str, list[str]] = {}
+    """Return the statements of schema.sql or keys.sql in order, by table."""
+    by_table: dict[str, list[str]] = {}
     for statement in sql.split(";\n"):
-        about = re.search(r"^(?:CREATE TABLE|ALTER TABLE|CREATE INDEX \w+ ON) (\w+)", statement, re.MULTILINE)
-        if about:
-            found.setdefault(about[1], []).append(statement)
-    return found
+        table = re.search(r"^(?:CREATE TABLE|ALTER TABLE|CREATE INDEX \w+ ON) (\w+)", statement, re.MULTILINE)
+        if table:
+            by_table.setdefault(table[1], []).append(statement)
+    return by_table
 
 
 def fill(connect: Callable[[], psycopg.Connection[Any]], warehouses: int, say: Say = lambda _: None) -> None:
-    """Make and fill all tables, with keys, indexes, functions and statistics. ``connect`` opens a connection.
+    """Create and fill all tables, with keys, indexes, functions and statistics. ``connect`` opens a connection.
 
     Raises:
-        TrialError: PostgreSQL refused something; the message holds its words.
+        TrialError: PostgreSQL reports an error. The message contains it.
     """
     import psycopg
 
@@ -58,11 +58,11 @@ def fill(connect: Callable[[], psycopg.Connection[Any]], warehouses: int, say: S
     progress = _Progress(warehouses, say)
     try:
         with ThreadPoolExecutor(max_workers=len(GROUPS), thread_name_prefix="load") as pool:
-            _all(pool, progress, [partial(_fill_group, connect, population, group, warehouses, progress) for group in GROUPS])
-            say("keys, indexes and statistics")
+            _run_all(pool, progress, [partial(_fill_group, connect, population, group, warehouses, progress) for group in GROUPS])
+            say("creating keys, indexes and statistics")
             keys = statements(shipped("keys.sql"))
             tables = [*keys, "history"]
-            _all(pool, progress, [partial(_finish, connect, table, keys.get(table, ())) for table in tables])
+            _run_all(pool, progress, [partial(_finish, connect, table, keys.get(table, ())) for table in tables])
         with connect() as connection:
             connection.execute(shipped("functions.sql").encode())
     except psycopg.Error as error:
@@ -70,34 +70,34 @@ def fill(connect: Callable[[], psycopg.Connection[Any]], warehouses: int, say: S
 
 
 class _Progress:
-    """How many warehouses each group has done; a line whenever all groups have got a twentieth further."""
+    """Number of loaded warehouses by group. Reports progress after every 5 % that all groups have loaded."""
 
     def __init__(self, warehouses: int, say: Say) -> None:
-        self._all, self._say = warehouses, say
-        self._done: dict[tuple[str, ...], int] = dict.fromkeys(GROUPS, 0)
-        self._told = 0
+        self._total, self._say = warehouses, say
+        self._loaded: dict[tuple[str, ...], int] = dict.fromkeys(GROUPS, 0)
+        self._reported = 0
         self._lock = threading.Lock()
         self.stopped = threading.Event()
 
-    def done(self, group: tuple[str, ...]) -> None:
-        """A group has done a warehouse; raises TrialError where another group has failed."""
+    def add(self, group: tuple[str, ...]) -> None:
+        """Count one loaded warehouse of a group; raises TrialError if another group has failed."""
         if self.stopped.is_set():
             raise TrialError("another part of loading has failed")
         with self._lock:
-            self._done[group] += 1
-            least = min(self._done.values())
-            if least - self._told >= max(1, self._all // 20) or least == self._all > self._told:
-                self._told = least
-                self._say(f"loaded {least} of {self._all} warehouse{'' if self._all == 1 else 's'}")
+            self._loaded[group] += 1
+            loaded = min(self._loaded.values())
+            if loaded - self._reported >= max(1, self._total // 20) or loaded == self._total > self._reported:
+                self._reported = loaded
+                self._say(f"loaded {loaded} of {self._total} warehouse{'' if self._total == 1 else 's'}")
 
 
-def _all(pool: ThreadPoolExecutor, progress: _Progress, jobs: Iterable[Callable[[], None]]) -> None:
-    """Run the jobs; when one fails, or we are interrupted, the others stop at their next warehouse."""
+def _run_all(pool: ThreadPoolExecutor, progress: _Progress, jobs: Iterable[Callable[[], None]]) -> None:
+    """Run the jobs. After a failure or an interrupt the other jobs stop at their next warehouse."""
     futures = [pool.submit(job) for job in jobs]
     try:
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        for failed in done:
-            failed.result()
+        finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in finished:
+            future.result()
     finally:
         progress.stopped.set()
         for future in futures:
@@ -109,7 +109,7 @@ def _fill_group(
     connect: Callable[[], psycopg.Connection[Any]], population: Population, group: tuple[str, ...], warehouses: int, progress: _Progress
 ) -> None:
     schema = statements(shipped("schema.sql"))
-    makers = _makers(population)
+    sources = _row_sources(population)
     with connect() as connection:
         for table in group:
             for statement in schema[table]:
@@ -119,13 +119,13 @@ def _fill_group(
                 if table == "item" and w > 1:
                     continue
                 _set_defaults(connection, table, w, population)
-                _copy(connection, table, makers[table](w))
-            progress.done(group)
+                _copy(connection, table, sources[table](w))
+            progress.add(group)
         for table in group:
             _drop_defaults(connection, table)
 
 
-def _makers(population: Population) -> Mapping[str, Callable[[int], Iterator[Rows]]]:
+def _row_sources(population: Population) -> Mapping[str, Callable[[int], Iterator[Rows]]]:
     return {
         "item": lambda _: population.items(),
         "warehouse": population.warehouse,
@@ -140,7 +140,7 @@ def _makers(population: Population) -> Mapping[str, Callable[[int], Iterator[Row
 
 
 def _set_defaults(connection: psycopg.Connection[Any], table: str, w: int, population: Population) -> None:
-    """What a warehouse's rows of a table do not bring themselves; the first warehouse's statement has what is the same in all of them."""
+    """Set column defaults to values that are not sent: those of warehouse ``w``, and for w = 1 also the constants."""
     from psycopg import sql
 
     values: dict[str, sql.Composable] = {column: sql.Literal(w) for column in HOMES.get(table, ())}
@@ -168,7 +168,7 @@ def _copy(connection: psycopg.Connection[Any], table: str, blocks: Iterator[Rows
     first = next(blocks)
     columns = sql.SQL(", ").join(map(sql.Identifier, first.layout.names))
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary, FREEZE)").format(sql.Identifier(table), columns)
-    # Each piece is sent before the next one is taken: what waits in libpq's buffer would be moved to its front with every send.
+    # Send each block before the next one, because libpq moves unsent data to the front of its buffer with every send.
     with connection.cursor() as cursor, cursor.copy(statement, writer=LibpqWriter(cursor, flush_threshold=0)) as copy:
         copy.write(HEADER)
         copy.write(first.data())
@@ -182,7 +182,7 @@ def _finish(connect: Callable[[], psycopg.Connection[Any]], table: str, keys: It
 
     with connect() as connection:
         connection.autocommit = True
-        # Sorting by itself: workers of one sort would only compete with the other tables' sorts.
+        # Sort without parallel workers, which would compete with the sorts of the other tables.
         connection.execute("SET max_parallel_maintenance_workers = 0")
         for statement in keys:
             connection.execute(statement.encode())

@@ -1,7 +1,14 @@
-"""The initial population, as blocks of rows for binary COPY. Everything follows from (seed, warehouse, table).
+"""Initial population as blocks of rows for binary COPY. Seed, warehouse and table determine all rows.
 
-Counts, ranges and distributions are those of the TPC-C description, clause 4.3.3.1; docs/reference/workloads.md lists what differs.
-NumPy is imported when rows are made.
+Counts, ranges and distributions follow clause 4.3.3.1 of the TPC-C specification. docs/reference/workloads.md lists the differences.
+
+Last names, and the non-uniform choice of customers and items, follow clause 2.1.6: NURand(A, x, y) =
+((random(0, A) | random(x, y)) + C) % (y − x + 1) + x. The specification draws the constants C once per database. Here they
+are fixed, so that all databases are equal. Those of customers and items are 0, which the clause allows, and which saves
+the client one addition per line. The two constants of last names differ by 69, as clause 2.1.6.1 requires (65 to 119, but
+not 96 or 112).
+
+NumPy is imported only when rows are generated.
 """
 
 from __future__ import annotations
@@ -13,23 +20,46 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pgherd.workloads.binary_copy import EPOCH, Layout, Letters, Rows, decimal, instant, integer, layout, null, text
-from pgherd.workloads.orders.names import NAMES_BY_NUMBER, draw_load_name
 
 if TYPE_CHECKING:
     import numpy as np
 
+SYLLABLES = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")
+
+NAMES_BY_NUMBER = tuple(SYLLABLES[n // 100] + SYLLABLES[n // 10 % 10] + SYLLABLES[n % 10] for n in range(1000))
+"""All 1,000 last names."""
+
+C_NAME_LOAD = 157
+C_NAME = 226
+C_CUSTOMER = 0
+C_ITEM = 0
+
 ITEMS = 100_000
 DISTRICTS = 10
 CUSTOMERS = 3_000
-"""Of a district; it has as many orders to begin with."""
+"""Customers per district, and also its initial number of orders."""
 DELIVERED = 2_100
-"""Of a district's orders, the first ones; the others are new."""
+"""Number of delivered orders per district, which are the first ones. The others are new."""
 
-_CHUNK = 5_000  # rows: a block then fits into a processor's cache, or nearly
-_FULL_NAME = 24  # letters of first and last name together
+_CHUNK_ROWS = 5_000  # a block of this size approximately fits into a CPU cache
+_FULL_NAME = 24  # total length of first and last name
 _TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
 
 _ADDRESS = (("street_1", 15), ("street_2", 15), ("city", 15), ("state", 2), ("zip", 9))
+
+
+def nurand(a: int, x: int, y: int, c: int) -> str:
+    """Return NURand as an expression for pgbench's ``\\set``."""
+    bits = f"(random(0, {a}) | random({x}, {y}))"
+    draw = f"({bits} + {c}) % {y - x + 1}" if c else f"{bits} % {y - x + 1}"
+    return f"{draw} + {x}" if x else draw
+
+
+def draw_load_name(random: np.random.Generator, count: int) -> Any:
+    """Draw numbers of last names for the initial population: NURand(255, 0, 999)."""
+    first = random.integers(0, 255, size=count, endpoint=True)
+    second = random.integers(0, 999, size=count, endpoint=True)
+    return ((first | second) + C_NAME_LOAD) % 1000
 
 
 def _address(prefix: str) -> list[Any]:
@@ -65,8 +95,11 @@ STOCK = layout(
 
 
 def _customer(last: int) -> Layout:
-    """A customer whose last name has so many letters. First and last name have 24 together, so that all customers are of
-    one size however long their names are: a last name has 9 to 15 letters, a first name may have 8 to 16."""
+    """Return the layout of customers with a last name of ``last`` letters.
+
+    First and last name have 24 letters in total, so that all rows have the same size. A last name has 9 to 15 letters, and
+    a first name may have 8 to 16.
+    """
     return layout(
         [
             text("c_last", last),
@@ -83,7 +116,8 @@ def _customer(last: int) -> Layout:
 
 CUSTOMER = {last: _customer(last) for last in range(9, 16)}
 
-# What is the same in all rows, or in all of a warehouse, is not sent: receiving a value costs PostgreSQL ten times as much as a default.
+# Values that are equal in all rows, or in all rows of a warehouse, are column defaults and not sent. To receive a value costs
+# PostgreSQL ten times as much as a default.
 CONSTANTS: Mapping[str, Mapping[str, int | str]] = {
     "customer": {
         "c_payment_cnt": 1,
@@ -98,9 +132,9 @@ CONSTANTS: Mapping[str, Mapping[str, int | str]] = {
     "order_line": {"ol_quantity": 5},
     "stock": {"s_ytd": 0, "s_order_cnt": 0, "s_remote_cnt": 0},
 }
-"""Table → column → its value in every row."""
+"""Constant values by table and column."""
 DATES: Mapping[str, str] = {"customer": "c_since", "history": "h_date", "orders": "o_entry_d"}
-"""Table → the column that holds the population's instant in every row, as lines that are delivered do."""
+"""Column with the population's instant in every row, by table. Delivered lines have it too."""
 HOMES: Mapping[str, tuple[str, ...]] = {
     "customer": ("c_w_id",),
     "history": ("h_c_w_id", "h_w_id"),
@@ -109,30 +143,33 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "order_line": ("ol_w_id", "ol_supply_w_id"),
     "stock": ("s_w_id",),
 }
-"""Table → the columns that hold the warehouse's number."""
+"""Columns with the number of the warehouse, by table."""
 
 
 @dataclass(frozen=True)
 class Population:
-    """What is loaded: ``seed`` decides all that is random, ``instant`` (microseconds since PostgreSQL's epoch) is when customers came,
-    paid and ordered, and when orders were delivered."""
+    """Generator of the initial rows.
+
+    ``seed`` determines all random values. ``instant`` (microseconds since PostgreSQL's epoch) is the time of all initial
+    events: registration, payment, order and delivery.
+    """
 
     seed: int
     instant: int
-    _drawn: list[Letters] = field(default_factory=list, compare=False, repr=False)
+    _shared_letters: list[Letters] = field(default_factory=list, compare=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def moment(self) -> datetime:
-        """``instant`` as Python has it."""
+        """Return ``instant`` as a datetime."""
         return datetime.fromtimestamp(EPOCH, UTC) + timedelta(microseconds=self.instant)
 
     def _letters(self) -> Letters:
         import numpy as np
 
-        with self._lock:  # several threads fill tables
-            if not self._drawn:
-                self._drawn.append(Letters(np.random.Generator(np.random.SFC64(self.seed))))
-        return self._drawn[0]
+        with self._lock:  # because several threads fill tables
+            if not self._shared_letters:
+                self._shared_letters.append(Letters(np.random.Generator(np.random.SFC64(self.seed))))
+        return self._shared_letters[0]
 
     def _random(self, table: str, w: int) -> np.random.Generator:
         import numpy as np
@@ -140,7 +177,7 @@ class Population:
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence((self.seed, w, _TABLES.index(table)))))
 
     def items(self) -> Iterator[Rows]:
-        """All items."""
+        """Generate the items."""
         random = self._random("item", 0)
         for first, count in _chunks(ITEMS):
             rows = ITEM.rows(count, self._letters(), random).set(
@@ -150,13 +187,13 @@ class Population:
             yield rows
 
     def warehouse(self, w: int) -> Iterator[Rows]:
-        """The warehouse itself."""
+        """Generate the row of a warehouse."""
         random = self._random("warehouse", w)
         rows = WAREHOUSE.rows(1, self._letters(), random).set(w_id=w, w_ytd=30_000_000, w_tax=_between(random, 0, 2_000, 1))
         yield rows.set(w_zip=_zips(random, 1))
 
     def districts(self, w: int) -> Iterator[Rows]:
-        """Its districts."""
+        """Generate the districts of a warehouse."""
         random = self._random("district", w)
         rows = DISTRICT.rows(DISTRICTS, self._letters(), random).set(
             d_w_id=w,
@@ -169,7 +206,7 @@ class Population:
         yield rows
 
     def customers(self, w: int) -> Iterator[Rows]:
-        """Its customers, a block for each district."""
+        """Generate the customers of a warehouse, one block per district."""
         import numpy as np
 
         random = self._random("customer", w)
@@ -177,7 +214,7 @@ class Population:
         sizes = np.array([len(name) for name in NAMES_BY_NUMBER])
         ids = _from(1, CUSTOMERS)
         for d in range(1, DISTRICTS + 1):
-            # The first thousand have each name once.
+            # The first 1,000 customers have each name once.
             numbers = np.where(ids <= len(names), ids - 1, draw_load_name(random, CUSTOMERS))
             rows = CUSTOMER[9].rows(CUSTOMERS, self._letters(), random)
             rows.set(
@@ -188,10 +225,10 @@ class Population:
                 c_phone=_digits(random, CUSTOMERS, 16),
                 c_credit=np.where(random.random(CUSTOMERS) < 0.1, b"BC", b"GC"),
             )
-            for size, other in CUSTOMER.items():
-                # The same rows with the border between last and first name moved; the letters behind it are random already.
+            for size, customer_layout in CUSTOMER.items():
+                # View the same rows with the boundary of last and first name moved. The letters after it are already random.
                 chosen = sizes[numbers] == size
-                moved = rows.block.view(other.dtype())
+                moved = rows.block.view(customer_layout.dtype())
                 moved["c_last.length"][chosen] = size
                 moved["c_last"][chosen] = names[numbers[chosen]]
                 moved["c_first.length"][chosen] = _FULL_NAME - size
@@ -199,13 +236,13 @@ class Population:
             yield rows
 
     def history(self, w: int) -> Iterator[Rows]:
-        """A payment of each customer."""
+        """Generate one payment per customer."""
         random = self._random("history", w)
         for d in range(1, DISTRICTS + 1):
             yield HISTORY.rows(CUSTOMERS, self._letters(), random).set(h_c_id=_from(1, CUSTOMERS), h_c_d_id=d, h_d_id=d)
 
     def stock(self, w: int) -> Iterator[Rows]:
-        """Its stock of every item."""
+        """Generate the stock of every item."""
         random = self._random("stock", w)
         for first, count in _chunks(ITEMS):
             rows = STOCK.rows(count, self._letters(), random).set(s_i_id=_from(first, count), s_quantity=_between(random, 10, 100, count))
@@ -213,14 +250,14 @@ class Population:
             yield rows
 
     def new_orders(self, w: int) -> Iterator[Rows]:
-        """The orders that are not delivered."""
+        """Generate the orders that are not delivered."""
         random = self._random("new_order", w)
         for d in range(1, DISTRICTS + 1):
             count = CUSTOMERS - DELIVERED
             yield NEW_ORDER.rows(count, self._letters(), random).set(no_d_id=d, no_o_id=_from(DELIVERED + 1, count))
 
     def orders(self, w: int) -> Iterator[Rows]:
-        """Its orders, one of each customer in random order."""
+        """Generate one order per customer, in random order of customers."""
         lines = self._lines(w)
         random = self._random("orders", w)
         for d in range(DISTRICTS):
@@ -240,7 +277,7 @@ class Population:
                 yield rows.set(o_carrier_id=_between(random, 1, 10, count)) if delivered else rows
 
     def order_lines(self, w: int) -> Iterator[Rows]:
-        """The lines of its orders."""
+        """Generate the lines of the orders."""
         import numpy as np
 
         lines = self._lines(w)
@@ -264,14 +301,14 @@ class Population:
                 yield rows.set(ol_delivery_d=self.instant) if delivered else rows
 
     def _lines(self, w: int) -> Any:
-        """How many lines each order of each district has."""
+        """Return the number of lines of each order, by district."""
         return _between(self._random("warehouse", w + 1_000_000_000), 5, 15, DISTRICTS * CUSTOMERS).reshape(DISTRICTS, CUSTOMERS)
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
-    """(first number, how many) of blocks that make up 1 to ``count``."""
-    for start in range(0, count, _CHUNK):
-        yield start + 1, min(_CHUNK, count - start)
+    """Split 1 to ``count`` into blocks of (first number, number of rows)."""
+    for start in range(0, count, _CHUNK_ROWS):
+        yield start + 1, min(_CHUNK_ROWS, count - start)
 
 
 def _by_delivery() -> tuple[tuple[bool, slice], ...]:
@@ -303,7 +340,7 @@ def _digits(random: np.random.Generator, count: int, size: int) -> Any:
 
 
 def _zips(random: np.random.Generator, count: int) -> Any:
-    """Four random digits and 11111."""
+    """Generate four random digits, followed by 11111."""
     import numpy as np
 
     zips = np.full((count, 9), ord("1"), dtype=np.uint8)
@@ -312,12 +349,12 @@ def _zips(random: np.random.Generator, count: int) -> Any:
 
 
 def _mark_original(rows: Rows, column: str, random: np.random.Generator) -> None:
-    """Write ORIGINAL into a tenth of the rows, at any place of the column."""
+    """Write ORIGINAL into 10 % of the rows, at a random position of the column."""
     import numpy as np
 
     word = np.frombuffer(b"ORIGINAL", dtype=np.uint8)
     chosen = np.flatnonzero(random.random(len(rows.block)) < 0.1)
-    kind, begin = rows.block.dtype.fields[column][:2]
-    begins = chosen * rows.block.dtype.itemsize + begin + random.integers(0, kind.itemsize - len(word), size=len(chosen), endpoint=True)
+    kind, offset = rows.block.dtype.fields[column][:2]
+    starts = chosen * rows.block.dtype.itemsize + offset + random.integers(0, kind.itemsize - len(word), size=len(chosen), endpoint=True)
     letters = rows.block.view("u1")
-    letters[begins[:, None] + np.arange(len(word))] = word
+    letters[starts[:, None] + np.arange(len(word))] = word

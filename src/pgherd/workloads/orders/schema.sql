@@ -1,6 +1,6 @@
--- The nine tables. Columns of fixed width come first, so that PostgreSQL finds them without walking over strings.
--- warehouse and district have one hot row each per key: a low fill factor leaves room for its versions on its own page.
--- Strings of a fixed length are varchar all the same: for char(n) PostgreSQL counts the letters of each value it is given.
+-- The nine tables. Columns of fixed width are first, so that PostgreSQL finds them without parsing strings.
+-- warehouse and district have hot rows: a low fill factor leaves room for row versions on the same page.
+-- Strings of a fixed length are varchar, because for char(n) PostgreSQL counts the characters of each value.
 
 CREATE TABLE warehouse (
     w_id integer NOT NULL,
@@ -121,9 +121,9 @@ CREATE TABLE stock (
     s_data varchar(50) NOT NULL
 ) WITH (fillfactor = 90);
 
--- Only keys, and what is compared, are worth statistics: gathering them on all columns would take longer than filling a
--- small database. A sample of 3,000 rows says as much of evenly distributed keys as one of 30,000, which takes longer than
--- an index. It is as large as the table's greatest target, so no column may be left at the default.
+-- Only keys and compared columns have statistics, because ANALYZE of all columns would take longer than filling a small
+-- database. For evenly distributed keys a sample of 3,000 rows is as good as one of 30,000, which takes longer than an
+-- index. The largest target of a table determines the sample size, so no column may keep the default.
 ALTER TABLE customer
     ALTER c_w_id SET STATISTICS 10,
     ALTER c_d_id SET STATISTICS 10,

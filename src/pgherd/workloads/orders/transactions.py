@@ -1,12 +1,12 @@
 """The five transactions as pgbench scripts, and their mix.
 
-A new order that is rolled back is a script of its own: pgbench's log then tells by the script's number which new orders
-were committed, and no client has to branch. Variables: ``scale`` (warehouses; pgbench's -s), ``base`` (number of clients
-that other pgbench processes of the same database have before this one's first), ``think`` (multiple of the
-specification's keying and think times; only in the scripts that wait).
+A rolled back new order is a separate script. The script number in pgbench's log therefore identifies the committed new
+orders, and no client branches. The variables are ``scale`` (warehouses, pgbench's -s), ``base`` (number of clients of
+earlier pgbench processes on the same database), and ``think`` (multiple of the specification's keying and think times,
+only in scripts that wait).
 
-Each client is a terminal with a home warehouse, and for stock levels a home district. The client draws every input, as a
-terminal would; functions.sql takes it from there.
+Each client is a terminal with a home warehouse, and for stock levels a home district. The client draws all inputs, like a
+terminal. The functions in functions.sql process them.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from __future__ import annotations
 from math import log
 
 from pgherd.model.load import NEW_ORDER, Script
-from pgherd.workloads.orders.names import C_CUSTOMER, C_ITEM, C_NAME, nurand
-from pgherd.workloads.orders.rows import ITEMS
+from pgherd.workloads.orders.rows import C_CUSTOMER, C_ITEM, C_NAME, ITEMS, nurand
 
 PREFIX = "orders:"
 WAITING = "+think"
-"""Ends the name of a script that waits as a person would."""
+"""Suffix of scripts with keying and think times."""
 
 UNKNOWN_ITEM = ITEMS + 1
 MOST_LINES = 15
 _SHORT = 10
 
 WEIGHTS = {NEW_ORDER: 4455, "new-order-rolled-back": 45, "payment": 4300, "order-status": 400, "delivery": 400, "stock-level": 400}
-"""Of 10,000 transactions: 45 % new orders, of which 1 % are rolled back; 43 % payments; 4 % each of the others."""
+"""Per 10,000 transactions: 45 % new orders, of which 1 % are rolled back, 43 % payments, and 4 % each of the others."""
 
-# Seconds to key the input in, and mean seconds to think about the answer (clause 5.2.5.7).
+# Keying time and mean think time in seconds (clause 5.2.5.7).
 _TIMES = {
     NEW_ORDER: (18, 12),
     "new-order-rolled-back": (18, 12),
@@ -39,9 +38,10 @@ _TIMES = {
 }
 
 _WAREHOUSE = "\\set w (:client_id + :base) % :scale + 1"
-_OTHER = "(:w + random(0, :scale - 2)) % :scale + 1"  # any warehouse but w, all alike
+_OTHER = "(:w + random(0, :scale - 2)) % :scale + 1"  # uniform choice of another warehouse than w
 _DISTRICT = "\\set d random(1, 10)"
-# Lines before the first that another warehouse supplies, each with a chance of 1 %: geometric, by inversion; not rounded down.
+# Number of lines before the first one that another warehouse supplies: geometric with a probability of 1 %, by inversion,
+# and not rounded down.
 _HOME = f"\\set home case when :scale = 1 then {MOST_LINES} else ln(random(1, 1000000) / 1000000.0) / {log(0.99)} end"
 _HOME_DISTRICT = "\\set d (:client_id + :base) / :scale % 10 + 1"
 _BY_NAME = (
@@ -51,13 +51,13 @@ _BY_NAME = (
 
 
 def mix(think: bool = False) -> tuple[Script, ...]:
-    """The scripts with their weights, as a load names them; ``think``: those that wait."""
+    """Return the scripts with their weights. With ``think`` they contain keying and think times."""
     ending = WAITING if think else ""
     return tuple(Script(source=f"{PREFIX}{name}{ending}", weight=weight, name=name) for name, weight in WEIGHTS.items())
 
 
 def text(name: str) -> str | None:
-    """The text of a script (``payment``, ``payment+think``); None if there is none of that name."""
+    """Return the text of a script such as ``payment`` or ``payment+think``, or None if it does not exist."""
     plain = name.removesuffix(WAITING)
     if plain not in WEIGHTS:
         return None
@@ -75,20 +75,23 @@ def text(name: str) -> str | None:
             f"\\set keying int({keying * 1_000_000} * :think)",
             "\\sleep :keying us",
             *lines,
-            # Negative exponential, cut off at ten times its mean (clause 5.2.5.4).
+            # Exponential distribution, truncated at ten times its mean (clause 5.2.5.4).
             f"\\set thinking int(least(-ln(random(1, 1000000) / 1000000.0), 10.0) * {thinking * 1_000_000} * :think)",
             "\\sleep :thinking us",
         ]
-    return "\n".join([f"-- {plain}: made by pgherd; see docs/reference/workloads.md", *lines]) + "\n"
+    return "\n".join([f"-- {plain}: created by pgherd; see docs/reference/workloads.md", *lines]) + "\n"
 
 
 def _new_order(rolled_back: bool = False) -> list[str]:
-    """Half of the orders have at most ten lines, and nine in ten are supplied by their home warehouse alone: what an order does not need is
-    neither drawn nor sent. Each variable costs pgbench about as much as it costs PostgreSQL."""
-    drawn = [_WAREHOUSE, _DISTRICT, f"\\set c {nurand(1023, 1, 3000, C_CUSTOMER)}", "\\set lines random(5, 15)", _HOME]
+    """Return the lines of a new order.
+
+    Half of the orders have at most ten lines, and the home warehouse supplies nine in ten orders completely. The script
+    draws and sends only required values, because each variable costs pgbench about as much time as PostgreSQL.
+    """
+    inputs = [_WAREHOUSE, _DISTRICT, f"\\set c {nurand(1023, 1, 3000, C_CUSTOMER)}", "\\set lines random(5, 15)", _HOME]
     short, further = range(1, _SHORT + 1), range(_SHORT + 1, MOST_LINES + 1)
     return [
-        *drawn,
+        *inputs,
         f"\\set q random(0, {10 ** len(short) - 1})",
         *_items(short, rolled_back),
         f"\\if :lines <= {_SHORT}",
@@ -102,16 +105,16 @@ def _new_order(rolled_back: bool = False) -> list[str]:
 
 
 def _items(numbers: range, rolled_back: bool) -> list[str]:
-    """The items of these lines; the last line of an order that is rolled back has one that is not there."""
+    """Set the items of these lines. The last line of an order that is rolled back has an unknown item."""
     item = nurand(8191, 1, ITEMS, C_ITEM)
     unknown = {k: f"case when :lines = {k} then {UNKNOWN_ITEM} else {item} end" for k in numbers if rolled_back and k >= 5}
     return [f"\\set i{k} {unknown.get(k, item)}" for k in numbers]
 
 
 def _entered(most: int, rolled_back: bool) -> list[str]:
-    """An order of up to so many lines, with suppliers of their own only where one of them is another warehouse."""
+    """Enter an order of at most ``most`` lines. Suppliers are drawn only if one of them is another warehouse."""
     suppliers = [
-        # Line :home + 1 is the first that another warehouse supplies; of those after it one in a hundred is.
+        # Another warehouse supplies line :home + 1 first, and each later line with a probability of 1 %.
         f"\\set s{k} case when :home >= {k} or (:home < {k - 1} and random(1, 100) > 1) then :w else {_OTHER} end"
         for k in range(1, most + 1)
     ]
