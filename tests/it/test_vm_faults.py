@@ -32,8 +32,8 @@ def changed(*statements: str) -> tuple[str, ...]:
 IMPATIENT = changed(
     "from pgherd.runtimes.vm import channel, machine",
     "channel.PATIENCE, machine.BOOT_SECONDS = 15.0, 90.0",
-    "from pgherd.runtimes.vm import guest_node, pulse",
-    "guest_node._FETCH_SECONDS, pulse.EVERY = 2.0, 1.0",
+    "from pgherd.runtimes.vm import guest_node",
+    "guest_node._FETCH_SECONDS, channel.EVERY = 2.0, 1.0",
 )
 
 

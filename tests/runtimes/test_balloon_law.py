@@ -3,15 +3,28 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_estimate import PAGE, Estimate
-from pgherd.runtimes.balloon_law import Guest, Seen, Standing, divide, minimum_of, step
+from pgherd.runtimes.balloon_law import (
+    SWITCHED,
+    Guest,
+    Seen,
+    Standing,
+    divide,
+    minimum_of,
+    moves,
+    refuse_what_cannot_be_given_back,
+    reports,
+    step,
+)
 
 _SPEC = importlib.util.spec_from_file_location("simulated_guests", Path(__file__).with_name("simulated_guests.py"))
 assert _SPEC and _SPEC.loader
@@ -402,3 +415,19 @@ def _silent(host, one) -> None:
     from pgherd.runtimes.balloon_estimate import unseen
 
     host.estimates[one.guest.name] = unseen(host.estimates.get(one.guest.name), int(one.actual), 1.0)
+
+
+def test_each_policy_switches_one_thing_on() -> None:
+    policies = get_args(GuestMemoryPolicy)
+    assert set(SWITCHED) == set(policies)
+    assert [moves(policy) for policy in policies] == [False, True, False]
+    assert [reports(policy) for policy in policies] == [False, False, True]
+
+
+def test_memory_that_cannot_be_given_back_is_refused() -> None:
+    refuse_what_cannot_be_given_back("static", huge_pages=True, locked=True)
+    refuse_what_cannot_be_given_back("guest-balloon", huge_pages=False, locked=False)
+    with pytest.raises(UsageError, match="huge pages cannot be given back, so that policy 'guest-balloon'"):
+        refuse_what_cannot_be_given_back("guest-balloon", huge_pages=True, locked=False)
+    with pytest.raises(UsageError, match="locked cannot"):
+        refuse_what_cannot_be_given_back("free-page-reporting", huge_pages=False, locked=True)

@@ -34,7 +34,7 @@ from pgherd.postgres.golden import LOADING
 from pgherd.report import budget_commands, exec_commands, external_commands, fio_commands, iperf3_commands, volume_commands
 from pgherd.report.host_part import of_one_host
 from pgherd.report.wording import clean
-from pgherd.runtimes.placement import Placement
+from pgherd.runtimes.runtime import Placement
 from pgherd.workloads import shipped
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.script import load_arguments as psql_arguments

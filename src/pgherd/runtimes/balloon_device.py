@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pgherd.runtimes.balloon_estimate import Statistics
-from pgherd.runtimes.balloon_policy import DEVICE, STATISTICS_SECONDS
+from pgherd.runtimes.vm.qemu import BALLOON
 
 _T = TypeVar("_T")
-_PATH = f"/machine/peripheral/{DEVICE}"
-_POLLED: dict[str, Any] = {"path": _PATH, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
+STATISTICS_SECONDS = 1
+"""Period at which the balloon device polls the guest's driver."""
+_POLLED: dict[str, Any] = {"path": BALLOON, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
 _MOST = 2**63
 """Values from here on mean that the guest does not tell: QEMU keeps all bits set, and prints them with or without a sign."""
 _NAMES = {
@@ -62,8 +63,8 @@ class Machine(Protocol):
         ...
 
     @property
-    def questions(self) -> Questions:
-        """Where it is asked."""
+    def qmp(self) -> Questions:
+        """Its QMP monitor."""
         ...
 
 
@@ -124,7 +125,7 @@ class QemuBalloon:
         still = self._actual is not None and self._target in (None, self._actual) and heard == self._heard and self._looks % _AGAIN != 0
         asked: list[tuple[str, dict[str, Any] | None]] = [
             *([] if self._polling else [("qom-set", _POLLED)]),
-            ("qom-get", {"path": _PATH, "property": "guest-stats"}),
+            ("qom-get", {"path": BALLOON, "property": "guest-stats"}),
             *([] if still else [("query-balloon", None)]),
             *([("query-blockstats", None)] if drives else []),
         ]

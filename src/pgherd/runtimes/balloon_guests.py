@@ -13,8 +13,8 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law, balloon_manager
 from pgherd.runtimes.balloon_device import Machine
+from pgherd.runtimes.balloon_law import moves, reports
 from pgherd.runtimes.balloon_manager import BalloonManager
-from pgherd.runtimes.balloon_policy import moves, reports
 
 _USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
 _DROPPED_FIRST = {"v1": "total_inactive_file", "v2": "inactive_file"}

@@ -43,6 +43,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.model.units import format_bytes
 from pgherd.runtimes.balloon_estimate import PAGE, STALE, Estimate
 
@@ -265,3 +266,41 @@ def _withheld(before: float, state: State, free: int | None, budget: int, second
 def forget(before: Standing, name: str) -> Standing:
     """Without a guest that has ended."""
     return replace(before, targets={other: target for other, target in before.targets.items() if other != name})
+
+
+@dataclass(frozen=True)
+class Switched:
+    """What a policy means: whether the manager moves targets, and whether the guest reports its free pages."""
+
+    moves: bool
+    reports: bool
+
+
+SWITCHED: Mapping[GuestMemoryPolicy, Switched] = {
+    "static": Switched(moves=False, reports=False),
+    "guest-balloon": Switched(moves=True, reports=False),
+    "free-page-reporting": Switched(moves=False, reports=True),
+}
+
+
+def moves(policy: GuestMemoryPolicy) -> bool:
+    """Whether the manager sets balloon targets under this policy."""
+    return SWITCHED[policy].moves
+
+
+def reports(policy: GuestMemoryPolicy) -> bool:
+    """Whether the guest's balloon device has free page reporting under this policy (``free-page-reporting=on``)."""
+    return SWITCHED[policy].reports
+
+
+def refuse_what_cannot_be_given_back(policy: GuestMemoryPolicy, *, huge_pages: bool, locked: bool) -> None:
+    """A policy that gives memory back needs guest memory that can be: the balloon counts in 4 kB, and QEMU does not discard parts of a
+    huge page; locked memory is never discarded.
+
+    Raises:
+        UsageError: the guest's memory is backed by huge pages, or locked, and the policy is not ``static``.
+    """
+    if policy == "static" or not (huge_pages or locked):
+        return
+    what = "backed by huge pages" if huge_pages else "locked"
+    raise UsageError(f"guest memory that is {what} cannot be given back, so that policy '{policy}' would do nothing; use 'static'")

@@ -9,6 +9,8 @@ has.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +25,8 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
-from pgherd.runtimes.balloon_policy import moves
-from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
-from pgherd.runtimes.vm.questions import QUESTIONS_THREAD
+from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes.vm.qmp import READER_THREAD
 
 _UNFINISHED = 5
 """With so many unfinished rounds in a row the policy was not kept up. Balloons that rest for fewer seconds do not matter to a law by which
@@ -64,7 +65,7 @@ def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> la
 
 def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
     """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
-    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.questions), lambda: machine.running)
+    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ class BalloonManager:
     @staticmethod
     def _own_cpu() -> float:
         """CPU of this thread, and of the one that reads the answers, whose only user the manager is, since each began, seconds."""
-        readers = [thread.ident for thread in threading.enumerate() if thread.name == QUESTIONS_THREAD and thread.ident is not None]
+        readers = [thread.ident for thread in threading.enumerate() if thread.name == READER_THREAD and thread.ident is not None]
         return round(time.thread_time() + sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in readers), 6)
 
     def _target(self, one: _Watched) -> int:
@@ -362,3 +363,49 @@ class BalloonManager:
             if not waiting or time.monotonic() >= deadline:
                 return sorted(waiting)
             time.sleep(min(0.1, self._period))
+
+
+FIRST = 1_000_000
+BALLOON, DRIVES, MANAGER = "guest_balloon", "qemu_blockstats", "balloon_manager"
+"""The samplers that parse the lines (pgherd.metrics)."""
+_SELF = "platform:balloon-manager"
+
+
+class BalloonSpool:
+    """An open spool. A full disk stops it and is kept in ``error``: the balloons must go on."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it for appending; raises OSError."""
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._numbers: dict[tuple[str, str], int] = {}
+        self.error: OSError | None = None
+
+    def write(self, readings: Sequence[tuple[float, str, str, Any]]) -> None:
+        """Append (seconds since the epoch, sampler, guest, what is to be parsed), as JSON; a text instead is why there is nothing. What
+        the manager says of itself is of no guest ('')."""
+        lines: list[str] = []
+        for at, sampler, guest, raw in readings:
+            number = self._numbers.get((sampler, guest))
+            if number is None:
+                number = self._numbers[sampler, guest] = FIRST + len(self._numbers)
+                described = [[sampler, f"guest:{guest}" if guest else _SELF, "qmp", guest, guest]]
+                lines.append(_line({"sources": described, "first": number}))
+            document: dict[str, Any] = {"t": round(at, 6), "i": number}
+            document |= {"raw": None, "error": raw} if isinstance(raw, str) else {"raw": raw}
+            lines.append(_line(document))
+        if not lines or self.error is not None:
+            return
+        data = memoryview(("\n".join(lines) + "\n").encode())
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            self.error = error
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._file)
+
+
+def _line(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

@@ -6,17 +6,18 @@ All containers share one kernel, so this says nothing about virtual machines.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.host import cgroup_base
 from pgherd.host import cpus as host_cpus
 from pgherd.host.cgroups import LEAST_CORES, HostGroup, Limits
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.placement import Placement
-from pgherd.runtimes.runtime import Capabilities, Room
+from pgherd.runtimes.runtime import Placement, Room
 
 _FEATURES = ("cpu_quota", "cpuset", "memory_limit", "weight", "accounting")
 
@@ -44,7 +45,7 @@ class CgroupRuntime:
         note = f"cgroup {base.version} below {base.where}; all containers share one kernel"
         if base.move:
             note += f"; pgherd and what runs beside it move into {base.where}/{cgroup_base.LEAF} for the time of the run"
-        return Capabilities(available=True, cpu_quota=True, cpuset=True, memory_limit=True, accounting=True, note=note)
+        return replace(capabilities_of("cgroup"), note=note)
 
     def open(self, host: Host) -> None:
         """Make the host group. Cores below what this process could use, and memory if it is given, become its limits."""
@@ -106,6 +107,8 @@ class CgroupRuntime:
         if self._group is None:
             raise RuntimeError("open() comes before change_budget()")
         self._group.change(None, Limits(memory=memory))
+
+    def withhold(self, memory: int) -> None: ...
 
     def empty(self) -> None:
         """Have the kernel drop what the groups are still charged for."""

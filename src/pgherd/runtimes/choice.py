@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.cgroup import CgroupRuntime
-from pgherd.runtimes.external import ExternalRuntime
-from pgherd.runtimes.process import ProcessRuntime
+from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.vm.runtime import VmRuntime
 
@@ -88,7 +88,7 @@ class Runtimes:
                 # Registered first: what a failing open() has made is to be removed too.
                 self._open[name] = runtime
                 try:
-                    runtime.open(self.host if name == "cgroup" else Host(cores=self.host.cores))
+                    runtime.open(self.host if capabilities_of(name).memory_limit else Host(cores=self.host.cores))
                 except BaseException:
                     runtime.close()
                     del self._open[name]

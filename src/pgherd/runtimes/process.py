@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.host import cpus as host_cpus
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.placement import Placement
-from pgherd.runtimes.runtime import Capabilities, Room
+from pgherd.runtimes.runtime import Placement, Room
 
 _USE_CGROUP = "use the cgroup runtime (--runtime cgroup)"
 
@@ -32,9 +33,8 @@ class ProcessRuntime:
     def capabilities(self) -> Capabilities:
         """Always available, and never more than affinity."""
         missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "accounting"), _USE_CGROUP)
-        return Capabilities(
-            available=True, cpuset=True, missing=missing, note="no isolation: servers share CPUs, memory and page cache freely"
-        )
+        note = "no isolation: servers share CPUs, memory and page cache freely"
+        return replace(capabilities_of("process"), missing=missing, note=note)
 
     def open(self, host: Host) -> None:
         """Take the budget of cores as a set of CPUs; raises CapabilityError for a fraction of one, and for a memory budget."""
@@ -76,6 +76,59 @@ class ProcessRuntime:
     def change_budget(self, memory: int) -> None:
         """Raises CapabilityError."""
         raise CapabilityError(f"the process runtime can't hold a host to {memory} bytes of memory; {_USE_CGROUP}")
+
+    def withhold(self, memory: int) -> None: ...
+
+    def empty(self) -> None:
+        """Nothing to do."""
+
+    def budget_groups(self) -> Mapping[str, str]:
+        """There is none."""
+        return {}
+
+
+_NOT_OURS = "the server is somebody else's: what limits it is set where it runs"
+
+
+class ExternalRuntime:
+    """Implements ``runtimes.runtime.Runtime`` for servers that are reached by a DSN. It does nothing at all."""
+
+    name = "external"
+
+    def __init__(self, node: Node, journal: Journal, facts: HostFacts, suffix: str, cpus: Sequence[int] | None = None) -> None:
+        """All are taken for the sake of the common constructor only."""
+
+    def capabilities(self) -> Capabilities:
+        """Always available, and able to do nothing."""
+        missing = dict.fromkeys(("cpu_quota", "cpuset", "memory_limit", "weight", "accounting"), _NOT_OURS)
+        return replace(capabilities_of("external"), missing=missing, note="somebody else's server: its CPU, memory and disks are not seen")
+
+    def open(self, host: Host) -> None:
+        """The budget bounds what pgherd runs; there is nothing of ours here."""
+
+    def create(self, container: Container) -> Room:
+        """A room without walls; raises CapabilityError for any limit."""
+        asked = {
+            "vCPUs": container.vcpus is not None or container.cpu_mode != "none" or container.cpus is not None,
+            "a memory limit": container.memory is not None,
+            "a CPU weight": container.weight is not None,
+        }
+        for what, wanted in asked.items():
+            if wanted:
+                raise CapabilityError(f"container {container.name} asks for {what}, which an external server can't be given: {_NOT_OURS}")
+        return Room(container.name)
+
+    def destroy(self, container: str) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def change_budget(self, memory: int) -> None:
+        """Raises CapabilityError."""
+        raise CapabilityError(f"an external server can't be held to {memory} bytes of memory: {_NOT_OURS}")
+
+    def withhold(self, memory: int) -> None: ...
 
     def empty(self) -> None:
         """Nothing to do."""

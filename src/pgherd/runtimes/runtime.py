@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Container, Host
+from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.protocol import Clock, Node
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a runtime can do here. ``missing`` maps what it cannot do to what would make it possible."""
-
-    available: bool
-    cpu_quota: bool = False
-    cpuset: bool = False
-    memory_limit: bool = False
-    accounting: bool = False
-    missing: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
 
 
 class Recorder(Protocol):
@@ -80,6 +69,11 @@ class Runtime(Protocol):
         """Set the memory (bytes) that all containers have together; raises CapabilityError where the runtime cannot."""
         ...
 
+    def withhold(self, memory: int) -> None:
+        """Reserve this many bytes of the budget for something that is not a container (0: nothing). Containers whose memory a balloon
+        divides then share the remainder. Other runtimes do nothing."""
+        ...
+
     def empty(self) -> None:
         """Drop what containers without processes are still charged for: page cache."""
         ...
@@ -87,3 +81,46 @@ class Runtime(Protocol):
     def budget_groups(self) -> Mapping[str, str]:
         """The host group's directories by controller, as in ``Room.groups``; empty where there is none."""
         ...
+
+
+class Placement:
+    """Hands out CPUs in turn; begins anew with the first when all have been given, so that overcommitted runs spread evenly."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        """``cpus`` are the run's CPUs, in the order in which they are given."""
+        self.cpus = tuple(cpus)
+        self._next = 0
+
+    def place(self, container: Container) -> tuple[int, ...]:
+        """The container's CPUs: those that it names, else the next ``vcpus`` in turn.
+
+        Raises UsageError without ``vcpus``, and CapabilityError where they are not a whole number, more than there
+        are, or name CPUs that the run does not have.
+        """
+        if container.cpus is not None:
+            foreign = sorted(set(container.cpus) - set(self.cpus))
+            if foreign:
+                raise CapabilityError(
+                    f"container {container.name} asks for CPU {', '.join(map(str, foreign))}, but this run has CPUs {_shown(self.cpus)}; "
+                    "name others, or give the run more cores"
+                )
+            return container.cpus
+        if container.vcpus is None:
+            raise UsageError(f"container {container.name} has cpu_mode cpuset but neither vcpus nor cpus; give one of them")
+        if container.vcpus != int(container.vcpus):
+            raise CapabilityError(
+                f"container {container.name} asks for {container.vcpus:g} vCPUs, but only whole CPUs can be assigned; "
+                "use a whole number, or a CPU quota with the cgroup runtime"
+            )
+        count = int(container.vcpus)
+        if count > len(self.cpus):
+            raise CapabilityError(
+                f"container {container.name} asks for {count} vCPUs, but this run has {len(self.cpus)} CPUs; ask for fewer"
+            )
+        given = [self.cpus[(self._next + index) % len(self.cpus)] for index in range(count)]
+        self._next = (self._next + count) % len(self.cpus)
+        return tuple(sorted(given))
+
+
+def _shown(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus[:8])) + (" …" if len(cpus) > 8 else "")

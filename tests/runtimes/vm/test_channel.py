@@ -10,7 +10,7 @@ import pytest
 
 from pgherd.runtimes.vm import agent_wire
 from pgherd.runtimes.vm import channel as channel_module
-from pgherd.runtimes.vm.channel import Channel, GuestError
+from pgherd.runtimes.vm.channel import Channel, GuestError, felt
 
 
 @pytest.fixture
@@ -243,3 +243,28 @@ def test_whatever_goes_wrong_with_what_a_guest_says_ends_every_wait():
     assert isinstance(outcome[0], OSError) and "its agent said what cannot be understood" in str(outcome[0]) and channel.lost
     theirs.close()
     channel.close()
+
+
+def test_who_answers_is_waited_for_as_long_as_it_takes():
+    asked, given_up = [], []
+    with felt(lambda: asked.append(1), lambda: given_up.append(1), every=0.01):
+        while len(asked) < 3:
+            time.sleep(0.005)
+    assert not given_up
+
+
+def test_who_does_not_is_given_up_once():
+    over = threading.Event()
+
+    def ask():
+        raise TimeoutError("nobody is there")
+
+    with felt(ask, over.set, every=0.01):
+        assert over.wait(30)
+
+
+def test_a_short_wait_asks_nothing():
+    asked = []
+    with felt(lambda: asked.append(1), lambda: None, every=60):
+        pass
+    assert not asked

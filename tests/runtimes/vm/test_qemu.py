@@ -12,7 +12,7 @@ from pgherd.model.errors import UsageError
 from pgherd.runtimes.vm import qemu
 from pgherd.runtimes.vm.qemu import Disk, Guest, Places
 
-PLACES = Places("/run/v/qmp", "/run/v/agent", "/run/v/console", "/run/v/console.log", "/run/v/asked")
+PLACES = Places("/run/v/qmp", "/run/v/agent", "/run/v/console", "/run/v/console.log")
 GUEST = Guest(
     "db01",
     "/k",
@@ -44,7 +44,7 @@ def test_a_guest_of_q35() -> None:
     assert (several.ports, replace(GUEST, port=None).ports) == ((7001, 7010), ())
     assert "virtio-balloon-pci,id=balloon0,deflate-on-oom=on,free-page-reporting=on" in argv
     monitors = [argv[number + 1] for number, word in enumerate(argv) if word == "-qmp"]
-    assert monitors == [f"unix:/run/v/{name},server=on,wait=off" for name in ("qmp", "asked")]
+    assert monitors == ["unix:/run/v/qmp,server=on,wait=off"]
     assert qemu.option(argv, "-sandbox").startswith("on,")
     assert "-sandbox" not in words(GUEST, sandbox=False)
 
@@ -127,7 +127,7 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
     disks = (Disk("data", str(tmp_path / "data.raw"), "/d"), Disk("wal", str(tmp_path / "wal.raw"), "/w"))
     (port,) = free_ports("127.0.0.1", 1)
     guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=port, shell=True)
-    argv = qemu.arguments(program, guest, Places(*(str(tmp_path / name) for name in ("q", "a", "c", "l", "s"))), sandbox=False)
+    argv = qemu.arguments(program, guest, Places(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
     for name in ("-kernel", "-initrd", "-append"):
         at = argv.index(name)
         del argv[at : at + 2]

@@ -12,7 +12,7 @@ from pgherd.runner.prepare import budgets, guest_budget
 from pgherd.runner.prepare.container_limits import Limits
 from pgherd.runner.prepare.preparation import Preparation, preparation
 from pgherd.runner.prepare.prepared import Prepared
-from pgherd.runtimes.balloon_policy import moves
+from pgherd.runtimes.balloon_law import moves
 from pgherd.studies.density import DensityOptions, choose_points
 from pgherd.studies.density.options import SOAK_WINDOW
 from pgherd.studies.density.propose import planned

@@ -12,8 +12,8 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law
+from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.balloon_manager import law_guest
-from pgherd.runtimes.balloon_policy import moves
 from pgherd.runtimes.choice import choose
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
 from pgherd.studies.consolidation.options import ConsolidationOptions

@@ -12,7 +12,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.runtimes.balloon_policy import moves
+from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.vm import acceleration
 from pgherd.studies.databases import DatabaseRequest
 

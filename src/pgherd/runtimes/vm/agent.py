@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 if TYPE_CHECKING or __package__:
-    from pgherd.runtimes.vm.agent_processes import Child, account, start
-    from pgherd.runtimes.vm.agent_sampling import NEVER, Sampling, close_all, pread
+    from pgherd.runtimes.vm.agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
     from pgherd.runtimes.vm.agent_wire import PIECE, Frames, decode, encode, frame
 else:  # inside the guest
-    from agent_processes import Child, account, start
-    from agent_sampling import NEVER, Sampling, close_all, pread
+    from agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
     from agent_wire import PIECE, Frames, decode, encode, frame
 
 _AGAIN_SECONDS = 0.2  # a port whose host is not there is looked at so often: poll() would return at once

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pgherd.model.errors import TrialError
@@ -227,3 +227,31 @@ class Answer:
         """Operation and, where that is all, the path that it is about."""
         first = self.arguments[0] if self.arguments else None
         return f"{self.operation} {os.fsdecode(first)}" if isinstance(first, bytes) else self.operation
+
+
+EVERY = 5.0
+"""Seconds between two questions; a wait that is shorter costs the guest none."""
+
+
+@contextlib.contextmanager
+def felt(ask: Callable[[], object], give_up: Callable[[], object], every: float = EVERY) -> Iterator[None]:
+    """While the body runs, ``ask`` the guest something every so many seconds; once it raises OSError, ``give_up`` ends the body's wait.
+
+    Both are called in a thread of their own.
+    """
+    over = threading.Event()
+
+    def feel() -> None:
+        while not over.wait(every):
+            try:
+                ask()
+            except OSError:
+                if not over.is_set():
+                    give_up()
+                return
+
+    threading.Thread(target=feel, name="pgherd-pulse", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

@@ -17,10 +17,10 @@ from typing import Any
 
 from pgherd.node.connections import Connections
 from pgherd.node.protocol import Command, Completed, Source
-from pgherd.runtimes.vm import guest_spool, pulse
+from pgherd.runtimes.vm import channel, guest_spool
 from pgherd.runtimes.vm.agent_wire import PIECE
 from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
-from pgherd.runtimes.vm.guest_clock import GuestClock, Offset, measure
+from pgherd.runtimes.vm.guest_spool import GuestClock, Offset, measure
 
 _STILL_WRITTEN = 5.0
 """Seconds for which a process that is just ending may go on making files in a directory that is to go."""
@@ -224,7 +224,7 @@ class GuestNode:
         import psycopg
 
         try:
-            with pulse.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
+            with channel.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
                 return self._connections.sql(conninfo, statement, parameters)
         except psycopg.OperationalError:
             if self.silent:

@@ -19,9 +19,8 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import acceleration, qemu
 from pgherd.runtimes.vm.acceleration import Hypervisor
-from pgherd.runtimes.vm.monitor import Monitor
 from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
-from pgherd.runtimes.vm.questions import Questions
+from pgherd.runtimes.vm.qmp import CALL_TIMEOUT_S, QmpClient
 
 BOOT_SECONDS = 120.0
 """For a guest to come up; an emulated processor on a busy host is slow."""
@@ -52,8 +51,8 @@ class Machine:
         """
         guest.check()
         self.node, self.guest, self.directory, self.hypervisor = node, guest, directory, hypervisor
-        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log", "asked")))
-        longest = max((self.places.monitor, self.places.agent, self.places.console, self.places.questions), key=len)
+        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log")))
+        longest = max((self.places.monitor, self.places.agent, self.places.console), key=len)
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             size = len(os.fsencode(longest))
             raise CapabilityError(
@@ -64,9 +63,7 @@ class Machine:
         self._account = account if self._groups is not None else None
         self._note: int | None = None
         self._process: Process | None = None
-        self._monitor: Monitor | None = None
-        self.questions = Questions(self.places.questions, self.name)
-        """For what is asked every second, by whoever manages its balloon."""
+        self.qmp = QmpClient(self.places.monitor, self.name)
         self._errors = os.path.join(directory, "qemu.log")
 
     @property
@@ -140,25 +137,18 @@ class Machine:
             return False  # QEMU is only just starting, or has just ended: the caller looks
         return any(device["label"] == "agent" and device["frontend-open"] for device in devices)
 
-    def execute(self, name: str, /, timeout: float = 10.0, **arguments: Any) -> Any:
+    def execute(self, name: str, /, timeout: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """Run a command of QMP: ``execute("balloon", value=2**28)``; names with dashes are given as ``**{"node-name": …}``.
 
         Raises:
             TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
         """
-        monitor = self._monitor or Monitor(self.places.monitor, self.name)
         try:
-            if self._monitor is None:
-                monitor.connect(timeout)
-                self._monitor = monitor
-            return monitor.execute(name, arguments or None, timeout)
-        except TrialError as error:
+            return self.qmp.execute(name, arguments or None, timeout)
+        except TrialError:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
-            if self._monitor is not None and monitor.lost:  # the next command connects anew
-                monitor.close()
-                self._monitor = None
-            raise error
+            raise
 
     def stop(self) -> None:
         """End it at once, as if the power went; servers in it are to be stopped before. Nothing happens if it does not run."""
@@ -171,10 +161,7 @@ class Machine:
                 self._process.wait(_QUIT_SECONDS)
             except TimeoutError:
                 self.kill()
-        if self._monitor is not None:
-            self._monitor.close()
-            self._monitor = None
-        self.questions.close()
+        self.qmp.close()
         if self._journal is not None and self._note is not None:
             self._journal.done(self._note)
             self._note = None

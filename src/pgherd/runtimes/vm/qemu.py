@@ -10,7 +10,7 @@ from typing import Literal
 
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
-from pgherd.runtimes.vm.guest_init import AGENT_PORT
+from pgherd.runtimes.vm.initramfs import AGENT_PORT
 
 PROGRAMS = ("qemu-system-x86_64", "/usr/libexec/qemu-kvm")
 """The hypervisor's program, by its usual name and where Red Hat's distributions put it; guests are made for x86_64 only."""
@@ -121,14 +121,12 @@ class Guest:
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one running guest: sockets of the monitor and the agent and the console, what the console said, and the socket of
-    the monitor for what is asked every second."""
+    """Files of one running guest: the sockets of monitor, agent and console, and the console's log."""
 
     monitor: str
     agent: str
     console: str
     log: str
-    questions: str
 
 
 def kernel_words(guest: Guest) -> str:
@@ -174,8 +172,7 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
     argv += ["-accel", "tcg,thread=multi,tb-size=32" if tcg else "kvm", "-cpu", "max" if tcg else "host", "-smp", str(guest.vcpus)]
     argv += ["-m", f"{guest.memory // _MIB}M", "-object", _memory(guest)]
     argv += ["-kernel", guest.kernel, "-initrd", guest.initrd, "-append", kernel_words(guest)]
-    for monitor in (places.monitor, places.questions):
-        argv += ["-qmp", f"unix:{_escaped(monitor)},server=on,wait=off"]
+    argv += ["-qmp", f"unix:{_escaped(places.monitor)},server=on,wait=off"]
     if guest.shell:
         argv += [
             "-chardev",

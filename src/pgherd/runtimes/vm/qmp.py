@@ -1,9 +1,9 @@
-"""What all QEMUs are asked every second: QMP in plain code, over a monitor that each guest has for it alone.
+"""QMP client: commands and events of one QEMU monitor.
 
-By the library that drives QEMU (``monitor``) the balloon manager took 2.4 times the CPU (measured with both in turn: docs/vm-balloon.md),
-and here CPU of the host that is measured is what counts. What the library is there for is not needed: without out-of-band commands QEMU
-answers in the order in which it was asked (docs/interop/qmp-spec of QEMU). One thread reads for all guests, so that one that does not
-answer holds up no other.
+The client is plain code, because the balloon manager polls every guest once a second on the host that is measured. With the
+library ``qemu.qmp`` the manager took 2.4 times the CPU. Without out-of-band commands QEMU answers commands in the order in which it
+receives them (QEMU, docs/interop/qmp-spec), so a queue is enough to match answers to commands. One thread reads for all guests: a guest
+that does not answer delays no other.
 """
 
 from __future__ import annotations
@@ -21,161 +21,185 @@ from typing import Any, TypeVar
 
 from pgherd.model.errors import TrialError
 
-Asked = tuple[str, dict[str, Any] | None]
-"""A command of QMP and its arguments (None: it has none)."""
-QUESTIONS_THREAD = "pgherd-questions"
-"""The name of the one thread that reads all answers, which lasts as long as the process."""
-_MOST = 1 << 18
-_LONGEST_LINE = 10 << 20
-"""Bytes: what is longer and has not ended is no answer, and would be kept for ever."""
+CommandArguments = tuple[str, dict[str, Any] | None]
+"""QMP command and its arguments (None: no arguments)."""
+READER_THREAD = "pgherd-qmp"
+"""Name of the thread that reads all answers. It lives as long as the process."""
+CALL_TIMEOUT_S = 10.0
+_RECEIVE_BYTES = 1 << 18
+_MAX_LINE_BYTES = 10 << 20
+"""A longer line without an end is not an answer. Without a limit it would fill the memory."""
 _T = TypeVar("_T")
-_started = threading.Lock()
-_ready: select.epoll | None = None
-_connected: dict[int, Questions] = {}
+_start_lock = threading.Lock()
+_poller: select.epoll | None = None
+_clients: dict[int, QmpClient] = {}
 
 
-def _answers() -> select.epoll:
-    """What the thread waits on, which is started when it is first needed."""
-    global _ready
-    with _started:
-        if _ready is None:
-            made = select.epoll()
+def _running_poller() -> select.epoll:
+    """Return the poller of the reader thread, and start both on first use."""
+    global _poller
+    with _start_lock:
+        if _poller is None:
+            poller = select.epoll()
             try:
-                threading.Thread(target=_read, args=(made,), name=QUESTIONS_THREAD, daemon=True).start()
+                threading.Thread(target=_read_answers, args=(poller,), name=READER_THREAD, daemon=True).start()
             except BaseException:
-                made.close()
+                poller.close()
                 raise
-            _ready = made
-        return _ready
+            _poller = poller
+        return _poller
 
 
-def _read(ready: select.epoll) -> None:
+def _read_answers(poller: select.epoll) -> None:
     while True:
-        for number, _ in ready.poll():
-            one = _connected.get(number)
-            if one is not None:
-                one.receive()
+        for number, _ in poller.poll():
+            client = _clients.get(number)
+            if client is not None:
+                client.receive()
 
 
 @dataclass
-class _Question:
-    commands: Sequence[Asked]
+class _Batch:
+    """Commands that were sent together, and their answers so far."""
+
+    commands: Sequence[CommandArguments]
     settle: Callable[[list[Any] | TrialError], None]
     answers: list[Any] = field(default_factory=list)
 
 
-class Questions:
-    """Questions to one QEMU, connected with when the first is asked, and again after that has broken. Any thread may ask."""
+class QmpClient:
+    """Connection to the monitor of one QEMU.
+
+    It connects on the first command, and again after the connection was lost. All methods may be called from any thread.
+    """
 
     def __init__(self, path: str, name: str) -> None:
-        """``path`` of the monitor's socket; ``name`` stands in messages."""
+        """``path`` is the monitor's socket. ``name`` is the guest's name in messages."""
         self._path, self._name = path, name
         self._connection: socket.socket | None = None
         self._connections = 0
-        self._rest = b""
-        self._asked: deque[_Question] = deque()
-        self._heard: dict[str, int] = {}
+        self._received = b""
+        self._pending: deque[_Batch] = deque()
+        self._event_counts: dict[str, int] = {}
         self._lock = threading.RLock()
 
-    def ask(self, commands: Sequence[Asked], then: Callable[[list[Any]], _T]) -> Future[_T]:
-        """Have commands run one after the other, and return at once. The future gives what ``then``, called in the thread that reads,
-        makes of their values, or raises TrialError. It waits for as long as QEMU runs and does not answer."""
-        asked: Future[_T] = Future()
+    def ask(self, commands: Sequence[CommandArguments], then: Callable[[list[Any]], _T]) -> Future[_T]:
+        """Send commands and return at once.
 
-        def settle(found: list[Any] | TrialError) -> None:
+        QEMU runs them one after the other. The future holds the result of ``then`` for their values, or TrialError. ``then`` runs in the
+        reader thread. The future stays open while QEMU runs without answering.
+        """
+        result: Future[_T] = Future()
+
+        def settle(values: list[Any] | TrialError) -> None:
             try:
-                if isinstance(found, TrialError):
-                    raise found
-                asked.set_result(then(found))
+                if isinstance(values, TrialError):
+                    raise values
+                result.set_result(then(values))
             except Exception as error:
-                asked.set_exception(error)
+                result.set_exception(error)
 
         with self._lock:
             try:
                 if self._connection is None:
                     self._connect()
                 self._send(commands, settle)
-            except (OSError, RuntimeError) as error:  # RuntimeError: the thread that reads cannot be started
-                self._lose(str(error))
+            except (OSError, RuntimeError) as error:  # RuntimeError: the reader thread cannot start
+                self._disconnect(str(error))
                 settle(TrialError(f"the monitor of guest {self._name} cannot be reached: {error}"))
-        return asked
+        return result
+
+    def execute(self, command: str, arguments: dict[str, Any] | None = None, timeout: float = CALL_TIMEOUT_S) -> Any:
+        """Run one command and return its value.
+
+        Raises:
+            TrialError: QEMU refuses the command, does not answer within ``timeout`` seconds, or closes the connection.
+        """
+        value = self.ask([(command, arguments)], lambda values: values[0])
+        try:
+            return value.result(timeout)
+        except TimeoutError:  # the answer may still arrive: it is dropped then, and the order of later answers is kept
+            raise TrialError(f"QEMU of guest {self._name} did not answer {command} within {timeout:g} s") from None
 
     def heard(self, event: str) -> object:
-        """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
-        return self._connections, self._heard.setdefault(event, 0)
+        """Return a value that changes with each event of this name, and with each new connection, which may have missed events.
+
+        Events are counted from the first call for their name. Other events are dropped: a balloon that moves sends one per second.
+        """
+        return self._connections, self._event_counts.setdefault(event, 0)
 
     def close(self) -> None:
-        """Close the connection; nothing happens if there is none."""
+        """Close the connection, if there is one."""
         with self._lock:
-            self._lose("its monitor was closed")
+            self._disconnect("its monitor was closed")
 
     def receive(self) -> None:
-        """Take what QEMU has said; for the thread that reads."""
+        """Process what QEMU has sent. The reader thread calls this."""
         with self._lock:
             if self._connection is None:
                 return
             try:
-                data = self._connection.recv(_MOST)
-                *lines, self._rest = (self._rest + data).split(b"\n")
+                data = self._connection.recv(_RECEIVE_BYTES)
+                *lines, self._received = (self._received + data).split(b"\n")
                 for line in lines:
-                    self._take(json.loads(line))
-                if len(self._rest) > _LONGEST_LINE:
+                    self._process(json.loads(line))
+                if len(self._received) > _MAX_LINE_BYTES:
                     raise ValueError("a line without an end")
             except BlockingIOError:
                 return
-            except Exception as error:  # whatever one QEMU makes us stumble over: the thread reads for all guests
-                self._lose(f"{type(error).__name__}: {error}")
+            except Exception as error:  # an unexpected message of one QEMU must not end the thread that reads for all
+                self._disconnect(f"{type(error).__name__}: {error}")
             else:
                 if not data:
-                    self._lose("it has closed its monitor")
+                    self._disconnect("it has closed its monitor")
 
     def _connect(self) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.setblocking(False)  # first: where others wait for QEMU to accept them, a blocking one would wait behind them
+            connection.setblocking(False)  # before connect, which would otherwise wait while QEMU's backlog is full
             connection.connect(self._path)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         self._connections += 1
-        _connected[connection.fileno()] = self
-        _answers().register(connection.fileno(), select.EPOLLIN)
-        self._send([("qmp_capabilities", None)], lambda found: None)
+        _clients[connection.fileno()] = self
+        _running_poller().register(connection.fileno(), select.EPOLLIN)
+        self._send([("qmp_capabilities", None)], lambda values: None)
 
-    def _send(self, commands: Sequence[Asked], settle: Callable[[list[Any] | TrialError], None]) -> None:
+    def _send(self, commands: Sequence[CommandArguments], settle: Callable[[list[Any] | TrialError], None]) -> None:
         assert self._connection is not None
-        said = [json.dumps({"execute": command, "arguments": arguments or {}}) for command, arguments in commands]
-        self._connection.sendall("\n".join(said).encode() + b"\n")
-        self._asked.append(_Question(commands, settle))
+        lines = [json.dumps({"execute": command, "arguments": arguments or {}}) for command, arguments in commands]
+        self._connection.sendall("\n".join(lines).encode() + b"\n")
+        self._pending.append(_Batch(commands, settle))
 
-    def _take(self, said: dict[str, Any]) -> None:
-        if "event" in said:
-            if said["event"] in self._heard:  # others nobody has asked for
-                self._heard[said["event"]] += 1
-        elif "return" in said or "error" in said:
-            question = self._asked[0]
-            question.answers.append(said)
-            if len(question.answers) == len(question.commands):
-                found = self._found(question)  # before it is taken out: of one that cannot be understood who asked is told by ``_lose``
-                self._asked.popleft()
-                question.settle(found)
+    def _process(self, message: dict[str, Any]) -> None:
+        if "event" in message:
+            if message["event"] in self._event_counts:
+                self._event_counts[message["event"]] += 1
+        elif "return" in message or "error" in message:
+            batch = self._pending[0]
+            batch.answers.append(message)
+            if len(batch.answers) == len(batch.commands):
+                values = self._values(batch)  # may raise: the batch then stays pending, and _disconnect reports the error to its caller
+                self._pending.popleft()
+                batch.settle(values)
 
-    def _found(self, question: _Question) -> list[Any] | TrialError:
-        for (command, _), answer in zip(question.commands, question.answers, strict=True):
+    def _values(self, batch: _Batch) -> list[Any] | TrialError:
+        for (command, _), answer in zip(batch.commands, batch.answers, strict=True):
             if "error" in answer:
                 return TrialError(f"QEMU of guest {self._name} refuses {command}: {answer['error'].get('desc', answer['error'])}")
-        return [answer["return"] for answer in question.answers]
+        return [answer["return"] for answer in batch.answers]
 
-    def _lose(self, why: str) -> None:
-        """Without a connection from now on; who still waits for an answer is told ``why``."""
-        connection, self._connection, self._rest = self._connection, None, b""
+    def _disconnect(self, reason: str) -> None:
+        """Drop the connection, and fail all pending commands with ``reason``."""
+        connection, self._connection, self._received = self._connection, None, b""
         if connection is not None:
-            del _connected[connection.fileno()]
-            if _ready is not None:
+            del _clients[connection.fileno()]
+            if _poller is not None:
                 with contextlib.suppress(OSError):
-                    _ready.unregister(connection.fileno())
+                    _poller.unregister(connection.fileno())
             connection.close()
-        left, self._asked = self._asked, deque()
-        for question in left:
-            question.settle(TrialError(f"QEMU of guest {self._name} has not answered {question.commands[0][0]}: {why}"))
+        pending, self._pending = self._pending, deque()
+        for batch in pending:
+            batch.settle(TrialError(f"QEMU of guest {self._name} has not answered {batch.commands[0][0]}: {reason}"))

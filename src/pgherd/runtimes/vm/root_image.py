@@ -23,14 +23,13 @@ from pathlib import Path
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres.installations import Installation, library_dirs
-from pgherd.runtimes.vm import guest_init
-from pgherd.runtimes.vm.closure import libraries
+from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm.disk_image import make_file_system
-from pgherd.runtimes.vm.guest_tree import GuestTree
+from pgherd.runtimes.vm.guest_tree import GuestTree, libraries
 from pgherd.runtimes.vm.initramfs import busybox
 
 SCHEMA = "pgherd/root-image/1"
-AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (guest_init.AGENT, "agent_processes", "agent_sampling", "agent_wire")]
+AGENT_FILES = [Path(__file__).with_name(f"{name}.py") for name in (initramfs.AGENT, "agent_tasks", "agent_wire")]
 """The agent as it is shipped: its program, and the modules of ours that it imports."""
 
 _POSTGRES = (
@@ -222,18 +221,18 @@ def _system(tree: GuestTree, installation: Installation, user: str) -> None:
 
 def _own(tree: GuestTree, node: Node, interpreter: str) -> None:
     """pgherd's own: process 1, the agent, and busybox's applets for what the image does not have otherwise."""
-    tree.make(f"{guest_init.HOME}/bin")
+    tree.make(f"{initramfs.HOME}/bin")
     program = tree.add(busybox())
     for name in node.run(Command([program, "--list"]), timeout=10).out.split():
-        tree.link(f"{guest_init.HOME}/bin/{name}", program)
-    tree.write(f"{guest_init.HOME}/init", guest_init.INIT, 0o755)
-    tree.write(f"{guest_init.HOME}/interpreter", f"{interpreter}\n")
+        tree.link(f"{initramfs.HOME}/bin/{name}", program)
+    tree.write(f"{initramfs.HOME}/init", initramfs.INIT, 0o755)
+    tree.write(f"{initramfs.HOME}/interpreter", f"{interpreter}\n")
     for file in AGENT_FILES:
         # An emulated processor takes a second to compile it.
         py_compile.compile(
             str(file),
-            cfile=f"{tree.root}{guest_init.HOME}/{file.stem}.pyc",
-            dfile=f"{guest_init.HOME}/{file.name}",
+            cfile=f"{tree.root}{initramfs.HOME}/{file.stem}.pyc",
+            dfile=f"{initramfs.HOME}/{file.name}",
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
@@ -260,7 +259,7 @@ def _identity(installation: Installation, user: str, extra: Sequence[str]) -> st
     """A digest of what the image was asked for; whether its files have changed since is seen by their times."""
     entry = pwd.getpwnam(user)
     interpreter = (os.path.realpath(sys.executable), sys.version)
-    asked = [SCHEMA, installation.bin, installation.build, [user, entry.pw_uid, entry.pw_gid], interpreter, guest_init.INIT, sorted(extra)]
+    asked = [SCHEMA, installation.bin, installation.build, [user, entry.pw_uid, entry.pw_gid], interpreter, initramfs.INIT, sorted(extra)]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
 
 

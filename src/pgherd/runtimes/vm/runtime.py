@@ -6,11 +6,13 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
 from pgherd.host.ports import free_ports
+from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
@@ -18,7 +20,7 @@ from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_guests import GuestBalloons
-from pgherd.runtimes.runtime import Capabilities, Room, Runtime
+from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm import acceleration, initramfs
 from pgherd.runtimes.vm.disk_image import mkfs
 from pgherd.runtimes.vm.guest_node import GuestNode
@@ -66,16 +68,13 @@ class VmRuntime:
             acceleration.program()
             mkfs()
             initramfs.busybox()
-            import qemu.qmp  # noqa: F401
         except CapabilityError as error:
             return Capabilities(available=False, note=str(error))
-        except ImportError:
-            return Capabilities(available=False, note="QEMU's monitor cannot be spoken to; pip install 'pgherd[vm]'")
         machine = os.uname().machine
         if machine != "x86_64":
             return Capabilities(available=False, note=f"guests are made for x86_64, and this machine is {machine}")
         note = "each container is a QEMU guest of its own"
-        return Capabilities(available=True, cpu_quota=True, cpuset=True, memory_limit=True, accounting=True, note=note)
+        return replace(capabilities_of("vm"), note=note)
 
     def open(self, host: Host) -> None:
         """Nothing to do: the inner runtime holds the budget."""
