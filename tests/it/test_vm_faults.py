@@ -60,7 +60,7 @@ def test_a_guest_frozen_at_any_moment(guests, pgherd, chance):
     _wait(process, chance.uniform(0, LONGEST))
     os.kill(guest.pid, signal.SIGSTOP)
     error = interrupted(pgherd, process)
-    said = ("does not answer", "did not answer", "did not come up", "takes no more questions", "cannot be reached", "not ready within")
+    said = ("does not answer", "did not answer", "did not come up", "accepts no more calls", "cannot be reached", "not ready within")
     said += ("connection timeout expired",)  # libpq's own words, of a server that froze between its start and the first connection
     assert "guest db01" in error or "db01/pg" in error
     assert any(words in error for words in said), error

@@ -168,7 +168,7 @@ def test_minima_beyond_the_budget_are_refused() -> None:
     guests = [guest("a", minimum=2048, overhead=64), guest("b", minimum=2048, overhead=64)]
     law.check(guests, 5 * GB, 0.02)
     law.check(guests, None, 0.02)
-    with pytest.raises(UsageError, match=r"2 guests are guaranteed 4 GB together, but of the host's 4 GB guests can have 3\.79 GB"):
+    with pytest.raises(UsageError, match=r"2 guests are guaranteed 4 GB in total, but of the host's 4 GB guests can have 3\.79 GB"):
         law.check(guests, 4 * GB, 0.02)
 
 
@@ -177,7 +177,7 @@ def test_minima_beyond_the_budget_are_refused() -> None:
     [
         ([Guest("a", 100, 200)], "guaranteed 200 B of memory but has 100 B"),
         ([Guest("a", 100, 50, 0)], "0 shares"),
-        ([Guest("a", 100, 50), Guest("a", 100, 50)], "a stands more than once"),
+        ([Guest("a", 100, 50), Guest("a", 100, 50)], "a is used more than once"),
     ],
 )
 def test_nonsense_is_refused(wrong, words) -> None:
@@ -427,7 +427,7 @@ def test_each_policy_switches_one_thing_on() -> None:
 def test_memory_that_cannot_be_given_back_is_refused() -> None:
     refuse_what_cannot_be_given_back("static", huge_pages=True, locked=True)
     refuse_what_cannot_be_given_back("guest-balloon", huge_pages=False, locked=False)
-    with pytest.raises(UsageError, match="huge pages cannot be given back, so that policy 'guest-balloon'"):
+    with pytest.raises(UsageError, match="huge pages cannot be given back, so policy 'guest-balloon'"):
         refuse_what_cannot_be_given_back("guest-balloon", huge_pages=True, locked=False)
     with pytest.raises(UsageError, match="locked cannot"):
         refuse_what_cannot_be_given_back("free-page-reporting", huge_pages=False, locked=True)

@@ -302,7 +302,7 @@ def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_
     manager.record(tmp_path / "spool")
     played(manager, outcomes, monkeypatch)
     failed = outcomes.count(False)
-    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*--guest-memory guest-balloon; repeat"
+    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*--guest-memory guest-balloon was not enforced; repeat"
     with pytest.raises(TrialError, match=words):
         manager.record(None)
     with (tmp_path / "spool").open() as lines:
@@ -357,7 +357,7 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
     machine.running = False
     assert not found.alive()
     assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
-    with pytest.raises(UsageError, match="guest db1 has no memory of its own"):
+    with pytest.raises(UsageError, match="guest db1 has no memory size"):
         balloon_manager.law_guest(Container(name="db1", runtime="vm"), 0)
 
 

@@ -1,9 +1,12 @@
-"""The balloon manager of a host: once a second it looks at all guests, applies the law, and moves the balloons.
+"""Balloon manager of a host: polls all guests once per second, runs the controller, and sets balloon targets.
 
-One thread does all of it, and another reads the answers. Guests are asked side by side, since one that is stopped, swapped out or dying
-may answer late or never: a guest that has not answered by the end of the second is late, is not asked again until it has, and keeps its
-target. One whose process has ended is forgotten, and its memory is free for the others; one that lives but fails to answer keeps what it
-has.
+One thread does this, and another one reads the answers. All guests are polled in parallel, because one that is stopped, swapped out or
+dying may answer late or never. A guest without an answer at the end of the second is late: it is not polled again until it answers, and
+keeps its target. A guest whose process has ended is removed, and the others share its memory. A guest that runs but does not answer
+keeps its memory.
+
+Readings and targets are written into the spool of the node's sampling loop (format: ``Node.sample``). Both writers append full
+lines, each in one write, so that lines do not mix. The manager numbers its sources from ``FIRST``, which the loop does not reach.
 """
 
 from __future__ import annotations
@@ -29,21 +32,22 @@ from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.vm.qmp import READER_THREAD
 
 _UNFINISHED = 5
-"""With so many unfinished rounds in a row the policy was not kept up. Balloons that rest for fewer seconds do not matter to a law by which
-a guest that has gone idle gives up its share over a minute."""
+"""Number of consecutive failed rounds that invalidates the policy. Shorter pauses have no effect: the controller moves an idle guest's
+memory over a minute.
+"""
 _ONE_IN = 20
-"""Nor was it where more than ``_UNFINISHED`` rounds, and of all more than one in so many, were not finished here and there."""
+"""The policy is also invalid if more than ``_UNFINISHED`` rounds, and more than one of this number, failed."""
 _RETURNED_WITHIN = 16 * 2**20
-"""Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
+"""Bytes below which a balloon counts as empty. Drivers keep a page or two."""
 
 
 _Question = Future[Look] | Future[int]
-"""What a guest has been asked: how it is, or to keep a size."""
+"""Pending call of a guest: a reading, or a target."""
 
 
 @dataclass(frozen=True)
 class Managed:
-    """A guest with its balloon; ``alive`` says whether its hypervisor's process still runs."""
+    """Guest with its balloon. ``alive`` returns whether its hypervisor's process runs."""
 
     guest: law.Guest
     balloon: Balloon
@@ -51,27 +55,29 @@ class Managed:
 
 
 def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.Guest:
-    """What a container that is a guest was promised; for ``balloon_law.check`` before any is up. ``overhead``: what its hypervisor needs
-    beside the guest's memory, bytes. ``swaps``: the guest has swap inside.
+    """Return the guarantees of a guest container. ``balloon_law.check`` takes them before the guest starts.
+
+    Args:
+        overhead: memory of its hypervisor beyond the guest's memory, bytes.
+        swaps: the guest has swap space.
 
     Raises:
-        UsageError: it has no memory of its own.
+        UsageError: the container has no memory size.
     """
     if container.memory is None:
-        raise UsageError(f"guest {container.name} has no memory of its own; a virtual machine needs one (--memory)")
+        raise UsageError(f"guest {container.name} has no memory size; a virtual machine needs one (--memory)")
     least = law.minimum_of(container.memory, container.memory_minimum)
     return law.Guest(container.name, container.memory, least, container.memory_shares, overhead, swaps)
 
 
 def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
-    """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
+    """Return a container's QEMU for ``BalloonManager.add``. Raises UsageError as ``law_guest``."""
     return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
 
 
 @dataclass(frozen=True)
 class Status:
-    """A guest as the manager saw it last. Sizes in bytes; ``late``: it has not answered the last question yet; ``failed`` says why its
-    last answer was none."""
+    """Last observation of a guest. Sizes in bytes. ``late``: the last call is unanswered. ``failed``: error of the last answer, or ''."""
 
     memory: int
     actual: int
@@ -96,7 +102,7 @@ class _Watched:
 
 @dataclass
 class _Rounds:
-    """The rounds since a recording began: how many, how many of them were not finished, the most in a row, and why the last one."""
+    """Round counts since the start of a recording: all, failed, consecutive failed, and the reason of the last failure."""
 
     number: int = 0
     unfinished: int = 0
@@ -117,7 +123,7 @@ class _Rounds:
 
 
 class BalloonManager:
-    """Begins with ``start`` and ends with ``stop``; guests come and go between. All methods may be called from any thread."""
+    """Balloon manager between ``start`` and ``stop``. Guests are added and removed meanwhile. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -128,8 +134,11 @@ class BalloonManager:
         period: float = 1.0,
         drives: bool = True,
     ) -> None:
-        """``budget`` is the host's memory for all guests and their hypervisors, bytes (None: no limit); ``free`` says how much of it could
-        be had at once. ``drives``: what QEMU counts of the guests' drives is recorded too, and their reads count as need."""
+        """Args:
+        budget: the host's memory for all guests and their hypervisors, bytes (None: no limit).
+        free: returns the part of it that could be allocated at once.
+        drives: QEMU's counters of the guests' drives are recorded too, and reads count as need.
+        """
         self._policy, self._budget, self._free = policy, budget, free
         self._period, self._drives = period, drives
         self._watched: dict[str, _Watched] = {}
@@ -141,38 +150,37 @@ class BalloonManager:
         self._rounds = _Rounds()
 
     def add(self, managed: Managed) -> None:
-        """Watch a guest, which has all its memory as yet.
+        """Add a guest that has all its memory.
 
         Raises:
-            UsageError: with it the guaranteed minima are more than guests can have; it is not added.
+            UsageError: the sum of the guaranteed minima would exceed the memory for guests. The guest is not added.
         """
         with self._lock:
             law.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
             self._watched[managed.guest.name] = _Watched(managed, managed.guest.memory)
 
     def remove(self, name: str) -> None:
-        """Forget a guest, before it is ended; nothing happens if it is not there."""
+        """Remove a guest before it ends. An unknown name is ignored."""
         with self._lock:
             self._watched.pop(name, None)
             self._standing = law.forget(self._standing, name)
 
     def change_budget(self, budget: int | None) -> None:
-        """Another budget from now on.
+        """Change the budget.
 
         Raises:
-            UsageError: the guests' minima are more than they could have; the budget stays as it was.
+            UsageError: the minima of the guests exceed it. The budget is unchanged.
         """
         with self._lock:
             law.check(self._guests(), budget if moves(self._policy.policy) else None, self._policy.reserve)
             self._budget = budget
 
     def record(self, spool: Path | None) -> None:
-        """Append what is seen to this spool from now on; None: to none.
+        """Append readings to this spool from now on. None stops recording.
 
         Raises:
-            OSError: it cannot be opened, or the one before could not be written.
-            TrialError: while the one before was written too many rounds were not finished: the policy, which moves balloons, was not
-                kept up.
+            OSError: the spool cannot be opened, or the previous one could not be written.
+            TrialError: too many rounds failed during the previous recording, so the policy was not enforced.
         """
         opened = BalloonSpool(spool) if spool is not None else None
         with self._lock:
@@ -185,18 +193,19 @@ class BalloonManager:
             if rounds.too_few and moves(self._policy.policy):
                 raise TrialError(
                     f"the balloon manager did not finish {rounds.unfinished} of its {rounds.number} rounds, {rounds.longest} of them in a "
-                    f"row (the last time: {rounds.why}), so that nobody kept up --guest-memory {self._policy.policy}; repeat the trial, "
-                    f"and if it comes again compare with --guest-memory static"
+                    f"row (last error: {rounds.why}), so --guest-memory {self._policy.policy} was not enforced; repeat the trial, "
+                    f"and if it fails again compare with --guest-memory static"
                 )
 
     def start(self) -> None:
-        """Begin."""
         self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
         self._thread.start()
 
     def stop(self, patience: float = 5.0) -> list[str]:
-        """End the loop and give all guests all their memory back. Returns the living guests that have not taken it within ``patience``
-        seconds; they go on taking it by themselves."""
+        """Stop the loop, and return the memory of all guests.
+
+        Returns the running guests whose balloons are not empty after ``patience`` seconds. They continue to deflate.
+        """
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -207,7 +216,7 @@ class BalloonManager:
         return left
 
     def status(self) -> dict[str, Status]:
-        """All guests, by name."""
+        """Return the status of all guests by name."""
         with self._lock:
             return {name: self._status(one) for name, one in self._watched.items()}
 
@@ -226,7 +235,7 @@ class BalloonManager:
             now = time.monotonic()
             try:
                 self.once(now - last)
-            except Exception as error:  # the balloons stay where they are, and the next second may go better
+            except Exception as error:  # balloons keep their size, and the next round may succeed
                 self._unfinished(f"{type(error).__name__}: {error}")
             else:
                 with self._lock:
@@ -239,10 +248,10 @@ class BalloonManager:
         with self._lock:
             self._rounds.count(why)
             if self._spool is not None:
-                self._spool.write([(time.time(), MANAGER, "", f"a round was not finished: {why}")])
+                self._spool.write([(time.time(), MANAGER, "", f"round failed: {why}")])
 
     def once(self, seconds: float) -> None:
-        """One round: ask, take the answers, decide, set targets, record. ``seconds`` have passed since the last one."""
+        """Run one round: poll, process answers, decide, set targets, record. ``seconds`` is the time since the last round."""
         with self._lock:
             watched = list(self._watched.values())
         self._ask(watched, self._look, self._period / 2)
@@ -264,7 +273,10 @@ class BalloonManager:
 
     @staticmethod
     def _own_cpu() -> float:
-        """CPU of this thread, and of the one that reads the answers, whose only user the manager is, since each began, seconds."""
+        """Return the CPU seconds of this thread and of the QMP reader thread since their start.
+
+        During a trial the manager is the only user of the reader thread. While guests boot and stop it also reads their answers.
+        """
         readers = [thread.ident for thread in threading.enumerate() if thread.name == READER_THREAD and thread.ident is not None]
         return round(time.thread_time() + sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in readers), 6)
 
@@ -272,7 +284,7 @@ class BalloonManager:
         return self._standing.targets.get(one.managed.guest.name, one.managed.guest.memory)
 
     def _ask(self, watched: Sequence[_Watched], question: Callable[[_Watched], _Question], patience: float) -> None:
-        """Put a question to all guests that have answered the last one, and wait for the answers for a while."""
+        """Call all guests without a pending call, and wait for the answers up to ``patience`` seconds."""
         for one in watched:
             self._hear(one)
             if one.asked is None:
@@ -284,7 +296,7 @@ class BalloonManager:
 
     @staticmethod
     def _hear(one: _Watched) -> None:
-        """A guest's answer to the last question, if it is there. What went wrong is kept, for it must not end the loop."""
+        """Take the answer of a guest, if it has arrived. Errors are stored, because they must not end the loop."""
         if one.asked is None or not one.asked.done():
             return
         asked, one.asked = one.asked, None
@@ -305,7 +317,7 @@ class BalloonManager:
         return one.managed.balloon.set_target(self._target(one))
 
     def _take(self, one: _Watched, seconds: float) -> None:
-        """A guest's answer, if it gave one, into what is believed of it, and into the record."""
+        """Update estimate and record from a guest's answer, if there is one."""
         guest, answer, one.answer = one.managed.guest, one.answer, None
         told: Statistics | None = None
         if answer is not None:
@@ -324,7 +336,7 @@ class BalloonManager:
         else:
             one.estimate = unseen(one.estimate, one.actual, seconds)
         if answer is None:
-            one.lines.append((time.time(), BALLOON, guest.name, one.failed or "the guest has not answered in time"))
+            one.lines.append((time.time(), BALLOON, guest.name, one.failed or "no answer in time"))
             return
         seen: dict[str, Any] = {
             "at": round(answer.at, 3),
@@ -342,7 +354,7 @@ class BalloonManager:
     def _decide(self, seconds: float) -> None:
         seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
         free = None
-        with contextlib.suppress(OSError, ValueError):  # then nobody knows, for which the law has a rule
+        with contextlib.suppress(OSError, ValueError):  # the controller has a rule for an unknown value
             free = self._free() if self._budget is not None else None
         tax, reserve = self._policy.tax, self._policy.reserve
         self._standing = law.step(self._guests(), seen, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free)
@@ -367,22 +379,23 @@ class BalloonManager:
 
 FIRST = 1_000_000
 BALLOON, DRIVES, MANAGER = "guest_balloon", "qemu_blockstats", "balloon_manager"
-"""The samplers that parse the lines (pgherd.metrics)."""
+"""Names of the samplers that parse the lines (pgherd.metrics)."""
 _SELF = "platform:balloon-manager"
 
 
 class BalloonSpool:
-    """An open spool. A full disk stops it and is kept in ``error``: the balloons must go on."""
+    """Open spool. After a write error (disk full) it writes nothing and stores the error in ``error``, because balloons must continue."""
 
     def __init__(self, path: Path) -> None:
-        """Open it for appending; raises OSError."""
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._numbers: dict[tuple[str, str], int] = {}
         self.error: OSError | None = None
 
     def write(self, readings: Sequence[tuple[float, str, str, Any]]) -> None:
-        """Append (seconds since the epoch, sampler, guest, what is to be parsed), as JSON; a text instead is why there is nothing. What
-        the manager says of itself is of no guest ('')."""
+        """Append readings: (seconds since the epoch, sampler, guest, value) as JSON.
+
+        A text in place of a value is the reason why it is missing. Readings of the manager itself have the guest ''.
+        """
         lines: list[str] = []
         for at, sampler, guest, raw in readings:
             number = self._numbers.get((sampler, guest))
@@ -403,7 +416,6 @@ class BalloonSpool:
             self.error = error
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._file)
 
 

@@ -1,4 +1,4 @@
-"""The runtime without isolation: servers are plain processes, held to CPUs by affinity at most."""
+"""Runtimes without isolation: plain processes with at most a CPU affinity, and external servers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ _USE_CGROUP = "use the cgroup runtime (--runtime cgroup)"
 
 
 class ProcessRuntime:
-    """Implements ``runtimes.runtime.Runtime``. It makes nothing on the host, so there is nothing to undo."""
+    """Runtime that starts servers as plain processes. It changes nothing on the host."""
 
     name = "process"
 
     def __init__(self, node: Node, journal: Journal, facts: HostFacts, suffix: str, cpus: Sequence[int] | None = None) -> None:
-        """``cpus``: those to use (a reservation's); default: all that this process may use. Journal and suffix are
-        taken for the sake of the common constructor only."""
+        """``cpus`` are the reserved CPUs (None: all that this process may use). The other arguments are those of all runtimes."""
         self._allowed = host_cpus.allowed(node)
         self._cpus = tuple(cpus) if cpus is not None else self._allowed
         self._facts = facts
         self._placement: Placement | None = None
 
     def capabilities(self) -> Capabilities:
-        """Always available, and never more than affinity."""
         missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "accounting"), _USE_CGROUP)
         note = "no isolation: servers share CPUs, memory and page cache freely"
         return replace(capabilities_of("process"), missing=missing, note=note)
 
     def open(self, host: Host) -> None:
-        """Take the budget of cores as a set of CPUs; raises CapabilityError for a fraction of one, and for a memory budget."""
+        """Turn the budget of cores into a set of CPUs. Raises CapabilityError for a fraction of a core and for a memory budget."""
         if host.memory is not None:
             raise CapabilityError(f"the process runtime can't hold a host to {host.memory} bytes of memory; {_USE_CGROUP} or leave it out")
         pool = self._cpus
@@ -51,9 +49,9 @@ class ProcessRuntime:
         self._placement = Placement(pool)
 
     def create(self, container: Container) -> Room:
-        """A room is an affinity; raises CapabilityError for a quota, a memory limit or a weight."""
+        """Assign CPUs by affinity. Raises CapabilityError for a CPU quota, a memory limit or a weight."""
         if self._placement is None:
-            raise RuntimeError("open() comes before create()")
+            raise RuntimeError("call open() before create()")
         asked = {
             "a CPU quota": container.cpu_mode == "quota",
             "a memory limit": container.memory is not None,
@@ -67,47 +65,40 @@ class ProcessRuntime:
         pool = self._placement.cpus
         return Room(container.name, cpus=pool if set(pool) < set(self._allowed) else None)
 
-    def destroy(self, container: str) -> None:
-        """Nothing to do: whoever started a process here ends it."""
+    def destroy(self, container: str) -> None: ...
 
-    def close(self) -> None:
-        """Nothing to do."""
+    def close(self) -> None: ...
 
     def change_budget(self, memory: int) -> None:
-        """Raises CapabilityError."""
         raise CapabilityError(f"the process runtime can't hold a host to {memory} bytes of memory; {_USE_CGROUP}")
 
     def withhold(self, memory: int) -> None: ...
 
-    def empty(self) -> None:
-        """Nothing to do."""
+    def empty(self) -> None: ...
 
     def budget_groups(self) -> Mapping[str, str]:
-        """There is none."""
         return {}
 
 
-_NOT_OURS = "the server is somebody else's: what limits it is set where it runs"
+_NOT_OURS = "the server is external: its limits are set where it runs"
 
 
 class ExternalRuntime:
-    """Implements ``runtimes.runtime.Runtime`` for servers that are reached by a DSN. It does nothing at all."""
+    """Runtime of external servers, which are reached by a DSN. It starts, limits, observes and stops nothing."""
 
     name = "external"
 
     def __init__(self, node: Node, journal: Journal, facts: HostFacts, suffix: str, cpus: Sequence[int] | None = None) -> None:
-        """All are taken for the sake of the common constructor only."""
+        """The arguments are those of all runtimes. None is used."""
 
     def capabilities(self) -> Capabilities:
-        """Always available, and able to do nothing."""
         missing = dict.fromkeys(("cpu_quota", "cpuset", "memory_limit", "weight", "accounting"), _NOT_OURS)
-        return replace(capabilities_of("external"), missing=missing, note="somebody else's server: its CPU, memory and disks are not seen")
+        return replace(capabilities_of("external"), missing=missing, note="external server: its CPU, memory and disks are not observed")
 
-    def open(self, host: Host) -> None:
-        """The budget bounds what pgherd runs; there is nothing of ours here."""
+    def open(self, host: Host) -> None: ...
 
     def create(self, container: Container) -> Room:
-        """A room without walls; raises CapabilityError for any limit."""
+        """Return a handle without cgroups and CPUs. Raises CapabilityError for any limit."""
         asked = {
             "vCPUs": container.vcpus is not None or container.cpu_mode != "none" or container.cpus is not None,
             "a memory limit": container.memory is not None,
@@ -118,21 +109,16 @@ class ExternalRuntime:
                 raise CapabilityError(f"container {container.name} asks for {what}, which an external server can't be given: {_NOT_OURS}")
         return Room(container.name)
 
-    def destroy(self, container: str) -> None:
-        """Nothing to do."""
+    def destroy(self, container: str) -> None: ...
 
-    def close(self) -> None:
-        """Nothing to do."""
+    def close(self) -> None: ...
 
     def change_budget(self, memory: int) -> None:
-        """Raises CapabilityError."""
         raise CapabilityError(f"an external server can't be held to {memory} bytes of memory: {_NOT_OURS}")
 
     def withhold(self, memory: int) -> None: ...
 
-    def empty(self) -> None:
-        """Nothing to do."""
+    def empty(self) -> None: ...
 
     def budget_groups(self) -> Mapping[str, str]:
-        """There is none."""
         return {}

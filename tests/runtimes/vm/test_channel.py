@@ -194,7 +194,7 @@ def test_events_and_the_end_are_told(peer):
 
 def test_a_guest_that_reads_nothing_is_told_of(peer, monkeypatch):
     peer.channel._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, b"\0" * 8 + (50_000).to_bytes(8, "little"))
-    with pytest.raises(OSError, match="guest db01 takes no more questions"):
+    with pytest.raises(OSError, match="guest db01 accepts no more calls"):
         peer.channel.call(b"write", b"/x", b"y" * (8 << 20))
 
 
@@ -240,7 +240,7 @@ def test_whatever_goes_wrong_with_what_a_guest_says_ends_every_wait():
     session, _, _ = next(iter(agent_wire.Frames().feed(theirs.recv(65536))))
     theirs.sendall(agent_wire.frame(session, 0, agent_wire.encode([b"ended", 10**400])))
     thread.join(20)
-    assert isinstance(outcome[0], OSError) and "its agent said what cannot be understood" in str(outcome[0]) and channel.lost
+    assert isinstance(outcome[0], OSError) and "its agent sent an invalid message" in str(outcome[0]) and channel.lost
     theirs.close()
     channel.close()
 

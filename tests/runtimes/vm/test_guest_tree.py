@@ -74,7 +74,7 @@ def test_sources_tell_size_and_time(tree: GuestTree, here: Path) -> None:
 def test_a_circle_of_links_and_a_missing_file_are_refused(tree: GuestTree, tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(CapabilityError, match="more symbolic links"):
+    with pytest.raises(CapabilityError, match="too many symbolic links"):
         tree.add(str(tmp_path / "a/x"))
     with pytest.raises(CapabilityError, match="cannot be copied: No such file"):
         tree.add(str(tmp_path / "none"))

@@ -157,7 +157,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> Non
     hypervisor = Hypervisor("/none", "7.2", False, "tcg")
     with pytest.raises(CapabilityError, match="Linux takes 107 at most"):
         Machine(LocalNode(), Guest("a", "/k", "/i", "/r"), "/" + "x" * 100, hypervisor)
-    with pytest.raises(UsageError, match="cannot be a guest's name"):
+    with pytest.raises(UsageError, match="is not a valid name of a guest"):
         Machine(LocalNode(), Guest("a b", "/k", "/i", "/r"), "/x", hypervisor)
     with pytest.raises(TrialError, match="has not been started"):
         _ = Machine(LocalNode(), Guest("a", "/k", "/i", "/r"), "/x", hypervisor).pid

@@ -111,7 +111,7 @@ def test_a_command_that_does_not_end(shell: str) -> None:
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'pgherd vm list' shows the guests that run"):
+    with pytest.raises(UsageError, match="'pgherd vm list' shows running guests"):
         running.command(str(tmp_path / "none"), "true")
 
 

@@ -1,6 +1,7 @@
-"""The samplings of a guest's agent: files and process trees, read once per period, wait in its memory until the host fetches them.
+"""Processes and sampling loops of a guest's agent.
 
-It runs inside the guest beside ``agent``, and is as poor as that in what it imports.
+Processes start here, with all steps of a child up to its program. A sampling loop reads files and process trees once per period, and keeps
+the readings in memory until the host fetches them. The module runs inside the guest next to ``agent`` and has the same limits on imports.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-RECORD = Struct("<QiI")  # the head of one reading: instant, index of the source (of a failure its complement), bytes that follow
-MOST_WAITING = 8 << 20  # bytes of readings that wait to be fetched; ticks beyond are lost, and counted
-NEVER = 1 << 62  # when a sampling is due that has been stopped
-_WHOLE = 2048  # many files of /proc come by the page: a longer answer may not be all of it
-_BESIDE = 1  # the tick as which a reading beside the ticks counts: sources that are not read on each are left out
+RECORD = Struct("<QiI")  # head of one reading: instant, index of the source (its complement for a failure), number of bytes that follow
+MOST_WAITING = 8 << 20  # maximum bytes of waiting readings: further ticks are dropped and counted
+NEVER = 1 << 62  # due time of a stopped loop
+_WHOLE = 2048  # files of /proc are read by the page: a longer answer may be incomplete
+_BESIDE = 1  # tick number of an extra reading: only sources that are read in each tick are read
 
 
 class Sampling:
-    """Files and process trees that are read once per period; the readings wait in memory until they are fetched."""
+    """Sampling loop: reads files and process trees once per period, and keeps the readings until they are fetched."""
 
     def __init__(self, period: int) -> None:
-        """``period`` is in nanoseconds; the first tick is due at once."""
+        """``period`` is in nanoseconds. The first tick is due at once."""
         self.period, self.due = period, time.monotonic_ns()
         self.lost = self._tick = self._size = 0
         self._sources: list[tuple[bytes, str, int]] = []
@@ -40,17 +41,17 @@ class Sampling:
         self._waiting: list[bytes] = []
 
     def add(self, sources: Sequence[tuple[bytes, bytes, int]]) -> None:
-        """Read these too: (kind 'file' or 'tree', path or pid, read on each n-th tick)."""
+        """Add sources: (kind 'file' or 'tree', path or pid, number of ticks between readings)."""
         self._sources += [(kind, os.fsdecode(where), every) for kind, where, every in sources]
 
     def tick(self) -> None:
-        """Do the reading that is due, and say when the next one is."""
+        """Read the sources that are due, and set the time of the next tick."""
         self.read(self._tick, everything=self._tick == 0)
         self._tick += 1
         self.due = max(self.due + self.period, time.monotonic_ns())
 
     def read(self, tick: int = _BESIDE, *, everything: bool = False) -> None:
-        """Read the sources whose turn it is, or all."""
+        """Read the sources that are due in this tick, or all sources."""
         if self._size > MOST_WAITING:
             self.lost += 1
             return
@@ -63,7 +64,7 @@ class Sampling:
                 raw = self._tree(where) if kind == b"tree" else self._file(where)
             except OSError as error:
                 if kind == b"tree" or where.startswith("/proc/"):
-                    self._gone.add(index)  # a process that has ended does not come back
+                    self._gone.add(index)  # an ended process does not return
                 raw, index = str(error).encode(errors="replace"), ~index
             found.append(RECORD.pack(now, index, len(raw)))
             found.append(raw)
@@ -77,7 +78,10 @@ class Sampling:
         return raw if len(raw) < _WHOLE else raw + pread(number, len(raw))
 
     def _tree(self, pid: str) -> bytes:
-        """The stat lines of a process and its children. An open file reads as gone when its process is, whoever has the pid next."""
+        """Return the stat lines of a process and its children.
+
+        The files stay open: an open file fails after its process has ended, even if another process has the same pid.
+        """
         lines = []
         for one in (pid, *self._file(f"/proc/{pid}/task/{pid}/children").decode().split()):
             path = f"/proc/{one}/stat"
@@ -91,7 +95,7 @@ class Sampling:
         return b"\n".join(lines)
 
     def fetch(self, most: int) -> list[Any]:
-        """[whether there is more, ticks lost, records]; what is fetched is forgotten."""
+        """Return [whether there is more, lost ticks, records], and forget these records."""
         data = b"".join(self._waiting)
         piece, rest = data[:most], data[most:]
         self._waiting = [rest] if rest else []
@@ -99,13 +103,12 @@ class Sampling:
         return [int(bool(rest)), self.lost, piece]
 
     def close(self) -> None:
-        """Close all files."""
         close_all(self._open.values())
         self._open = {}
 
 
 def pread(number: int, at: int = 0, most: int = NEVER) -> bytes:
-    """A file from a place to its end, or ``most`` bytes of it."""
+    """Return a file from an offset to its end, or ``most`` bytes of it."""
     pieces = []
     while most and (piece := os.pread(number, min(most, 65536), at)):
         pieces.append(piece)
@@ -115,7 +118,6 @@ def pread(number: int, at: int = 0, most: int = NEVER) -> bytes:
 
 
 def close_all(files: Iterable[int]) -> None:
-    """Close file descriptors."""
     for number in files:
         os.close(number)
 
@@ -125,10 +127,10 @@ _FAIRNESS = "/proc/self/oom_score_adj"
 
 
 class Child:
-    """A process of the agent. A captured one has the number of the request that waits for it, and files that catch its output."""
+    """Process that the agent has started. A captured one has the number of its request, and files for its output."""
 
     def __init__(self, serial: int, pid: int, death: int) -> None:
-        """Of the agent's own numbering, the process, and the signal that ends it in its own way."""
+        """``serial`` is the agent's number of the process, ``death`` the signal that ends it normally."""
         self.serial, self.pid, self.death = serial, pid, death
         self.handle = os.pidfd_open(pid)
         self.request = 0
@@ -138,9 +140,11 @@ class Child:
 
 
 def start(serial: int, asked: Any, caught: Sequence[int] = ()) -> Child:
-    """Fork and exec. Asked: argv, environment as name=value, directory, groups to join, CPUs, account, death signal, standard
-    input, output and errors (empty: none), and the instant at which the program is to start (0: at once). ``caught`` are open files
-    for output and errors instead. Raises OSError."""
+    """Fork and exec. ``caught`` are open files for output and errors. Raises OSError.
+
+    ``asked``: argv, environment as name=value, directory, cgroups to join, CPUs, user, death signal, standard input, output and errors
+    (empty: none), and the instant at which the program starts (0: at once).
+    """
     user, death, stdin, *outputs = asked[5:10]
     owner = account(user) if user else None
     ending, prctl = _signal(death), _prctl()
@@ -162,7 +166,7 @@ def start(serial: int, asked: Any, caught: Sequence[int] = ()) -> Child:
 
 
 def account(user: bytes) -> list[int]:
-    """The number of an account, and of its group; raises KeyError."""
+    """Return the uid and gid of a user. Raises KeyError."""
     import pwd
 
     return list(pwd.getpwnam(user.decode())[2:4])
@@ -173,7 +177,7 @@ def _signal(name: bytes) -> int:
 
 
 def _prctl() -> Callable[..., int] | None:
-    """prctl(2), by which a process asks for its death signal; None where Python was built without ctypes."""
+    """Return prctl(2), with which a process requests its death signal. None where Python was built without ctypes."""
     try:
         import ctypes
     except ImportError:
@@ -183,7 +187,7 @@ def _prctl() -> Callable[..., int] | None:
 
 
 def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, prctl: Callable[..., int] | None) -> None:
-    """What the child does up to its program. The death signal comes after the account, a change of which clears it."""
+    """Run the steps of a child up to its program. The death signal comes after the change of user, which clears it."""
     argv, environment, directory, groups, cpus, _, death, *_, at = asked
     env = {b"PATH": os.environ.get("PATH", _PATH).encode(), b"LC_ALL": b"C", b"TZ": b"UTC"}
     env.update(entry.split(b"=", 1) for entry in environment)
@@ -214,7 +218,7 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
         while (left := at - time.time_ns()) > 0 and os.getppid() == parent:
             time.sleep(min(left / 1e9, 0.2))
         if os.getppid() != parent:
-            os._exit(96)  # the agent died before the signal was asked for
+            os._exit(96)  # the agent died before the signal was set
         os.execve(_found(argv[0], env[b"PATH"]), argv, env)
     except OSError as error:
         os.write(2, b"%b: %b\n" % (argv[0], (error.strerror or str(error)).encode()))
@@ -222,7 +226,7 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
 
 
 def _be_fair() -> None:
-    """What is started may be ended for want of memory as anything else may; the agent itself is exempt (see ``guest_init``)."""
+    """Reset the OOM score, so that the kernel may kill the process as any other. The agent itself is exempt (see ``initramfs.INIT``)."""
     with open(_FAIRNESS, "rb", 0) as file:
         exempt = int(file.read()) < 0
     if exempt:
@@ -231,7 +235,7 @@ def _be_fair() -> None:
 
 
 def _found(program: bytes, path: bytes) -> bytes:
-    """The file of a program, as execvp(3) finds it."""
+    """Return the file of a program, as execvp(3) finds it."""
     if b"/" not in program:
         for directory in path.split(b":"):
             if os.access(whole := directory + b"/" + program, os.X_OK):

@@ -1,4 +1,4 @@
-"""File systems packed into raw disk images, without mounting anything and without root: ``mkfs.ext4 -d``."""
+"""Disk images: file systems packed into raw files with ``mkfs.ext4 -d``, without mounts and without root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JOURNAL = 64 * 2**20
 
 @dataclass(frozen=True)
 class DiskImage:
-    """A packed disk: ``path`` of the raw file, ``size`` in bytes as the guest sees it, ``bytes`` that it takes here, ``seconds``."""
+    """Packed disk: ``path`` of the raw file, ``size`` in the guest, ``bytes`` on the host's disk, ``seconds`` to make it."""
 
     path: str
     size: int
@@ -32,24 +32,24 @@ class DiskImage:
 
 
 def mkfs() -> str:
-    """The path of mkfs.ext4; raises CapabilityError."""
+    """Return the path of mkfs.ext4. Raises CapabilityError where it is missing."""
     found = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is None:
-        raise CapabilityError("mkfs.ext4 is missing, which packs the disks of guests; install e2fsprogs")
+        raise CapabilityError("mkfs.ext4 is missing (it makes the disks of guests); install e2fsprogs")
     return found
 
 
 def make_file_system(
     node: Node, directory: Path, image: Path, size: int, *, inodes: int, journal: bool = True, owner: tuple[int, int] = (0, 0)
 ) -> None:
-    """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file; files keep their owners and modes.
+    """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file. Files keep their owners and modes.
 
-    Nothing is left for the guest to initialise later, which would disturb what is measured. ``owner`` owns the topmost directory. The image
-    is for its owner only, whatever directories it lies below: it holds all data, and the passwords of roles.
+    All structures are initialised now, because later initialisation in the guest would disturb a measurement. ``owner`` owns the top
+    directory. Only its owner can read the image in any directory, because it holds all data and the passwords of roles.
 
     Raises:
         CapabilityError: mkfs.ext4 is missing.
-        TrialError: it failed; the message holds its own words.
+        TrialError: it failed. The message contains its output.
     """
     size = -(-max(size, _LEAST) // 2**20) * 2**20
     argv = [mkfs(), "-q", "-F", "-b", "4096", "-I", str(_INODE_BYTES), "-m", "0", "-N", str(inodes), "-d", str(directory)]
@@ -71,17 +71,17 @@ def _private(path: str, flags: int) -> int:
 
 
 def pack(node: Node, directory: str, image: str, *, free: int, account: str | None = None) -> DiskImage:
-    """Pack what a directory holds into a disk with ``free`` bytes to write. The topmost directory belongs to ``account``.
+    """Pack the contents of a directory into a disk with ``free`` bytes of free space. The top directory belongs to ``account``.
 
     Raises:
-        CapabilityError: mkfs.ext4 is missing, or there is too little room.
-        TrialError: it cannot be packed.
+        CapabilityError: mkfs.ext4 is missing, or there is too little disk space.
+        TrialError: mkfs.ext4 failed.
     """
     began = node.now()
     used = used_bytes(node, directory)
     files = sum(len(directories) + len(names) for _, directories, names in os.walk(directory))
     data = used + free
-    inodes = 2 * files + 1024 + min(free // _BYTES_PER_INODE, _MOST_INODES)  # each takes room, and a server's files are large
+    inodes = 2 * files + 1024 + min(free // _BYTES_PER_INODE, _MOST_INODES)  # each takes space, and a server's files are large
     size = data + data // 64 + inodes * _INODE_BYTES + _JOURNAL + _LEAST
     check_space(node, os.path.dirname(image), used, "the disk of a guest")
     owner = (0, 0) if account is None else (pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
@@ -102,11 +102,10 @@ def pack_golden(
     wal_mount: str = "",
     wal_free: int = 0,
 ) -> list[DiskImage]:
-    """Pack a golden copy as ``data`` below the top of a disk, and with ``wal`` its WAL as ``wal`` of another disk, which the guest
-    mounts at ``wal_mount``.
+    """Pack a data directory template as ``data`` at the top of a disk.
 
-    The copy itself is only read: directories of hard links stand for it, which cost nothing. ``scratch`` is a directory of ours
-    on the cache's file system, which may not be there yet.
+    With ``wal`` its WAL becomes ``wal`` of another disk, which the guest mounts at ``wal_mount``. The template is only read: hard links
+    replace it, which take no space. ``scratch`` is a private directory on the cache's file system, and need not exist.
 
     Raises:
         CapabilityError, TrialError: as ``pack``.
@@ -130,7 +129,7 @@ def pack_golden(
 
 
 def _staged(node: Node, directory: str, target: str, account: str) -> None:
-    """A copy whose files are hard links; a real one where they belong to another account, or links are not to be had."""
+    """Copy a directory with hard links. Copy the files where they belong to another user, or links are not possible."""
     theirs = os.stat(directory).st_uid != pwd.getpwnam(account).pw_uid
     done = Completed(1, "", "")
     for how in [["-a", "--reflink=auto"]] if theirs else [["-al"], ["-a", "--reflink=auto"]]:

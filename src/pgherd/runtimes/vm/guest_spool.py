@@ -1,9 +1,12 @@
-"""A guest's readings beside the host's: on the host's clock, and under names that do not clash.
+"""Readings of a guest in the host's spool: converted to the host's clock and to names that do not clash.
 
-What a sampler calls ``host`` is inside a guest that guest, so it becomes ``guest:NAME``; its block devices become
-``guest-disk:NAME/vda``, its swap areas ``guest-swap:NAME/DEVICE``. A process tree that stands for a container on the host would be counted
-twice (the host counts the whole virtual machine as that container), so it becomes ``guest-container:…``. Drivers and servers keep their
-names: they are in one place only.
+**Names.** The entity ``host`` of a sampler in a guest becomes ``guest:NAME``, its block devices become ``guest-disk:NAME/vda``, its swap
+areas ``guest-swap:NAME/DEVICE``. The process tree of a container would be counted twice, because the host counts the full virtual machine
+as that container, so it becomes ``guest-container:…``. Drivers and servers keep their names, because they run in one place only.
+
+**Clock.** Round trips measure the guest's clock, at least at the start and the end of the readings. One measurement calls the guest several
+times. The answer with the shortest round trip counts, and bounds the offset. Between two measurements the offset changes linearly (both:
+pgherd.model.clock_offset). An emulated guest's clock may have another rate, which ``GuestClock.drift`` reports.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from pgherd.runtimes.vm.agent_tasks import RECORD
 
 @dataclass(frozen=True)
 class GuestSpool:
-    """The lines that a guest's sampling has spooled (format: ``Node.sample``; instants of the guest's clock), its name and clock.
+    """Spooled lines of a guest's sampling loop (format: ``Node.sample``, instants of the guest's clock), with its name and clock.
 
-    ``renames`` maps further entities of its sources, before the rules of this module apply.
+    ``renames`` maps further entities of its sources. It applies before the rules of this module.
     """
 
     name: str
@@ -36,7 +39,7 @@ class GuestSpool:
 
 
 def entity(name: str, said: str, renames: Mapping[str, str] | None = None) -> str:
-    """What the entity of a source that was read in guest ``name`` is called beside the host's."""
+    """Return the name on the host of an entity that was read in guest ``name``."""
     if renames and said in renames:
         return renames[said]
     kind, colon, rest = said.partition(":")
@@ -48,9 +51,9 @@ def entity(name: str, said: str, renames: Mapping[str, str] | None = None) -> st
 
 
 def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
-    """The lines of the host's spool, then those of each guest's, as one spool that ``metrics.spool`` can read.
+    """Return the lines of the host's spool and of each guest's as one spool that ``metrics.spool`` can read.
 
-    A guest's sources get the indices after the host's. Lines that are torn are passed on as they are: reading the spool counts them.
+    The indices of a guest's sources follow the host's. Torn lines are passed on unchanged, and the reader of the spool counts them.
     """
     first = 0
     for line in host:
@@ -60,7 +63,7 @@ def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
 
 
 def append(spool: Path, guests: Sequence[GuestSpool]) -> None:
-    """Put the guests' lines at the end of the host's spool file, as ``merge`` does. Raises OSError."""
+    """Append the guests' lines to the host's spool file, as ``merge`` does. Raises OSError."""
     with open(spool, encoding="utf-8") as host:
         first = max((_past(line) for line in host), default=0)
     with open(spool, "a", encoding="utf-8") as file:
@@ -87,7 +90,7 @@ def _shifted(guests: Sequence[GuestSpool], first: int) -> Iterator[str]:
 
 
 def _past(line: str) -> int:
-    """The index after those that a line announces; 0 for any other line."""
+    """Return the first index after those that a line announces, or 0 for another line."""
     document = _document(line) if '"sources"' in line else None
     return int(document["first"]) + len(document["sources"]) if document is not None and "sources" in document else 0
 
@@ -97,12 +100,12 @@ def _ended(line: str) -> str:
 
 
 def announcement(sources: Sequence[Source], first: int) -> str:
-    """The line that tells which sources the next indices stand for."""
+    """Return the line that declares the sources of the next indices."""
     return _line({"sources": [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources], "first": first})
 
 
 def lines(records: bytes) -> tuple[list[str], bytes]:
-    """An agent's records as lines of a spool, and what is left of a record that is not whole yet."""
+    """Return an agent's records as lines of a spool, and the incomplete rest."""
     found = []
     at = 0
     while at + RECORD.size <= len(records):
@@ -130,14 +133,14 @@ def _line(document: Mapping[str, Any]) -> str:
 
 
 Ask = Callable[[], tuple[float, float]]
-"""Asks the guest; returns its clock when the question came and when the answer left (seconds since the epoch)."""
+"""Call of the guest: returns its clock at the arrival of the request and at the departure of the answer (seconds since the epoch)."""
 
 TRIES = 8
 
 
 @dataclass(frozen=True)
 class Offset:
-    """At the host's instant ``at`` the guest's clock showed ``offset`` seconds more, give or take ``uncertainty``."""
+    """Offset of a guest's clock: at the host's instant ``at`` it showed ``offset`` seconds more, ± ``uncertainty``."""
 
     at: float
     offset: float
@@ -145,7 +148,7 @@ class Offset:
 
 
 def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time) -> Offset:
-    """Ask ``tries`` times and take the answer with the shortest way; raises what ``ask`` raises."""
+    """Call the guest ``tries`` times and use the answer with the shortest round trip. Raises what ``ask`` raises."""
     best: Offset | None = None
     for _ in range(tries):
         t1 = clock()
@@ -156,45 +159,43 @@ def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time
         if best is None or found.uncertainty < best.uncertainty:
             best = found
     if best is None:
-        raise ValueError("a clock is measured by asking at least once")
+        raise ValueError("a clock measurement needs at least one call")
     return best
 
 
 class GuestClock:
-    """Converts between the two clocks by what has been measured so far."""
+    """Conversion between the two clocks, by the measurements so far."""
 
     def __init__(self) -> None:
-        """Nothing is measured yet; conversions raise ValueError until it is."""
+        """Before the first measurement conversions raise ValueError."""
         self.measured: list[Offset] = []
 
     def add(self, offset: Offset) -> None:
-        """A further measurement; one that is older than the last is put in its place."""
+        """Add a measurement. They are kept in the order of their instants."""
         self.measured.insert(bisect_right([one.at for one in self.measured], offset.at), offset)
 
     def offset(self, at: float) -> float:
-        """By how many seconds the guest is ahead at an instant of the host's clock."""
+        """Return the seconds by which the guest is ahead at an instant of the host's clock."""
         return between([(one.at, one.offset) for one in self.measured], at)
 
     def guest(self, at: float) -> float:
-        """The guest's clock at an instant of the host's."""
+        """Return the guest's clock at an instant of the host's."""
         return at + self.offset(at)
 
     def host(self, at: float) -> float:
-        """The host's clock at an instant of the guest's: the inverse of ``guest``."""
+        """Return the host's clock at an instant of the guest's: the inverse of ``guest``."""
         return at - between([(one.at + one.offset, one.offset) for one in self.measured], at)
 
     @property
     def uncertainty(self) -> float:
-        """Seconds by which a converted instant may be wrong: that of the worst measurement. What the clock did between two of
-        them is not in it."""
+        """Maximum error of a converted instant in seconds: that of the worst measurement. Changes between measurements are not included."""
         if not self.measured:
             raise ValueError("the guest's clock has not been measured")
         return max(one.uncertainty for one in self.measured)
 
     @property
     def drift(self) -> float | None:
-        """Seconds that the guest gains per second of the host between the first and the last measurement; None where the change
-        is within what is uncertain about the two."""
+        """Seconds that the guest gains per second of the host between the first and the last measurement. None within their uncertainty."""
         if len(self.measured) < 2:
             return None
         first, last = self.measured[0], self.measured[-1]

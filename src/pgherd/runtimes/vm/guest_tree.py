@@ -1,4 +1,7 @@
-"""A directory that becomes a guest's root file system: files of this machine at their own absolute paths, and some of our own."""
+"""Directory tree that becomes a guest's root file system: files of this machine at the same absolute paths, and generated files.
+
+It also finds the shared libraries of programs, because the guest has no others.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
 _MOST_LINKS = 40
-"""As the kernel follows in one path (path_resolution(7))."""
+"""Limit of the kernel for one path (path_resolution(7))."""
 
 Source = tuple[str, int, int]
-"""A file of this machine that went into a tree: path, size in bytes, time of its last change in nanoseconds."""
+"""File of this machine in a tree: path, size in bytes, modification time in nanoseconds."""
 
 
 class GuestTree:
-    """Copies into ``root``. Symbolic links on the way to a file are made as they are here, so that every path means the same there."""
+    """Tree of copies below ``root``. Symbolic links in a path are copied as links, so that each path has the same target in the guest."""
 
     def __init__(self, root: Path) -> None:
-        """``root`` is made if it is not there."""
+        """``root`` is created if it does not exist."""
         self.root = root
         self.sources: dict[str, Source] = {}
         self._ways: dict[str, str] = {}
@@ -41,7 +44,7 @@ class GuestTree:
             return real
         target = self._inside(real)
         try:
-            shutil.copy2(real, target)  # with its time: Python trusts compiled files by the time of their source
+            shutil.copy2(real, target)  # keeps the time, because Python checks compiled files against the time of their source
             found = os.stat(real)
         except OSError as error:
             raise CapabilityError(f"{path} is needed in a guest and cannot be copied: {error.strerror or error}") from None
@@ -50,7 +53,7 @@ class GuestTree:
         return real
 
     def add_all(self, directory: str, *, skip: Sequence[str] = ()) -> list[str]:
-        """Copy a directory with what is in it, and return the paths of its files; ``skip`` are patterns of names left out."""
+        """Copy a directory with its contents, and return the paths of its files. ``skip`` are patterns of names to leave out."""
         top = self._way(directory)
         copied: list[str] = []
         for place, directories, files in os.walk(top):
@@ -64,26 +67,26 @@ class GuestTree:
         return copied
 
     def write(self, path: str, text: str | bytes, mode: int = 0o644) -> None:
-        """A file of our own."""
+        """Create a file with this text."""
         target = self._inside(self._way(path))
         target.write_bytes(text.encode() if isinstance(text, str) else text)
         target.chmod(mode)
 
     def link(self, path: str, to: str) -> None:
-        """A symbolic link of our own; one that is there stays."""
+        """Create a symbolic link, unless the path exists."""
         self.make(os.path.dirname(path))
         target = self._inside(os.path.join(self._way(os.path.dirname(path)), os.path.basename(path)))
         if not os.path.lexists(target):
             target.symlink_to(to)
 
     def make(self, path: str, mode: int = 0o755) -> None:
-        """A directory."""
+        """Create a directory."""
         target = self._inside(self._way(path))
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(mode)
 
     def size(self) -> tuple[int, int]:
-        """(bytes in blocks of 4 kB, files) of the tree."""
+        """Return (bytes in blocks of 4 kB, number of files) of the tree."""
         blocks = entries = 0
         for place, directories, files in os.walk(self.root):
             entries += len(directories) + len(files)
@@ -96,13 +99,13 @@ class GuestTree:
         return self.root / path.lstrip("/")
 
     def _way(self, path: str, links: int = 0) -> str:
-        """Make the directories and links that lead to an absolute path, and return it without links."""
+        """Create the directories and links of an absolute path, and return the path without links."""
         if path in ("", "/"):
             return "/"
         if path in self._ways:
             return self._ways[path]
         if links > _MOST_LINKS:
-            raise CapabilityError(f"{path} leads through more symbolic links than can be followed")
+            raise CapabilityError(f"{path} has too many symbolic links")
         head, last = os.path.split(path.rstrip("/"))
         here = self._way(head, links)
         self._inside(here).mkdir(mode=0o755, exist_ok=True)
@@ -133,14 +136,14 @@ _PROGRAM_INTERPRETER = 3
 
 @dataclass(frozen=True)
 class Needs:
-    """What one file needs: paths of libraries as the loader finds them (the loader among them), and names that it does not find."""
+    """Libraries that one file needs: paths found by the loader (which is one of them), and names that it does not find."""
 
     found: tuple[str, ...]
     missing: tuple[str, ...] = ()
 
 
 def needs(node: Node, files: Sequence[str]) -> dict[str, Needs]:
-    """What each program or library needs, itself and through others, as ldd(1) says; nothing for one that is static.
+    """Return the direct and indirect libraries of each program or library, from ldd(1). A static one has none.
 
     Raises:
         CapabilityError: ldd is missing.
@@ -151,13 +154,13 @@ def needs(node: Node, files: Sequence[str]) -> dict[str, Needs]:
         try:
             said = node.run(Command(["ldd", *some]), timeout=120).out
         except OSError as error:
-            raise CapabilityError(f"ldd cannot be run ({error}), which tells the libraries that a guest's programs need") from None
+            raise CapabilityError(f"ldd cannot be run ({error}), which lists the libraries of a guest's programs") from None
         told |= parse(said, some)
     return told
 
 
 def parse(text: str, files: Sequence[str]) -> dict[str, Needs]:
-    """What ldd said of these files: with one file it names it in no heading, with several it does."""
+    """Parse the output of ldd. With several files it prints a heading for each, with one file it prints none."""
     found: dict[str, list[str]] = {name: [] for name in files}
     missing: dict[str, list[str]] = {name: [] for name in files}
     current = files[0] if len(files) == 1 else ""
@@ -172,9 +175,9 @@ def parse(text: str, files: Sequence[str]) -> dict[str, Needs]:
 
 
 def libraries(node: Node, programs: Sequence[str], modules: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """(paths of all libraries that the programs and loadable modules need, modules that can be used).
+    """Return (paths of all libraries of the programs and loadable modules, modules that can be used).
 
-    A module of which a library is missing on this machine is left out: it could not be loaded here either.
+    A module with a missing library is left out, because it cannot be loaded on this machine either.
 
     Raises:
         CapabilityError: a program's library is missing.
@@ -182,14 +185,14 @@ def libraries(node: Node, programs: Sequence[str], modules: Sequence[str] = ()) 
     told = needs(node, [*programs, *modules])
     for program in programs:
         if told[program].missing:
-            raise CapabilityError(f"{program} needs {', '.join(told[program].missing)}, which this machine does not have; mend its package")
+            raise CapabilityError(f"{program} needs {', '.join(told[program].missing)}, which this machine lacks; repair its package")
     usable = [module for module in modules if not told[module].missing]
     paths = dict.fromkeys(path for name in (*programs, *usable) for path in told[name].found)
     return list(paths), usable
 
 
 def is_static(elf: bytes) -> bool:
-    """Whether a 64-bit ELF program names no program interpreter (elf(5): PT_INTERP), and so runs without shared libraries."""
+    """Return whether a 64-bit ELF program has no program interpreter (elf(5): PT_INTERP), and so needs no shared libraries."""
     if len(elf) < 64 or elf[:5] != b"\x7fELF\x02":
         return False
     begin, size, count = struct.unpack_from("<Q", elf, 32)[0], *struct.unpack_from("<HH", elf, 54)

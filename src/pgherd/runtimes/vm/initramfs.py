@@ -1,7 +1,9 @@
-"""A guest's first file system: busybox, modules in the order in which they are loaded, and a script (cpio, format newc).
+"""Boot scripts of a guest: the initramfs, and process 1 of the root image.
 
-It is not compressed: the memory that it takes is freed when the guest goes over to its root image, and an emulated processor unpacks
-slowly. Linux, Documentation/driver-api/early-userspace/buffer-format.rst describes the format.
+The initramfs has busybox, kernel modules in load order, and a script that mounts the root image (cpio, format newc; Linux,
+Documentation/driver-api/early-userspace/buffer-format.rst). It is not compressed, because its memory is freed when the guest switches to
+the root image, and because an emulated processor unpacks slowly. ``INIT`` then mounts disks, sets up network and cgroups, and starts the
+agent.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from pgherd.runtimes.vm.guest_tree import is_static
 from pgherd.runtimes.vm.kernel import Kernel, read_module
 
 APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "switch_root", "chroot", "poweroff")
-"""What scripts of a first file system may call."""
+"""Busybox programs for scripts of an initramfs."""
 
 Entry = tuple[str, int, bytes]
-"""Name, mode with the kind of file, and contents (a link's target)."""
+"""Name, mode with the file type, and contents (a link's target)."""
 
 _INIT = """#!/bin/sh
 # Process 1 of the guest until its root image is there.
@@ -49,7 +51,7 @@ exec switch_root /root /usr/lib/pgherd/init
 def archive(
     kernel: Kernel, modules: Sequence[str], *, init: str = _INIT, directories: Sequence[str] = (), files: Mapping[str, bytes] | None = None
 ) -> bytes:
-    """The archive; ``init`` is the script that the kernel starts, ``files`` are further ones by name.
+    """Return the archive. ``init`` is the script that the kernel starts. ``files`` are further files by name.
 
     Raises:
         CapabilityError: there is no busybox that runs without libraries.
@@ -68,17 +70,17 @@ def archive(
 
 
 def busybox() -> str:
-    """The path of a busybox that needs no libraries; raises CapabilityError."""
+    """Return the path of a busybox that needs no libraries. Raises CapabilityError where there is none."""
     found = shutil.which("busybox")
     if found is None:
-        raise CapabilityError("busybox is missing, the first program of every guest; install the package busybox-static")
+        raise CapabilityError("busybox is missing (the first program of each guest); install the package busybox-static")
     if not is_static(Path(found).read_bytes()):
-        raise CapabilityError(f"{found} needs shared libraries, which a guest's first file system does not have; install busybox-static")
+        raise CapabilityError(f"{found} needs shared libraries, which a guest's initramfs lacks; install busybox-static")
     return found
 
 
 def cpio(entries: Sequence[Entry]) -> bytes:
-    """An archive of these entries, in their order: directories come before what is in them. All belong to root."""
+    """Return an archive of these entries in their order. Directories must precede their contents. All entries belong to root."""
     return b"".join(_entry(number, *entry) for number, entry in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1))
 
 
@@ -94,15 +96,15 @@ def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
 AGENT_PORT = "pgherd.agent"
 """Name of the virtio-serial port between the node on the host and the agent in the guest."""
 HOME = "/usr/lib/pgherd"
-"""Directory of what pgherd itself puts into the root image."""
+"""Directory of pgherd's files in the root image."""
 AGENT = "agent"
-"""The agent's program in the guest, a compiled module of this name in ``HOME``; what it imports of ours lies beside it."""
+"""Name of the agent's program, a compiled module in ``HOME``. The modules that it imports are in the same directory."""
 ADDRESS = "10.0.2.15"
-"""The guest's address in the network that QEMU makes up for it."""
+"""Guest's address in QEMU's user network."""
 GATEWAY = "10.0.2.2"
-"""The host's in the same."""
+"""Host's address in it."""
 READY = "pgherd: the guest has come up"
-"""What the console says before the agent starts."""
+"""Line on the console before the agent starts."""
 
 INIT = f"""#!/bin/sh
 # Process 1 of the guest. It powers the guest off when the agent ends.
@@ -152,7 +154,7 @@ if [ -n "$shell" ]; then
 fi
 read -r python <{HOME}/interpreter
 echo "{READY}"
-# Where memory runs out the kernel is to end a server, which is told, and not the one that tells.
+# On OOM the kernel must kill a server, which is reported, and not the agent, which reports it.
 (echo -1000 >/proc/self/oom_score_adj; exec "$python" -E -s -S {HOME}/{AGENT}.pyc /dev/virtio-ports/{AGENT_PORT})
 stop "the agent ended with exit code $?"
 """

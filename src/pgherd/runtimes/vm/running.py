@@ -1,4 +1,4 @@
-"""The guests that run on a node, found by their QEMU's command line."""
+"""Running guests of a node: found by QEMU's command line, and reached through the shell on their console."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _NAMES = tuple(map(os.path.basename, PROGRAMS))
 
 @dataclass(frozen=True)
 class Running:
-    """A guest that runs: its QEMU's pid, vCPUs, memory in bytes as given, ``resident`` and ``swapped`` bytes of QEMU, accelerator, the
-    forwarded port, the socket of its console (None: no shell on it), and the files that it has open."""
+    """Running guest: pid of QEMU, vCPUs, configured memory, ``resident`` and ``swapped`` bytes of QEMU, accelerator, forwarded port,
+    socket of the console (None: no shell on it), and open image files.
+    """
 
     name: str
     pid: int
@@ -37,7 +38,7 @@ class Running:
 
 
 def find_all(node: Node) -> list[Running]:
-    """All that we may see, by name."""
+    """Return all guests that this user may inspect, by name."""
     found = []
     for pid in node.listdir("/proc"):
         if pid.isdigit():
@@ -47,13 +48,15 @@ def find_all(node: Node) -> list[Running]:
                 if ours and (os.stat(f"/proc/{pid}").st_uid == os.geteuid() or _in_place_of_ours(words)):
                     found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
             except (OSError, ValueError):
-                continue  # it has ended meanwhile, is somebody else's, or only looks like one
+                continue  # it has ended, belongs to another user, or is not a guest
     return sorted(found, key=lambda guest: guest.name)
 
 
 def _in_place_of_ours(argv: Sequence[str]) -> bool:
-    """Whether the guest's sockets lie where only we could have put their directory: QEMU may run as another account, and anybody may call a
-    program so and name a socket of his own."""
+    """Return whether the guest's sockets are in a directory that only this user can have created.
+
+    QEMU may run as another user, and any user may run a program of that name with a foreign socket path.
+    """
     sockets = re.findall(r"(?:^unix:|socket,id=console,path=)(.*?),server=on", "\n".join(argv), re.MULTILINE)
     around = {os.path.dirname(os.path.dirname(path.replace(",,", ","))) for path in sockets}
     if len(around) != 1:
@@ -63,7 +66,7 @@ def _in_place_of_ours(argv: Sequence[str]) -> bool:
 
 
 def parse(pid: int, argv: Sequence[str], status: str) -> Running:
-    """What a command line and ``/proc/PID/status`` (proc(5)) say."""
+    """Parse a command line and ``/proc/PID/status`` (proc(5))."""
 
     def kilobytes(line: str) -> int:
         match = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
@@ -88,30 +91,30 @@ def parse(pid: int, argv: Sequence[str], status: str) -> Running:
 
 
 LEAVE = b"\x1d"
-"""Ctrl-]: leaves the console, as telnet does it."""
+"""Ctrl-], which leaves the console as in telnet."""
 _BEGIN, _DONE = "pgherd-begin", re.compile(r"pgherd-done-(\d+)")
 
 
 def connect(path: str) -> socket.socket:
-    """The console's socket; raises UsageError where nobody listens, or somebody else is there."""
+    """Connect to the console's socket. Raises UsageError where it is not open."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(path)
     except OSError as error:
         connection.close()
-        raise UsageError(f"the console {path} cannot be reached: {error.strerror}; 'pgherd vm list' shows the guests that run") from None
+        raise UsageError(f"the console {path} cannot be reached: {error.strerror}; 'pgherd vm list' shows running guests") from None
     return connection
 
 
 def command(path: str, text: str, timeout: float = 60.0) -> tuple[int, str]:
-    """Type one command at the shell and return its exit code and what it wrote.
+    """Run one command in the console's shell. Return its exit code and its output.
 
     Raises:
-        UsageError: nobody listens there.
-        TrialError: it did not end in time; somebody else at the console makes that happen, too.
+        UsageError: the console's socket is not open.
+        TrialError: the command did not end in time. A second user of the console causes that too.
     """
     with connect(path) as connection:
-        # One line, so that no prompt comes between; the inner quotes keep the terminal's echo of it from looking like the answer.
+        # One line, so that there is no prompt in between. The inner quotes make the terminal's echo differ from the output.
         connection.sendall(f'\necho pgherd-"begin"; eval {shlex.quote(text)}; echo pgherd-"done"-$?\n'.encode())
         said, deadline = "", time.monotonic() + timeout
         while not (ended := _DONE.search(said)):
@@ -124,7 +127,7 @@ def command(path: str, text: str, timeout: float = 60.0) -> tuple[int, str]:
 
 
 def attach(path: str, keyboard: int, screen: int) -> None:
-    """Connect a terminal (file descriptors) with the console until Ctrl-] is typed or the guest ends; raises UsageError."""
+    """Connect a terminal (file descriptors) with the console until Ctrl-] is typed or the guest ends. Raises UsageError."""
     import termios
     import tty
 
