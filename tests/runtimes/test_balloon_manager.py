@@ -291,7 +291,7 @@ def played(manager: BalloonManager, outcomes: list[bool], monkeypatch) -> None:
     manager._loop()
 
 
-ROW = balloon_manager._UNFINISHED
+ROW = balloon_manager._MAX_FAILED_IN_A_ROW
 
 
 @pytest.mark.parametrize("outcomes", [[False] * ROW, [True] * 200 + [False] * ROW, [True, False] * (ROW + 1)])
@@ -302,7 +302,7 @@ def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_
     manager.record(tmp_path / "spool")
     played(manager, outcomes, monkeypatch)
     failed = outcomes.count(False)
-    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*--guest-memory guest-balloon was not enforced; repeat"
+    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*guest-balloon was not enforced; repeat"
     with pytest.raises(TrialError, match=words):
         manager.record(None)
     with (tmp_path / "spool").open() as lines:

@@ -18,8 +18,8 @@ from pgherd.runtimes.vm.qemu import BALLOON
 _T = TypeVar("_T")
 STATISTICS_SECONDS = 1
 """Period at which the balloon device polls the guest's driver."""
-_POLLED: dict[str, Any] = {"path": BALLOON, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
-_MOST = 2**63
+_POLLING: dict[str, Any] = {"path": BALLOON, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
+_MISSING_FROM = 2**63
 """Values from here on are missing: QEMU sets all bits of a value that the guest does not report, and prints it with or without a sign."""
 _NAMES = {
     "free": "stat-free-memory",
@@ -33,11 +33,11 @@ _NAMES = {
 }
 
 
-_MOVED = "BALLOON_CHANGE"
+_MOVED_EVENT = "BALLOON_CHANGE"
 """Event after a change of the balloon's size, at most one per second."""
-_AGAIN = 10
+_SIZE_INTERVAL = 10
 """Number of polls after which the size of a balloon at rest is queried again."""
-_OF_A_DRIVE = ("device", "qdev", "node-name", "stats")
+_DRIVE_KEYS = ("device", "qdev", "node-name", "stats")
 """Keys of ``query-blockstats`` that are kept. The others describe the image file below, with the same counters."""
 
 
@@ -114,26 +114,31 @@ class QemuBalloon:
         return self._qemu.ask([("balloon", {"value": size})], lambda answers: size)
 
     def look(self, *, drives: bool) -> Future[Look]:
-        heard = self._qemu.heard(_MOVED)
-        still = self._actual is not None and self._target in (None, self._actual) and heard == self._heard and self._looks % _AGAIN != 0
-        asked: list[tuple[str, dict[str, Any] | None]] = [
-            *([] if self._polling else [("qom-set", _POLLED)]),
+        events = self._qemu.heard(_MOVED_EVENT)
+        at_rest = (
+            self._actual is not None
+            and self._target in (None, self._actual)
+            and events == self._heard
+            and self._looks % _SIZE_INTERVAL != 0
+        )
+        commands: list[tuple[str, dict[str, Any] | None]] = [
+            *([] if self._polling else [("qom-set", _POLLING)]),
             ("qom-get", {"path": BALLOON, "property": "guest-stats"}),
-            *([] if still else [("query-balloon", None)]),
+            *([] if at_rest else [("query-balloon", None)]),
             *([("query-blockstats", None)] if drives else []),
         ]
         self._looks += 1
 
-        def seen(values: list[Any]) -> Look:
-            answers = dict(zip((command for command, _ in asked), values, strict=True))
+        def reading_of(values: list[Any]) -> Look:
+            answers = dict(zip((command for command, _ in commands), values, strict=True))
             self._polling = True
             if "query-balloon" in answers:
-                self._actual, self._heard = int(answers["query-balloon"]["actual"]), heard
+                self._actual, self._heard = int(answers["query-balloon"]["actual"]), events
             assert self._actual is not None
-            counted = [{key: one[key] for key in _OF_A_DRIVE if key in one} for one in answers.get("query-blockstats", ())]
-            return Look(time.time(), self._actual, answers["qom-get"], counted)
+            counters = [{key: drive[key] for key in _DRIVE_KEYS if key in drive} for drive in answers.get("query-blockstats", ())]
+            return Look(time.time(), self._actual, answers["qom-get"], counters)
 
-        return self._qemu.ask(asked, seen)
+        return self._qemu.ask(commands, reading_of)
 
 
 def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:
@@ -144,8 +149,8 @@ def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> St
     """
     try:
         at, values = float(raw["last-update"]), dict(raw["stats"])
-        told = {name: int(values[key]) for name, key in _NAMES.items() if 0 <= int(values.get(key, -1)) < _MOST}
-        reads = sum(int(one["stats"]["rd_bytes"]) for one in drives) if drives else None
+        reported = {name: int(values[key]) for name, key in _NAMES.items() if 0 <= int(values.get(key, -1)) < _MISSING_FROM}
+        reads = sum(int(drive["stats"]["rd_bytes"]) for drive in drives) if drives else None
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a guest's statistics: {error}") from None
-    return Statistics(at=at, reads=reads, **told) if at > 0 else None
+    return Statistics(at=at, reads=reads, **reported) if at > 0 else None

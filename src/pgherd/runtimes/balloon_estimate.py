@@ -144,9 +144,9 @@ def unseen(before: Estimate | None, actual: int, seconds: float) -> Estimate:
     used."""
     if before is None:
         return Estimate(working_set=actual, used=actual, unseen=math.inf)
-    gone = before.unseen + seconds
-    later = replace(before, unseen=gone, since_want=before.since_want + seconds, swap_out=0.0)
-    return replace(later, working_set=float(actual), active=1.0) if gone >= UNKNOWN_AFTER else later
+    elapsed = before.unseen + seconds
+    later = replace(before, unseen=elapsed, since_want=before.since_want + seconds, swap_out=0.0)
+    return replace(later, working_set=float(actual), active=1.0) if elapsed >= UNKNOWN_AFTER else later
 
 
 def estimate(
@@ -160,14 +160,14 @@ def estimate(
     """
     available = statistics.available if statistics.available is not None else statistics.free or 0
     free = statistics.free if statistics.free is not None else available
-    now = max(actual - available, 0)
+    in_use = max(actual - available, 0)
     # After a long silence the former estimate is not valid.
     known_before = before is not None and before.unseen < UNKNOWN_AFTER
-    used = before.used + (now - before.used) * -math.expm1(-seconds / SMOOTHED) if before is not None and known_before else float(now)
+    used = before.used + (in_use - before.used) * -math.expm1(-seconds / SMOOTHED) if before is not None and known_before else float(in_use)
     took_back = before is not None and actual > max(target, before.actual) + _NOISE
     wants = took_back or (moved.refill > REFILLING * memory and free < SPARE * actual)
-    told: dict[str, Any] = {"swap_out": moved.swap_out, "actual": float(actual), "available": float(available)}
-    told["swaps"] = (before is not None and before.swaps) or bool(statistics.swap_out)
+    reported: dict[str, Any] = {"swap_out": moved.swap_out, "actual": float(actual), "available": float(available)}
+    reported["swaps"] = (before is not None and before.swaps) or bool(statistics.swap_out)
     ceiling = min(float(memory), (1 + HEADROOM) * used)
     last = before if before is not None else Estimate(working_set=0.0, used=used)
     active, known = last.active, last.known
@@ -176,17 +176,17 @@ def estimate(
         if not known and last.dropped:
             hold = min(2 * hold, LONGEST_HOLD) if actual >= _LOWER * last.dropped else HOLD
         known = max(known, float(actual))
-        asked = actual + AHEAD * moved.refill
+        requested = actual + AHEAD * moved.refill
         if actual < last.dropped:  # grow to the former need first
-            asked = min(asked, MARGIN * last.dropped)
-        working_set = min(float(memory), max(MARGIN * known, asked, active * ceiling))
+            requested = min(requested, MARGIN * last.dropped)
+        working_set = min(float(memory), max(MARGIN * known, requested, active * ceiling))
         if ceiling > 0:  # the next trial starts at this size
             active = min(1.0, max(active, working_set / ceiling))
-        return Estimate(working_set, used, active, known, last.dropped, hold, 0.0, 0.0, **told)
+        return Estimate(working_set, used, active, known, last.dropped, hold, 0.0, 0.0, **reported)
     since_want, dropped = last.since_want + seconds, last.dropped
     if known and since_want >= (CALM if actual <= known else last.hold):
         known, dropped = 0.0, known
     if contended and active * ceiling > MARGIN * known:
         active *= math.exp(-seconds / TRIED)
     working_set = min(float(memory), max(active * ceiling, MARGIN * known))
-    return Estimate(working_set, used, active, known, dropped, last.hold, since_want, 0.0, **told)
+    return Estimate(working_set, used, active, known, dropped, last.hold, since_want, 0.0, **reported)

@@ -16,9 +16,9 @@ from pgherd.runtimes.balloon_device import Machine
 from pgherd.runtimes.balloon_law import moves, reports
 from pgherd.runtimes.balloon_manager import BalloonManager
 
-_USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
-_DROPPED_FIRST = {"v1": "total_inactive_file", "v2": "inactive_file"}
-_HELD = {"v1": ("total_rss", "total_cache"), "v2": ("anon", "file", "kernel", "sock")}
+_USAGE_FILE = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
+_INACTIVE_FILE = {"v1": "total_inactive_file", "v2": "inactive_file"}
+_IN_USE = {"v1": ("total_rss", "total_cache"), "v2": ("anon", "file", "kernel", "sock")}
 """Keys of memory.stat that are in use. In version 1 kernel memory is in a separate file."""
 _KERNEL = "memory.kmem.usage_in_bytes"
 
@@ -52,7 +52,11 @@ class GuestBalloons:
             UsageError: the sum of the guaranteed minima exceeds the memory for guests.
         """
         promised = {**self._promised, container.name: container}
-        guests = [balloon_manager.law_guest(one, self._policy.overhead) for one in promised.values() if one.memory is not None]
+        guests = [
+            balloon_manager.law_guest(guest_container, self._policy.overhead)
+            for guest_container in promised.values()
+            if guest_container.memory is not None
+        ]
         balloon_law.check(guests, self._shared if moves(self._policy.policy) else None, self._policy.reserve)
         self._promised = promised
 
@@ -118,22 +122,22 @@ class GuestBalloons:
 
         Inactive file pages and the remains of split huge pages count as free.
         """
-        place = accounting.memory(self._groups())
-        if place is None or self._budget is None:
+        group = accounting.memory(self._groups())
+        if group is None or self._budget is None:
             return None
-        used = int(self._node.read(f"{place.directory}/{_USED[place.version]}"))
-        stat = self._node.read(f"{place.directory}/memory.stat").decode(errors="replace")
-        dropped = flat_keyed(stat, {_DROPPED_FIRST[place.version]: "file"}).get("file", 0.0)
-        return self._budget - used + int(dropped + self._split(place, used, stat))
+        used = int(self._node.read(f"{group.directory}/{_USAGE_FILE[group.version]}"))
+        stat = self._node.read(f"{group.directory}/memory.stat").decode(errors="replace")
+        droppable = flat_keyed(stat, {_INACTIVE_FILE[group.version]: "file"}).get("file", 0.0)
+        return self._budget - used + int(droppable + self._split(group, used, stat))
 
-    def _split(self, place: accounting.Accounting, used: int, stat: str) -> float:
+    def _split(self, group: accounting.Accounting, used: int, stat: str) -> float:
         """Return the bytes that the cgroup is charged with but that nothing uses.
 
         QEMU puts guest memory on transparent huge pages. After a balloon has taken a part of one, the full page stays charged until the
         kernel reclaims memory (deferred split, mm/huge_memory.c). The result is 0 where memory.stat lacks one of the values.
         """
-        held = flat_keyed(stat, {key: key for key in _HELD[place.version]})
-        if place.version == "v1" and self._node.exists(f"{place.directory}/{_KERNEL}"):
-            held[_KERNEL] = float(self._node.read(f"{place.directory}/{_KERNEL}"))
-        told = len(held) == (3 if place.version == "v1" else len(_HELD["v2"]))
-        return max(used - sum(held.values()), 0.0) if told else 0.0
+        in_use = flat_keyed(stat, {key: key for key in _IN_USE[group.version]})
+        if group.version == "v1" and self._node.exists(f"{group.directory}/{_KERNEL}"):
+            in_use[_KERNEL] = float(self._node.read(f"{group.directory}/{_KERNEL}"))
+        complete = len(in_use) == (3 if group.version == "v1" else len(_IN_USE["v2"]))
+        return max(used - sum(in_use.values()), 0.0) if complete else 0.0

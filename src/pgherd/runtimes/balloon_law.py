@@ -67,10 +67,10 @@ SPARED = 0.05
 """Between pg_balloon's watermarks (2 and 6 %): an idle database in the guest releases buffers, a busy one keeps them."""
 SETTLED = 120.0
 """Seconds after which constant demands that fit have constant targets, by simulation (tests)."""
-_LEAST_BAND = 4 * 2**20
-_SWAPPING = 2**20
-_LEAST_MINIMUM = 96 * 2**20
-_BACK = 0.02
+_MIN_BAND_BYTES = 4 * 2**20
+_SWAPPING_RATE = 2**20
+_SMALLEST_MINIMUM = 96 * 2**20
+_RELEASE_RATE = 0.02
 """Fraction of the withheld memory that is released per second while the host has plenty."""
 
 State = Literal["high", "soft", "hard"]
@@ -111,7 +111,7 @@ class Standing:
 
 def minimum_of(memory: int, asked: int | None) -> int:
     """Return the guaranteed memory of a guest: the requested one, or a quarter of its memory but at least the need of a small Linux."""
-    return asked if asked is not None else min(memory, max(memory // 4, _LEAST_MINIMUM))
+    return asked if asked is not None else min(memory, max(memory // 4, _SMALLEST_MINIMUM))
 
 
 def for_guests(guests: Sequence[Guest], budget: int, reserve: float) -> int:
@@ -127,8 +127,8 @@ def check(guests: Sequence[Guest], budget: int | None, reserve: float) -> None:
             exceeds the memory for guests.
     """
     names = [guest.name for guest in guests]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"names of guests must differ: {', '.join(twice)} is used more than once")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"names of guests must differ: {', '.join(repeated)} is used more than once")
     for guest in guests:
         if not 0 <= guest.minimum <= guest.memory:
             raise UsageError(
@@ -139,12 +139,12 @@ def check(guests: Sequence[Guest], budget: int | None, reserve: float) -> None:
             raise UsageError(f"guest {guest.name} has {guest.shares:g} shares of memory; shares must be above zero")
     if budget is None:
         return
-    together, minima = for_guests(guests, budget, reserve), sum(guest.minimum for guest in guests)
-    if minima > together:
-        own = format_bytes(sum(guest.overhead for guest in guests))
+    available, minima = for_guests(guests, budget, reserve), sum(guest.minimum for guest in guests)
+    if minima > available:
+        overhead = format_bytes(sum(guest.overhead for guest in guests))
         raise UsageError(
             f"{len(guests)} guests are guaranteed {format_bytes(minima)} in total, but of the host's {format_bytes(budget)} guests can "
-            f"have {format_bytes(together)} ({reserve:.0%} is kept free, their hypervisors need {own}); give guests smaller minima, "
+            f"have {format_bytes(available)} ({reserve:.0%} is kept free, their hypervisors need {overhead}); give guests smaller minima, "
             "the host more memory, or run fewer guests"
         )
 
@@ -156,21 +156,21 @@ def divide(guests: Sequence[Guest], working_sets: Mapping[str, float], together:
     """
     if sum(guest.memory for guest in guests) <= together:
         return {guest.name: guest.memory for guest in guests}
-    keep = 1 - tax
+    kept_idle = 1 - tax
 
-    def given(guest: Guest, price: float) -> float:
+    def share_at(guest: Guest, price: float) -> float:
         due, active = price * guest.shares, min(working_sets[guest.name], guest.memory)
-        return min(max(min(due, active + (due - active) * keep), guest.minimum), guest.memory)
+        return min(max(min(due, active + (due - active) * kept_idle), guest.minimum), guest.memory)
 
     def total(price: float) -> float:
-        return sum(given(guest, price) for guest in guests)
+        return sum(share_at(guest, price) for guest in guests)
 
     # The sum is linear between the prices at which a guest leaves its minimum, has its working set, or has all its memory.
     knees = {0.0}
     for guest in guests:
         active = min(working_sets[guest.name], guest.memory)
         for level in (guest.minimum, active, guest.memory):
-            knees.add((level if level <= active else active + (level - active) / keep) / guest.shares)
+            knees.add((level if level <= active else active + (level - active) / kept_idle) / guest.shares)
     prices = sorted(knees)
     low, high = 0, len(prices) - 1
     while high - low > 1:
@@ -180,7 +180,7 @@ def divide(guests: Sequence[Guest], working_sets: Mapping[str, float], together:
     part = min(max((together - below) / (above - below), 0.0), 1.0) if above > below else 0.0
     price = prices[low] + part * (prices[high] - prices[low])
     # Rounding down must keep the minimum, and must not take a page from a guest that gets all its memory.
-    return {g.name: max(int(given(g, price)) // PAGE * PAGE, g.minimum) if given(g, price) < g.memory else g.memory for g in guests}
+    return {g.name: max(int(share_at(g, price)) // PAGE * PAGE, g.minimum) if share_at(g, price) < g.memory else g.memory for g in guests}
 
 
 def step(
@@ -205,57 +205,57 @@ def step(
     withheld = _withheld(before.withheld, state, free, budget, seconds)
     floor = sum(guest.minimum for guest in guests)
     together = max(for_guests(guests, budget, reserve) - int(withheld), floor)
-    wanted = divide(guests, {guest.name: seen[guest.name].estimate.working_set for guest in guests}, together, tax)
+    shares = divide(guests, {guest.name: seen[guest.name].estimate.working_set for guest in guests}, together, tax)
     targets = {guest.name: before.targets.get(guest.name, guest.memory) for guest in guests}
     exceeded = sum(targets.values()) > together
     small: dict[str, int] = {}
     for guest in guests:
         name, old = guest.name, targets[guest.name]
-        if wanted[name] < old:
-            new = _taken(guest, seen[name], old, wanted[name], state, seconds)
-            if old - wanted[name] > _band(guest) or exceeded or state == "hard":
+        if shares[name] < old:
+            new = _lowered_target(guest, seen[name], old, shares[name], state, seconds)
+            if old - shares[name] > _band(guest) or exceeded or state == "hard":
                 targets[name] = new
             else:
                 small[name] = new
     if state == "hard":
         return Standing(targets, state, withheld)
-    asked = {}
+    requests = {}
     for guest in guests:
         name, old = guest.name, targets[guest.name]
-        more = min(wanted[name] - old, int(GIVEN * guest.memory * seconds))
-        if more > 0 and (wanted[name] - old > _band(guest) or seen[name].estimate.wants):
-            asked[name] = more
+        growth = min(shares[name] - old, int(GIVEN * guest.memory * seconds))
+        if growth > 0 and (shares[name] - old > _band(guest) or seen[name].estimate.wants):
+            requests[name] = growth
     room = together - sum(max(seen[guest.name].actual, targets[guest.name]) for guest in guests)
-    if sum(asked.values()) > room:
+    if sum(requests.values()) > room:
         targets |= small
-    part = min(1.0, max(room, 0) / total) if (total := sum(asked.values())) else 0.0
-    for name, more in asked.items():
-        targets[name] += int(more * part) // PAGE * PAGE
+    part = min(1.0, max(room, 0) / total) if (total := sum(requests.values())) else 0.0
+    for name, growth in requests.items():
+        targets[name] += int(growth * part) // PAGE * PAGE
     return Standing(targets, state, withheld)
 
 
 def _band(guest: Guest) -> float:
-    return max(DEAD_BAND * guest.memory, _LEAST_BAND)
+    return max(DEAD_BAND * guest.memory, _MIN_BAND_BYTES)
 
 
-def _taken(guest: Guest, seen: Seen, old: int, wanted: int, state: State, seconds: float) -> int:
+def _lowered_target(guest: Guest, observation: Seen, old: int, share: int, state: State, seconds: float) -> int:
     """Return the next lower target of a guest."""
-    estimate, rate = seen.estimate, TAKEN * guest.memory * (0.5 if state == "high" else 1.0)
-    least = max(wanted, guest.minimum)
-    most = float(guest.memory)
+    estimate, rate = observation.estimate, TAKEN * guest.memory * (0.5 if state == "high" else 1.0)
+    lowest = max(share, guest.minimum)
+    maximum = float(guest.memory)
     if not (guest.swaps or estimate.swaps):
         if estimate.unseen >= STALE:
             return old
         floor = int(estimate.actual - estimate.available + SPARED * guest.memory)
-        least, most = max(least, min(old, floor)), (min(old, seen.actual) - floor) / 2
+        lowest, maximum = max(lowest, min(old, floor)), (min(old, observation.actual) - floor) / 2
     elif state == "hard":
-        return least
+        return lowest
     if state != "hard":
-        most = min(most, rate * seconds / (4 if estimate.swap_out > _SWAPPING else 1))
-    moved = max(int(most) // PAGE * PAGE, PAGE)
-    if seen.actual - old > 2 * moved:
+        maximum = min(maximum, rate * seconds / (4 if estimate.swap_out > _SWAPPING_RATE else 1))
+    moved = max(int(maximum) // PAGE * PAGE, PAGE)
+    if observation.actual - old > 2 * moved:
         return old
-    return max(min(old, seen.actual) - moved, least)
+    return max(min(old, observation.actual) - moved, lowest)
 
 
 def _state(before: State, free: int | None, budget: int) -> State:
@@ -274,7 +274,7 @@ def _withheld(before: float, state: State, free: int | None, budget: int, second
     """Return the bytes withheld from guests. They grow while the host is short of memory, and shrink slowly afterwards."""
     if state == "hard" and free is not None:
         return min(before + (_SOFT * budget - free) * min(seconds / 5.0, 1.0), 0.5 * budget)
-    return before * max(1 - _BACK * seconds, 0.0) if state == "high" else before
+    return before * max(1 - _RELEASE_RATE * seconds, 0.0) if state == "high" else before
 
 
 def forget(before: Standing, name: str) -> Standing:

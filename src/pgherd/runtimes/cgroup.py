@@ -76,11 +76,11 @@ class CgroupRuntime:
             cpus = self._placement.place(container)
         elif not self._has_cpuset and set(self._cpus) < set(self._allowed):
             cpus = self._cpus
-        given = cpus if self._has_cpuset else None
+        cpuset = cpus if self._has_cpuset else None
         limits = Limits(
             cores=cores,
             period=container.cpu_period,
-            cpus=given,
+            cpus=cpuset,
             memory=container.memory,
             weight=container.weight,
             swap=container.swap,

@@ -40,17 +40,17 @@ def choose(
     if requested is not None and requested not in names:
         raise UsageError(f"there is no runtime '{requested}'; choose one of {', '.join(names)}")
     passed_over: list[str] = []
-    for make in candidates:
-        if requested not in (None, make.name):
+    for runtime_class in candidates:
+        if requested not in (None, runtime_class.name):
             continue
-        runtime: Runtime = make(node, journal, facts, suffix, cpus)
-        able = runtime.capabilities()
-        if able.available:
-            why = "as asked" if requested else "; ".join(passed_over) or "the best available here"
-            return runtime, f"Runtime {runtime.name} ({why}): {able.note}."
+        runtime: Runtime = runtime_class(node, journal, facts, suffix, cpus)
+        capabilities = runtime.capabilities()
+        if capabilities.available:
+            reason = "as asked" if requested else "; ".join(passed_over) or "the best available here"
+            return runtime, f"Runtime {runtime.name} ({reason}): {capabilities.note}."
         if requested:
-            raise CapabilityError(f"the {requested} runtime can't be used here: {able.note}")
-        passed_over.append(f"{runtime.name} can't be used: {able.note}")
+            raise CapabilityError(f"the {requested} runtime can't be used here: {capabilities.note}")
+        passed_over.append(f"{runtime.name} can't be used: {capabilities.note}")
     raise CapabilityError(f"no runtime can be used here: {'; '.join(passed_over)}")
 
 

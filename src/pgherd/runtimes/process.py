@@ -52,14 +52,14 @@ class ProcessRuntime:
         """Assign CPUs by affinity. Raises CapabilityError for a CPU quota, a memory limit or a weight."""
         if self._placement is None:
             raise RuntimeError("call open() before create()")
-        asked = {
+        requested = {
             "a CPU quota": container.cpu_mode == "quota",
             "a memory limit": container.memory is not None,
             "a CPU weight": container.weight is not None,
         }
-        for what, wanted in asked.items():
-            if wanted:
-                raise CapabilityError(f"container {container.name} asks for {what}, which the process runtime can't give; {_USE_CGROUP}")
+        for limit, is_set in requested.items():
+            if is_set:
+                raise CapabilityError(f"container {container.name} asks for {limit}, which the process runtime can't give; {_USE_CGROUP}")
         if container.cpu_mode == "cpuset" or container.cpus is not None:
             return Room(container.name, cpus=self._placement.place(container))
         pool = self._placement.cpus
@@ -99,14 +99,14 @@ class ExternalRuntime:
 
     def create(self, container: Container) -> Room:
         """Return a handle without cgroups and CPUs. Raises CapabilityError for any limit."""
-        asked = {
+        requested = {
             "vCPUs": container.vcpus is not None or container.cpu_mode != "none" or container.cpus is not None,
             "a memory limit": container.memory is not None,
             "a CPU weight": container.weight is not None,
         }
-        for what, wanted in asked.items():
-            if wanted:
-                raise CapabilityError(f"container {container.name} asks for {what}, which an external server can't be given: {_NOT_OURS}")
+        for limit, is_set in requested.items():
+            if is_set:
+                raise CapabilityError(f"container {container.name} asks for {limit}, which an external server can't be given: {_NOT_OURS}")
         return Room(container.name)
 
     def destroy(self, container: str) -> None: ...

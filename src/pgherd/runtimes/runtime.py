@@ -105,7 +105,7 @@ class Placement:
             foreign = sorted(set(container.cpus) - set(self.cpus))
             if foreign:
                 raise CapabilityError(
-                    f"container {container.name} asks for CPU {', '.join(map(str, foreign))}, but this run has CPUs {_shown(self.cpus)}; "
+                    f"container {container.name} asks for CPU {', '.join(map(str, foreign))}, but the run has CPUs {_listed(self.cpus)}; "
                     "name others, or give the run more cores"
                 )
             return container.cpus
@@ -121,10 +121,10 @@ class Placement:
             raise CapabilityError(
                 f"container {container.name} asks for {count} vCPUs, but this run has {len(self.cpus)} CPUs; ask for fewer"
             )
-        given = [self.cpus[(self._next + index) % len(self.cpus)] for index in range(count)]
+        cpus = [self.cpus[(self._next + index) % len(self.cpus)] for index in range(count)]
         self._next = (self._next + count) % len(self.cpus)
-        return tuple(sorted(given))
+        return tuple(sorted(cpus))
 
 
-def _shown(cpus: Sequence[int]) -> str:
+def _listed(cpus: Sequence[int]) -> str:
     return ", ".join(map(str, cpus[:8])) + (" …" if len(cpus) > 8 else "")

@@ -170,6 +170,6 @@ def test_a_program_is_found_as_a_shell_finds_it(tmp_path):
     program.write_text("")
     program.chmod(0o755)
     path = b"/nonexistent:" + os.fsencode(tmp_path)
-    assert agent_tasks._found(b"tool", path) == os.fsencode(program)
-    assert agent_tasks._found(b"./tool", path) == b"./tool"
-    assert agent_tasks._found(b"missing", path) == b"missing"
+    assert agent_tasks._program_path(b"tool", path) == os.fsencode(program)
+    assert agent_tasks._program_path(b"./tool", path) == b"./tool"
+    assert agent_tasks._program_path(b"missing", path) == b"missing"

@@ -81,7 +81,7 @@ def test_a_busybox_with_libraries_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_initramfs_script_is_one_that_a_shell_accepts() -> None:
-    subprocess.run(["sh", "-n"], input=initramfs._INIT.encode(), check=True)
+    subprocess.run(["sh", "-n"], input=initramfs._INITRAMFS_SCRIPT.encode(), check=True)
 
 
 def test_the_script_is_one_that_a_shell_accepts() -> None:

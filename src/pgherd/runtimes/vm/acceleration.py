@@ -38,7 +38,7 @@ OVERHEAD: Mapping[Literal["kvm", "tcg"], int] = {"kvm": 64 * 2**20, "tcg": 104 *
 
 With emulation 70 to 97 MB were measured, of which up to 32 MB are translated code. KVM has none. With KVM it was not measured.
 """
-_PASSING = re.compile("could not access KVM|resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
+_TEMPORARY = re.compile("could not access KVM|resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
 """QEMU prints the first text where it cannot open the device, e.g. before the module is loaded or access is granted."""
 _BOOTED = "pgherd: booted"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
@@ -77,19 +77,19 @@ def located() -> str | None:
 
 def program() -> str:
     """Return the path of QEMU. Raises CapabilityError where it is missing."""
-    if (found := located()) is not None:
-        return found
-    wanted = " (or ".join(PROGRAMS) + ")"
-    raise CapabilityError(f"{wanted} is missing (it runs virtual machines); install the package qemu-system-x86 (Red Hat: qemu-kvm)")
+    if (path := located()) is not None:
+        return path
+    names = " (or ".join(PROGRAMS) + ")"
+    raise CapabilityError(f"{names} is missing (it runs virtual machines); install the package qemu-system-x86 (Red Hat: qemu-kvm)")
 
 
 def version(node: Node) -> str:
     """Return QEMU's version. Raises CapabilityError where it is missing or does not run."""
     name = program()
-    said = node.run(Command([name, "--version"]), timeout=20)
-    match = re.search(r"version (\d+(?:\.\d+)+)", said.out)
-    if said.code or match is None:
-        raise CapabilityError(f"{name} --version prints no QEMU version: {(said.err or said.out).strip()[:200]}")
+    completed = node.run(Command([name, "--version"]), timeout=20)
+    match = re.search(r"version (\d+(?:\.\d+)+)", completed.out)
+    if completed.code or match is None:
+        raise CapabilityError(f"{name} --version prints no QEMU version: {(completed.err or completed.out).strip()[:200]}")
     return match[1]
 
 
@@ -99,40 +99,40 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
     Raises:
         CapabilityError: QEMU is missing, or KVM was requested and does not work.
     """
-    found = version(node)
+    qemu_version = version(node)
     file = Path(cache_dir, "vm", "hypervisor.json")
-    key = _key(found, kernel)
-    known = None if again else _known(file, key)
-    if known is None:
+    key = _key(qemu_version, kernel)
+    hypervisor = None if again else _cached(file, key)
+    if hypervisor is None:
         sandbox = _sandboxed(node, scratch)
-        closed = _no_device()
-        why, lasting = (closed, True) if closed else _boot(node, kernel, scratch, sandbox)
-        known = Hypervisor(program(), found, sandbox, "tcg" if why else "kvm", why)
-        if not closed:  # not cached, because access may be granted or a module loaded at any time
+        device_error = _no_device()
+        reason, permanent = (device_error, True) if device_error else _boot(node, kernel, scratch, sandbox)
+        hypervisor = Hypervisor(program(), qemu_version, sandbox, "tcg" if reason else "kvm", reason)
+        if not device_error:  # not cached, because access may be granted or a module loaded at any time
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-            until = None if lasting else time.time() + PASSING_SECONDS
-            temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(known)}))
+            until = None if permanent else time.time() + PASSING_SECONDS
+            temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(hypervisor)}))
             temporary.replace(file)
-    if accelerator == "kvm" and known.functional_only:
-        raise CapabilityError(f"KVM does not run guests here: {known.why}; use --accelerator tcg for functional tests")
-    if accelerator == "tcg" and not known.functional_only:
-        return Hypervisor(known.program, known.version, known.sandbox, "tcg", "emulation was asked for")
-    return known
+    if accelerator == "kvm" and hypervisor.functional_only:
+        raise CapabilityError(f"KVM does not run guests here: {hypervisor.why}; use --accelerator tcg for functional tests")
+    if accelerator == "tcg" and not hypervisor.functional_only:
+        return Hypervisor(hypervisor.program, hypervisor.version, hypervisor.sandbox, "tcg", "emulation was asked for")
+    return hypervisor
 
 
 def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
     """Return the cached result, or None before the first probe."""
-    return _known(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
+    return _cached(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
 
 
 def overhead(node: Node, cache_dir: str) -> int:
     """Return the estimated memory of QEMU beyond its guest's memory, bytes. Until a probe has succeeded with KVM it is the larger one."""
-    booted = kernels.present(cache_dir)
-    known = None
+    guest_kernel = kernels.present(cache_dir)
+    hypervisor = None
     with contextlib.suppress(CapabilityError):
-        known = None if booted is None else remembered(node, booted, cache_dir)
-    return OVERHEAD["tcg" if known is None else known.accelerator]
+        hypervisor = None if guest_kernel is None else remembered(node, guest_kernel, cache_dir)
+    return OVERHEAD["tcg" if hypervisor is None else hypervisor.accelerator]
 
 
 def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
@@ -141,26 +141,28 @@ def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
     if hypervisor.functional_only:
         return ()
     try:
-        found = os.stat(DEVICE)
+        status = os.stat(DEVICE)
     except FileNotFoundError:
         return ()
-    if found.st_mode & 0o006 == 0o006:
+    if status.st_mode & 0o006 == 0o006:
         return ()
-    return (str(found.st_gid),) if found.st_gid and found.st_mode & 0o060 == 0o060 else None
+    return (str(status.st_gid),) if status.st_gid and status.st_mode & 0o060 == 0o060 else None
 
 
-def _key(found: str, kernel: Kernel) -> str:
+def _key(qemu_version: str, kernel: Kernel) -> str:
     host = os.uname()
     device = os.stat(DEVICE).st_rdev if os.path.exists(DEVICE) else 0
-    return hashlib.sha256(json.dumps([found, kernel.release, host.release, host.version, device, os.geteuid()]).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps([qemu_version, kernel.release, host.release, host.version, device, os.geteuid()]).encode()
+    ).hexdigest()[:16]
 
 
-def _known(file: Path, key: str) -> Hypervisor | None:
+def _cached(file: Path, key: str) -> Hypervisor | None:
     try:
         document = json.loads(file.read_text())
         until = document["until"]
-        holds = document["key"] == key and (until is None or time.time() < until <= time.time() + PASSING_SECONDS)
-        return Hypervisor(**document["found"]) if holds else None
+        valid = document["key"] == key and (until is None or time.time() < until <= time.time() + PASSING_SECONDS)
+        return Hypervisor(**document["found"]) if valid else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -176,11 +178,11 @@ def _no_device() -> str:
 
 def _sandboxed(node: Node, scratch: str) -> bool:
     """Return whether this QEMU was built with seccomp, and the kernel supports it."""
-    words = Path(scratch, "monitor-words")
-    words.write_text("quit\n")
+    script = Path(scratch, "monitor-words")
+    script.write_text("quit\n")
     argv = [program(), "-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-monitor", "stdio", "-sandbox", _SECCOMP]
     try:
-        return node.run(Command(argv, stdin=str(words)), timeout=20).code == 0
+        return node.run(Command(argv, stdin=str(script)), timeout=20).code == 0
     except TimeoutError:
         return False
 
@@ -205,16 +207,16 @@ def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str,
     ]
     argv += ["-m", "192M", "-kernel", kernel.image, "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 reboot=t rdinit=/init"]
     argv += ["-serial", f"file:{console}", *(["-sandbox", _SECCOMP] if sandbox else [])]
-    began = time.monotonic()
+    started = time.monotonic()
     try:
-        done = node.run(Command(argv), timeout=PROBE_SECONDS)
+        completed = node.run(Command(argv), timeout=PROBE_SECONDS)
     except TimeoutError:
         return f"{DEVICE} is there, but a kernel did not boot with it within {PROBE_SECONDS:.0f} s", False
-    said = console.read_text(errors="replace") if console.exists() else ""
-    if _BOOTED in said:
+    output = console.read_text(errors="replace") if console.exists() else ""
+    if _BOOTED in output:
         return "", True
-    words = (
-        done.err.strip() or said.strip() or f"QEMU ended with exit code {done.code} after {time.monotonic() - began:.1f} s"
+    last_line = (
+        completed.err.strip() or output.strip() or f"QEMU ended with exit code {completed.code} after {time.monotonic() - started:.1f} s"
     ).splitlines()[-1]
-    lasting = done.code != -signal.SIGKILL and not _PASSING.search(done.err)
-    return f"{DEVICE} is there, but a kernel does not boot with it ({words.strip()[:200]})", lasting
+    permanent = completed.code != -signal.SIGKILL and not _TEMPORARY.search(completed.err)
+    return f"{DEVICE} is there, but a kernel does not boot with it ({last_line.strip()[:200]})", permanent

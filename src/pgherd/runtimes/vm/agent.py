@@ -32,7 +32,7 @@ else:  # inside the guest
     from agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
     from agent_wire import PIECE, Frames, decode, encode, frame
 
-_AGAIN_SECONDS = 0.2  # poll interval of a port without a host, because poll() would return at once
+_RETRY_SECONDS = 0.2  # poll interval of a port without a host, because poll() would return at once
 _END_SECONDS = 10.0  # for a command to clean up after its death signal
 _LATER = object()
 
@@ -106,7 +106,7 @@ class Agent:
         self._out = []
         self._there = self._writing = False
         self._poll.unregister(self.port)
-        self._again = time.monotonic() + _AGAIN_SECONDS
+        self._again = time.monotonic() + _RETRY_SECONDS
 
     def _handle(self, session: int, number: int, body: bytes) -> None:
         if session != self._session:
@@ -197,26 +197,26 @@ class Agent:
             raise NotADirectoryError(20, "Not a directory, but a link", path)
         pending = [path] if os.path.exists(path) else []
         while pending:
-            with os.scandir(pending[-1]) as found:
-                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
-            for one, _ in filter(lambda entry: not entry[1], entries):
-                os.unlink(one)
-            inner = [one for one, directory in entries if directory]
+            with os.scandir(pending[-1]) as listing:
+                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in listing]
+            for entry_path, _ in filter(lambda entry: not entry[1], entries):
+                os.unlink(entry_path)
+            inner = [entry_path for entry_path, directory in entries if directory]
             if not inner:
                 os.rmdir(pending.pop())
             pending += inner
 
-    def do_spawn(self, *asked: Any) -> Any:
+    def do_spawn(self, *request: Any) -> Any:
         """Start a process and return [serial, pid]. See ``agent_tasks.start`` for the arguments."""
-        child = self._start(asked)
+        child = self._start(request)
         return [child.serial, child.pid]
 
-    def do_run(self, milliseconds: int, *asked: Any) -> Any:
+    def do_run(self, milliseconds: int, *request: Any) -> Any:
         """Run a command and return [code, CPU in microseconds, output, errors]. A command that exceeds its time is killed and reported as
         late."""
         files = (os.memfd_create("out"), os.memfd_create("err"))
         try:
-            child = self._start(asked, files)
+            child = self._start(request, files)
         except BaseException:
             close_all(files)
             raise
@@ -230,10 +230,10 @@ class Agent:
         if serial in self._children:
             os.kill(self._children[serial].pid, number)
 
-    def _start(self, asked: Any, caught: Sequence[int] = ()) -> Child:
+    def _start(self, request: Any, caught: Sequence[int] = ()) -> Child:
         """Start a process (see ``agent_tasks.start``) and register it."""
         self._serial += 1
-        child = start(self._serial, asked, caught)
+        child = start(self._serial, request, caught)
         self._children[child.serial] = self._handles[child.handle] = child
         self._poll.register(child.handle, select.POLLIN)
         return child
@@ -252,8 +252,8 @@ class Agent:
             return
         try:
             if child.request > 0:
-                told = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(pread, child.caught)]]
-                self._send(child.request, told)
+                answer = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(pread, child.caught)]]
+                self._send(child.request, answer)
         finally:
             close_all(child.caught)
 
@@ -289,10 +289,10 @@ class Agent:
     def do_fetch(self, handle: int) -> Any:
         """Return the readings since the last fetch (see ``Sampling.fetch``). A stopped loop is removed with its last piece."""
         sampling = self._samplings[handle]
-        found = sampling.fetch(PIECE)
-        if sampling.due == NEVER and not found[0]:
+        fetched = sampling.fetch(PIECE)
+        if sampling.due == NEVER and not fetched[0]:
             del self._samplings[handle]
-        return found
+        return fetched
 
     def do_stop(self, handle: int) -> None:
         """Read all sources a last time, and stop."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 RECORD = Struct("<QiI")  # head of one reading: instant, index of the source (its complement for a failure), number of bytes that follow
 MOST_WAITING = 8 << 20  # maximum bytes of waiting readings: further ticks are dropped and counted
 NEVER = 1 << 62  # due time of a stopped loop
-_WHOLE = 2048  # files of /proc are read by the page: a longer answer may be incomplete
-_BESIDE = 1  # tick number of an extra reading: only sources that are read in each tick are read
+_FULL_READ_BYTES = 2048  # files of /proc are read by the page: a longer answer may be incomplete
+_EXTRA_TICK = 1  # tick number of an extra reading: only sources that are read in each tick are read
 
 
 class Sampling:
@@ -42,7 +42,7 @@ class Sampling:
 
     def add(self, sources: Sequence[tuple[bytes, bytes, int]]) -> None:
         """Add sources: (kind 'file' or 'tree', path or pid, number of ticks between readings)."""
-        self._sources += [(kind, os.fsdecode(where), every) for kind, where, every in sources]
+        self._sources += [(kind, os.fsdecode(location), every) for kind, location, every in sources]
 
     def tick(self) -> None:
         """Read the sources that are due, and set the time of the next tick."""
@@ -50,24 +50,24 @@ class Sampling:
         self._tick += 1
         self.due = max(self.due + self.period, time.monotonic_ns())
 
-    def read(self, tick: int = _BESIDE, *, everything: bool = False) -> None:
+    def read(self, tick: int = _EXTRA_TICK, *, everything: bool = False) -> None:
         """Read the sources that are due in this tick, or all sources."""
         if self._size > MOST_WAITING:
             self.lost += 1
             return
-        found = self._waiting
-        for index, (kind, where, every) in enumerate(self._sources):
+        records = self._waiting
+        for index, (kind, location, every) in enumerate(self._sources):
             if index in self._gone or (tick % every and not everything):
                 continue
             now = time.time_ns()
             try:
-                raw = self._tree(where) if kind == b"tree" else self._file(where)
+                raw = self._tree(location) if kind == b"tree" else self._file(location)
             except OSError as error:
-                if kind == b"tree" or where.startswith("/proc/"):
+                if kind == b"tree" or location.startswith("/proc/"):
                     self._gone.add(index)  # an ended process does not return
                 raw, index = str(error).encode(errors="replace"), ~index
-            found.append(RECORD.pack(now, index, len(raw)))
-            found.append(raw)
+            records.append(RECORD.pack(now, index, len(raw)))
+            records.append(raw)
             self._size += RECORD.size + len(raw)
 
     def _file(self, path: str) -> bytes:
@@ -75,7 +75,7 @@ class Sampling:
         if number is None:
             number = self._open[path] = os.open(path, os.O_RDONLY)
         raw = os.pread(number, 65536, 0)
-        return raw if len(raw) < _WHOLE else raw + pread(number, len(raw))
+        return raw if len(raw) < _FULL_READ_BYTES else raw + pread(number, len(raw))
 
     def _tree(self, pid: str) -> bytes:
         """Return the stat lines of a process and its children.
@@ -83,37 +83,37 @@ class Sampling:
         The files stay open: an open file fails after its process has ended, even if another process has the same pid.
         """
         lines = []
-        for one in (pid, *self._file(f"/proc/{pid}/task/{pid}/children").decode().split()):
-            path = f"/proc/{one}/stat"
+        for process in (pid, *self._file(f"/proc/{pid}/task/{pid}/children").decode().split()):
+            path = f"/proc/{process}/stat"
             try:
                 lines.append(self._file(path).rstrip(b"\n"))
             except OSError:
                 if path in self._open:
                     os.close(self._open.pop(path))
-                if one == pid:
+                if process == pid:
                     raise
         return b"\n".join(lines)
 
-    def fetch(self, most: int) -> list[Any]:
+    def fetch(self, limit: int) -> list[Any]:
         """Return [whether there is more, lost ticks, records], and forget these records."""
         data = b"".join(self._waiting)
-        piece, rest = data[:most], data[most:]
-        self._waiting = [rest] if rest else []
-        self._size = len(rest)
-        return [int(bool(rest)), self.lost, piece]
+        piece, remainder = data[:limit], data[limit:]
+        self._waiting = [remainder] if remainder else []
+        self._size = len(remainder)
+        return [int(bool(remainder)), self.lost, piece]
 
     def close(self) -> None:
         close_all(self._open.values())
         self._open = {}
 
 
-def pread(number: int, at: int = 0, most: int = NEVER) -> bytes:
+def pread(number: int, at: int = 0, limit: int = NEVER) -> bytes:
     """Return a file from an offset to its end, or ``most`` bytes of it."""
     pieces = []
-    while most and (piece := os.pread(number, min(most, 65536), at)):
+    while limit and (piece := os.pread(number, min(limit, 65536), at)):
         pieces.append(piece)
         at += len(piece)
-        most -= len(piece)
+        limit -= len(piece)
     return b"".join(pieces)
 
 
@@ -123,7 +123,7 @@ def close_all(files: Iterable[int]) -> None:
 
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_FAIRNESS = "/proc/self/oom_score_adj"
+_OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 class Child:
@@ -139,13 +139,13 @@ class Child:
         self.late = False
 
 
-def start(serial: int, asked: Any, caught: Sequence[int] = ()) -> Child:
+def start(serial: int, request: Any, caught: Sequence[int] = ()) -> Child:
     """Fork and exec. ``caught`` are open files for output and errors. Raises OSError.
 
     ``asked``: argv, environment as name=value, directory, cgroups to join, CPUs, user, death signal, standard input, output and errors
     (empty: none), and the instant at which the program starts (0: at once).
     """
-    user, death, stdin, *outputs = asked[5:10]
+    user, death, stdin, *outputs = request[5:10]
     owner = account(user) if user else None
     ending, prctl = _signal(death), _prctl()
     files: list[int] = []
@@ -157,7 +157,7 @@ def start(serial: int, asked: Any, caught: Sequence[int] = ()) -> Child:
         pid = os.fork()
         if not pid:
             try:
-                _become(asked, [*files, *caught], owner, parent, prctl)
+                _become(request, [*files, *caught], owner, parent, prctl)
             finally:
                 os._exit(127)
     finally:
@@ -186,9 +186,9 @@ def _prctl() -> Callable[..., int] | None:
     return call
 
 
-def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, prctl: Callable[..., int] | None) -> None:
+def _become(request: Any, files: list[int], owner: list[int] | None, parent: int, prctl: Callable[..., int] | None) -> None:
     """Run the steps of a child up to its program. The death signal comes after the change of user, which clears it."""
-    argv, environment, directory, groups, cpus, _, death, *_, at = asked
+    argv, environment, directory, groups, cpus, _, death, *_, at = request
     env = {b"PATH": os.environ.get("PATH", _PATH).encode(), b"LC_ALL": b"C", b"TZ": b"UTC"}
     env.update(entry.split(b"=", 1) for entry in environment)
     failed = 97
@@ -206,7 +206,7 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
         os.chdir(directory or b"/")
         if cpus:
             os.sched_setaffinity(0, cpus)
-        _be_fair()
+        _reset_oom_score()
         if owner:
             os.setgroups([])
             os.setgid(owner[1])
@@ -215,29 +215,29 @@ def _become(asked: Any, files: list[int], owner: list[int] | None, parent: int, 
             argv = [b"setpriv", b"--pdeathsig", death, *argv]
         else:
             prctl(1, _signal(death), 0, 0, 0)  # PR_SET_PDEATHSIG
-        while (left := at - time.time_ns()) > 0 and os.getppid() == parent:
-            time.sleep(min(left / 1e9, 0.2))
+        while (remaining := at - time.time_ns()) > 0 and os.getppid() == parent:
+            time.sleep(min(remaining / 1e9, 0.2))
         if os.getppid() != parent:
             os._exit(96)  # the agent died before the signal was set
-        os.execve(_found(argv[0], env[b"PATH"]), argv, env)
+        os.execve(_program_path(argv[0], env[b"PATH"]), argv, env)
     except OSError as error:
         os.write(2, b"%b: %b\n" % (argv[0], (error.strerror or str(error)).encode()))
         os._exit(failed)
 
 
-def _be_fair() -> None:
+def _reset_oom_score() -> None:
     """Reset the OOM score, so that the kernel may kill the process as any other. The agent itself is exempt (see ``initramfs.INIT``)."""
-    with open(_FAIRNESS, "rb", 0) as file:
+    with open(_OOM_SCORE, "rb", 0) as file:
         exempt = int(file.read()) < 0
     if exempt:
-        with open(_FAIRNESS, "wb", 0) as file:
+        with open(_OOM_SCORE, "wb", 0) as file:
             file.write(b"0")
 
 
-def _found(program: bytes, path: bytes) -> bytes:
+def _program_path(program: bytes, path: bytes) -> bytes:
     """Return the file of a program, as execvp(3) finds it."""
     if b"/" not in program:
         for directory in path.split(b":"):
-            if os.access(whole := directory + b"/" + program, os.X_OK):
-                return whole
+            if os.access(candidate := directory + b"/" + program, os.X_OK):
+                return candidate
     return program

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _END, _ESCAPE = b"\xc0", b"\xdb"
 _ESCAPED_END, _ESCAPED_ESCAPE = b"\xdb\xdc", b"\xdb\xdd"
 _HEAD, _CHECK = Struct("<QI"), Struct("<I")
-_LONGEST = 64 << 20
+_MAX_FRAME_BYTES = 64 << 20
 PIECE = 1 << 20  # maximum bytes of a file or of readings in one answer
 
 
@@ -34,7 +34,7 @@ def encode(value: Any) -> bytes:
     if isinstance(value, int):
         return b"i%de" % value
     if isinstance(value, list | tuple):
-        return b"l%be" % b"".join([encode(one) for one in value])
+        return b"l%be" % b"".join([encode(item) for item in value])
     raise TypeError(f"{type(value).__name__} cannot be encoded")
 
 
@@ -91,16 +91,16 @@ class Frames:
         """Return (session, number, body) of each frame that these bytes complete."""
         self._rest += data
         if _END not in data:
-            if len(self._rest) > _LONGEST:
+            if len(self._rest) > _MAX_FRAME_BYTES:
                 self._rest.clear()
             return []
-        *whole, rest = self._rest.split(_END)
-        self._rest = rest
-        found = []
-        for one in whole:
-            plain = bytes(one).replace(_ESCAPED_END, _END).replace(_ESCAPED_ESCAPE, _ESCAPE)
+        *frames, remainder = self._rest.split(_END)
+        self._rest = remainder
+        decoded = []
+        for encoded in frames:
+            plain = bytes(encoded).replace(_ESCAPED_END, _END).replace(_ESCAPED_ESCAPE, _ESCAPE)
             body = plain[: -_CHECK.size]
             if len(body) >= _HEAD.size and _CHECK.unpack(plain[-_CHECK.size :])[0] == crc32(body):
                 session, number = _HEAD.unpack_from(body)
-                found.append((session, number, body[_HEAD.size :]))
-        return found
+                decoded.append((session, number, body[_HEAD.size :]))
+        return decoded

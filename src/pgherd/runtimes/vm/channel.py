@@ -31,7 +31,7 @@ PATIENCE = 30.0
 HASTE = 2.0
 """Seconds to wait for a guest that has not answered the previous call. Cleaning up after a frozen guest takes many calls."""
 
-_OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
+_RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
 
 class GuestError(TrialError, OSError):
@@ -151,13 +151,13 @@ class Channel:
         if answer.value is None:
             raise GuestError(self.lost or f"guest {self.name} is no longer connected")
         match answer.value:
-            case [b"ok", found]:
-                return found
+            case [b"ok", result]:
+                return result
             case [b"os", int(number), bytes(text), bytes(path)] if number:
-                words = text.decode(errors="replace")
-                if number in _OUT_OF:
-                    raise GuestError(f"guest {self.name} cannot '{answer.question()}': {words}")
-                raise OSError(number, words, os.fsdecode(path)) if path else OSError(number, words)
+                message = text.decode(errors="replace")
+                if number in _RESOURCE_ERRORS:
+                    raise GuestError(f"guest {self.name} cannot '{answer.question()}': {message}")
+                raise OSError(number, message, os.fsdecode(path)) if path else OSError(number, message)
             case [b"late", bytes(text)]:
                 raise TimeoutError(text.decode(errors="replace"))
             case [b"os", _, bytes(text), _] | [b"bad", bytes(text)]:
@@ -246,7 +246,7 @@ def felt(ask: Callable[[], object], give_up: Callable[[], object], every: float 
     """
     over = threading.Event()
 
-    def feel() -> None:
+    def watch() -> None:
         while not over.wait(every):
             try:
                 ask()
@@ -255,7 +255,7 @@ def felt(ask: Callable[[], object], give_up: Callable[[], object], every: float 
                     give_up()
                 return
 
-    threading.Thread(target=feel, name="pgherd-pulse", daemon=True).start()
+    threading.Thread(target=watch, name="pgherd-pulse", daemon=True).start()
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from pgherd.runtimes.vm.agent_wire import PIECE
 from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
 from pgherd.runtimes.vm.guest_spool import GuestClock, Offset, measure
 
-_STILL_WRITTEN = 5.0
+_WRITERS_END_S = 5.0
 """Seconds for which an ending process may create files in a directory that is being removed."""
 
 _FETCH_SECONDS = 20.0
@@ -31,7 +31,7 @@ _FETCH_SECONDS = 20.0
 _ALIGNMENTS, _ALIGNMENT_SECONDS = 40, 0.25
 """Maximum number of clock adjustments until the clock is fast enough, and the observation time of each."""
 
-_FAST_ENOUGH = 0.002
+_MAX_DRIFT = 0.002
 """Seconds per second that a guest's clock may gain or lose."""
 
 _KILLED = -signal.SIGKILL
@@ -93,13 +93,13 @@ class GuestNode:
     def measure_clock(self) -> Offset:
         """Measure the offset of the guest's clock and store it. Call it at the start and the end of a phase."""
 
-        def asked() -> tuple[float, float]:
+        def ping() -> tuple[float, float]:
             received, sent = self.ask("ping")
             return received / 1e9, sent / 1e9
 
-        found = measure(asked)
-        self.clock.add(found)
-        return found
+        offset = measure(ping)
+        self.clock.add(offset)
+        return offset
 
     def align_clock(self) -> Offset:
         """Set the guest's wall clock to the host's, check its rate, and return the remaining offset.
@@ -111,20 +111,20 @@ class GuestNode:
             be
                 wrong several-fold, and the kernel needs some seconds to notice.
         """
-        found = self.measure_clock()
+        offset = self.measure_clock()
         rate = 0.0
         for _ in range(_ALIGNMENTS):
-            if abs(found.offset) > found.uncertainty:
-                self.ask("shift_clock", -round(found.offset * 1e9))
+            if abs(offset.offset) > offset.uncertainty:
+                self.ask("shift_clock", -round(offset.offset * 1e9))
                 self.clock.measured.clear()  # former measurements are not valid any more
-                found = self.measure_clock()
+                offset = self.measure_clock()
             time.sleep(_ALIGNMENT_SECONDS)
             later = self.measure_clock()
-            passed = later.at - found.at
-            rate = (later.offset - found.offset) / passed
-            if abs(rate) <= _FAST_ENOUGH + (found.uncertainty + later.uncertainty) / passed:
+            elapsed = later.at - offset.at
+            rate = (later.offset - offset.offset) / elapsed
+            if abs(rate) <= _MAX_DRIFT + (offset.uncertainty + later.uncertainty) / elapsed:
                 return later
-            found = later
+            offset = later
         raise OSError(
             f"the clock of guest {self.name} runs {1 + rate:.3g} times as fast as this machine's; boot it again, best on a quieter host"
         )
@@ -161,7 +161,7 @@ class GuestNode:
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory tree. A missing path is not an error. Files that are still being written are retried for some seconds."""
-        deadline = time.monotonic() + _STILL_WRITTEN
+        deadline = time.monotonic() + _WRITERS_END_S
         while True:
             try:
                 self.ask("remove_tree", os.fsencode(path))
@@ -176,12 +176,12 @@ class GuestNode:
     def spawn(self, command: Command, at: float | None = None) -> GuestProcess:
         """Start a process and return at once. With ``at``, an instant of the guest's clock, the process exists now and runs its program
         then."""
-        serial, pid = self.ask("spawn", *_asked(command, at))
+        serial, pid = self.ask("spawn", *_encoded(command, at))
         return GuestProcess(self, serial, pid)
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
         try:
-            answer = self.ask("run", math.ceil(timeout * 1000), *_asked(command, None), timeout=timeout + _END_SECONDS + self.patience)
+            answer = self.ask("run", math.ceil(timeout * 1000), *_encoded(command, None), timeout=timeout + _END_SECONDS + self.patience)
         except TimeoutError as error:
             if error.errno is not None:
                 raise
@@ -193,8 +193,8 @@ class GuestNode:
     def ended(self, serial: int) -> tuple[int, float] | None:
         """Return (exit code, CPU seconds) of a process, or None while it runs. After the guest has died, all processes have ended."""
         with self._changed:
-            found = self._ended.get(serial)
-        return found or ((_KILLED, 0.0) if self.lost is not None else None)
+            result = self._ended.get(serial)
+        return result or ((_KILLED, 0.0) if self.lost is not None else None)
 
     def wait_ended(self, serial: int, timeout: float | None) -> tuple[int, float] | None:
         """Wait up to ``timeout`` seconds for the end of a process, and return as ``ended``."""
@@ -283,12 +283,12 @@ class GuestSampling:
         self._stopped = threading.Event()
         self._error: OSError | None = None
         self._marks: list[Answer] = []
-        asked = _readable(node.name, sources)
+        encoded = _readable(node.name, sources)
         self._spool = open(spool, "a", encoding="utf-8")  # noqa: SIM115 (closed by stop)
         try:
             self._announce(sources)
             node.measure_clock()
-            self._handle = node.ask("sample", round(period * 1e9), asked)
+            self._handle = node.ask("sample", round(period * 1e9), encoded)
         except BaseException:
             self._spool.close()
             raise
@@ -297,13 +297,13 @@ class GuestSampling:
 
     def add(self, sources: Sequence[Source]) -> None:
         """Add sources, and read at once all sources that are read in each tick."""
-        asked = _readable(self._node.name, sources)
+        encoded = _readable(self._node.name, sources)
         if not sources:  # only an instant is marked, and marking it in other guests must not wait
             self._marks.append(self._node.channel.begin(b"add", self._handle, []))
             return
         with self._adding:  # host and agent must number the sources alike
             self._announce(sources)
-            self._node.ask("add", self._handle, asked)
+            self._node.ask("add", self._handle, encoded)
 
     def backends(self) -> dict[str, int]:
         """Return nothing: a guest has no SQL sources."""
@@ -312,11 +312,11 @@ class GuestSampling:
     def fetch(self) -> None:
         """Move the waiting readings into the spool. Raises OSError when the guest has died or the spool cannot be written."""
         with self._lock:
-            more = True
-            while more:
-                more, lost, data = self._node.ask("fetch", self._handle)
-                found, self._rest = guest_spool.lines(self._rest + data)
-                self._spool.writelines(found)
+            remaining = True
+            while remaining:
+                remaining, lost, data = self._node.ask("fetch", self._handle)
+                complete_lines, self._rest = guest_spool.lines(self._rest + data)
+                self._spool.writelines(complete_lines)
                 self._spool.flush()
             if lost:
                 raise OSError(f"{lost} ticks of guest {self._node.name} were lost: its readings could not be fetched in time")
@@ -359,15 +359,15 @@ def _readable(name: str, sources: Sequence[Source]) -> list[list[Any]]:
     return [[source.kind.encode(), os.fsencode(source.where), source.every] for source in sources]
 
 
-def _asked(command: Command, at: float | None) -> list[Any]:
+def _encoded(command: Command, at: float | None) -> list[Any]:
     """Encode a command for the agent. Raises ValueError for an unsupported option."""
     if command.groups:
         raise ValueError(f"'{command.argv[0]}' cannot run with further groups in a guest")
-    words = [os.fsencode(word) for word in command.argv]
+    argv = [os.fsencode(word) for word in command.argv]
     environment = [os.fsencode(f"{name}={value}") for name, value in command.env.items()]
     files = [os.fsencode(path or "") for path in (command.stdin, command.stdout, command.stderr)]
     return [
-        words,
+        argv,
         environment,
         os.fsencode(command.cwd or ""),
         [os.fsencode(path) for path in command.join],

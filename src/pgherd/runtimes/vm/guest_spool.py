@@ -38,16 +38,16 @@ class GuestSpool:
     renames: Mapping[str, str] = field(default_factory=dict)
 
 
-def entity(name: str, said: str, renames: Mapping[str, str] | None = None) -> str:
+def entity(name: str, name_in_guest: str, renames: Mapping[str, str] | None = None) -> str:
     """Return the name on the host of an entity that was read in guest ``name``."""
-    if renames and said in renames:
-        return renames[said]
-    kind, colon, rest = said.partition(":")
-    if said == "host":
+    if renames and name_in_guest in renames:
+        return renames[name_in_guest]
+    kind, colon, rest = name_in_guest.partition(":")
+    if name_in_guest == "host":
         return f"guest:{name}"
     if kind in ("disk", "swap", "zram", "budget"):
         return f"guest-{kind}:{name}{'/' if colon else ''}{rest}"
-    return f"guest-{said}" if kind == "container" else said
+    return f"guest-{name_in_guest}" if kind == "container" else name_in_guest
 
 
 def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
@@ -57,45 +57,47 @@ def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
     """
     first = 0
     for line in host:
-        first = max(first, _past(line))
-        yield _ended(line)
+        first = max(first, _next_index(line))
+        yield _with_newline(line)
     yield from _shifted(guests, first)
 
 
 def append(spool: Path, guests: Sequence[GuestSpool]) -> None:
     """Append the guests' lines to the host's spool file, as ``merge`` does. Raises OSError."""
     with open(spool, encoding="utf-8") as host:
-        first = max((_past(line) for line in host), default=0)
+        first = max((_next_index(line) for line in host), default=0)
     with open(spool, "a", encoding="utf-8") as file:
         file.writelines(_shifted(guests, first))
 
 
 def _shifted(guests: Sequence[GuestSpool], first: int) -> Iterator[str]:
     for guest in guests:
-        most = first
+        next_index = first
         for line in guest.lines:
             document = _document(line)
             if document is None:
-                yield _ended(line)
+                yield _with_newline(line)
                 continue
             if "sources" in document:
                 document["first"] = int(document["first"]) + first
-                document["sources"] = [[one[0], entity(guest.name, one[1], guest.renames), *one[2:]] for one in document["sources"]]
-                most = max(most, document["first"] + len(document["sources"]))
+                document["sources"] = [
+                    [source[0], entity(guest.name, source[1], guest.renames), *source[2:]] for source in document["sources"]
+                ]
+                next_index = max(next_index, document["first"] + len(document["sources"]))
             else:
                 document["i"] = int(document["i"]) + first
                 document["t"] = round(guest.clock.host(float(document["t"])), 6)
             yield _line(document)
-        first = most
+        first = next_index
 
 
-def _past(line: str) -> int:
+def _next_index(line: str) -> int:
     """Return the first index after those that a line announces, or 0 for another line."""
     document = _document(line) if '"sources"' in line else None
     return int(document["first"]) + len(document["sources"]) if document is not None and "sources" in document else 0
 
 
-def _ended(line: str) -> str:
+def _with_newline(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n"
 
 
@@ -106,7 +108,7 @@ def announcement(sources: Sequence[Source], first: int) -> str:
 
 def lines(records: bytes) -> tuple[list[str], bytes]:
     """Return an agent's records as lines of a spool, and the incomplete rest."""
-    found = []
+    spool_lines = []
     at = 0
     while at + RECORD.size <= len(records):
         when, index, size = RECORD.unpack_from(records, at)
@@ -114,9 +116,9 @@ def lines(records: bytes) -> tuple[list[str], bytes]:
         if end > len(records):
             break
         text = records[at + RECORD.size : end].decode(errors="replace")
-        found.append((reading_line(when / 1e9, index, text) if index >= 0 else reading_line(when / 1e9, ~index, None, text)) + "\n")
+        spool_lines.append((reading_line(when / 1e9, index, text) if index >= 0 else reading_line(when / 1e9, ~index, None, text)) + "\n")
         at = end
-    return found, records[at:]
+    return spool_lines, records[at:]
 
 
 def _document(line: str) -> dict[str, Any] | None:
@@ -124,8 +126,8 @@ def _document(line: str) -> dict[str, Any] | None:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(document, dict) and ({"sources", "first"} <= document.keys() or {"t", "i", "raw"} <= document.keys())
-    return document if whole else None
+    valid = isinstance(document, dict) and ({"sources", "first"} <= document.keys() or {"t", "i", "raw"} <= document.keys())
+    return document if valid else None
 
 
 def _line(document: Mapping[str, Any]) -> str:
@@ -155,9 +157,9 @@ def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time
         t2, t3 = ask()
         t4 = clock()
         low, high = bounds(t1, t2, t3, t4)
-        found = Offset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
-        if best is None or found.uncertainty < best.uncertainty:
-            best = found
+        offset = Offset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
+        if best is None or offset.uncertainty < best.uncertainty:
+            best = offset
     if best is None:
         raise ValueError("a clock measurement needs at least one call")
     return best
@@ -172,11 +174,11 @@ class GuestClock:
 
     def add(self, offset: Offset) -> None:
         """Add a measurement. They are kept in the order of their instants."""
-        self.measured.insert(bisect_right([one.at for one in self.measured], offset.at), offset)
+        self.measured.insert(bisect_right([measurement.at for measurement in self.measured], offset.at), offset)
 
     def offset(self, at: float) -> float:
         """Return the seconds by which the guest is ahead at an instant of the host's clock."""
-        return between([(one.at, one.offset) for one in self.measured], at)
+        return between([(measurement.at, measurement.offset) for measurement in self.measured], at)
 
     def guest(self, at: float) -> float:
         """Return the guest's clock at an instant of the host's."""
@@ -184,14 +186,14 @@ class GuestClock:
 
     def host(self, at: float) -> float:
         """Return the host's clock at an instant of the guest's: the inverse of ``guest``."""
-        return at - between([(one.at + one.offset, one.offset) for one in self.measured], at)
+        return at - between([(measurement.at + measurement.offset, measurement.offset) for measurement in self.measured], at)
 
     @property
     def uncertainty(self) -> float:
         """Maximum error of a converted instant in seconds: that of the worst measurement. Changes between measurements are not included."""
         if not self.measured:
             raise ValueError("the guest's clock has not been measured")
-        return max(one.uncertainty for one in self.measured)
+        return max(measurement.uncertainty for measurement in self.measured)
 
     @property
     def drift(self) -> float | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 """Limit of the kernel for one path (path_resolution(7))."""
 
 Source = tuple[str, int, int]
@@ -45,23 +45,23 @@ class GuestTree:
         target = self._inside(real)
         try:
             shutil.copy2(real, target)  # keeps the time, because Python checks compiled files against the time of their source
-            found = os.stat(real)
+            status = os.stat(real)
         except OSError as error:
             raise CapabilityError(f"{path} is needed in a guest and cannot be copied: {error.strerror or error}") from None
-        target.chmod(0o755 if found.st_mode & 0o111 else 0o644)
-        self.sources[real] = (real, found.st_size, found.st_mtime_ns)
+        target.chmod(0o755 if status.st_mode & 0o111 else 0o644)
+        self.sources[real] = (real, status.st_size, status.st_mtime_ns)
         return real
 
     def add_all(self, directory: str, *, skip: Sequence[str] = ()) -> list[str]:
         """Copy a directory with its contents, and return the paths of its files. ``skip`` are patterns of names to leave out."""
         top = self._way(directory)
         copied: list[str] = []
-        for place, directories, files in os.walk(top):
+        for directory_path, directories, files in os.walk(top):
             directories[:] = sorted(name for name in directories if not _skipped(name, skip))
             for name in sorted(directories):
-                self._way(os.path.join(place, name))
+                self._way(os.path.join(directory_path, name))
             for name in sorted(files):
-                path = os.path.join(place, name)
+                path = os.path.join(directory_path, name)
                 if not _skipped(name, skip) and os.path.exists(path):
                     copied.append(self.add(path))
         return copied
@@ -88,11 +88,11 @@ class GuestTree:
     def size(self) -> tuple[int, int]:
         """Return (bytes in blocks of 4 kB, number of files) of the tree."""
         blocks = entries = 0
-        for place, directories, files in os.walk(self.root):
+        for directory_path, directories, files in os.walk(self.root):
             entries += len(directories) + len(files)
             blocks += len(directories)
             for name in files:
-                blocks += -(-os.lstat(os.path.join(place, name)).st_size // 4096)
+                blocks += -(-os.lstat(os.path.join(directory_path, name)).st_size // 4096)
         return blocks * 4096, entries
 
     def _inside(self, path: str) -> Path:
@@ -104,31 +104,31 @@ class GuestTree:
             return "/"
         if path in self._ways:
             return self._ways[path]
-        if links > _MOST_LINKS:
+        if links > _MAX_LINKS:
             raise CapabilityError(f"{path} has too many symbolic links")
         head, last = os.path.split(path.rstrip("/"))
-        here = self._way(head, links)
-        self._inside(here).mkdir(mode=0o755, exist_ok=True)
-        found = step = os.path.join(here, last)
+        parent = self._way(head, links)
+        self._inside(parent).mkdir(mode=0o755, exist_ok=True)
+        resolved = step = os.path.join(parent, last)
         if last in (".", ".."):
-            found = here if last == "." else os.path.dirname(here)
+            resolved = parent if last == "." else os.path.dirname(parent)
         elif os.path.islink(step):
-            to = os.readlink(step)
+            link_target = os.readlink(step)
             inside = self._inside(step)
             if not os.path.lexists(inside):
-                inside.symlink_to(to)
-            found = self._way(os.path.join(here, to), links + 1)
+                inside.symlink_to(link_target)
+            resolved = self._way(os.path.join(parent, link_target), links + 1)
         elif os.path.isdir(step):
             self._inside(step).mkdir(mode=0o755, exist_ok=True)
-        self._ways[path] = found
-        return found
+        self._ways[path] = resolved
+        return resolved
 
 
 def _skipped(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-_AT_ONCE = 100
+_LDD_BATCH = 100
 _FOUND = re.compile(r"^\t(?:\S.* => )?(/\S.*?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(\S+) => not found$")
 _PROGRAM_INTERPRETER = 3
@@ -148,15 +148,15 @@ def needs(node: Node, files: Sequence[str]) -> dict[str, Needs]:
     Raises:
         CapabilityError: ldd is missing.
     """
-    told: dict[str, Needs] = {}
-    for first in range(0, len(files), _AT_ONCE):
-        some = files[first : first + _AT_ONCE]
+    by_file: dict[str, Needs] = {}
+    for first in range(0, len(files), _LDD_BATCH):
+        batch = files[first : first + _LDD_BATCH]
         try:
-            said = node.run(Command(["ldd", *some]), timeout=120).out
+            output = node.run(Command(["ldd", *batch]), timeout=120).out
         except OSError as error:
             raise CapabilityError(f"ldd cannot be run ({error}), which lists the libraries of a guest's programs") from None
-        told |= parse(said, some)
-    return told
+        by_file |= parse(output, batch)
+    return by_file
 
 
 def parse(text: str, files: Sequence[str]) -> dict[str, Needs]:
@@ -182,12 +182,12 @@ def libraries(node: Node, programs: Sequence[str], modules: Sequence[str] = ()) 
     Raises:
         CapabilityError: a program's library is missing.
     """
-    told = needs(node, [*programs, *modules])
+    by_file = needs(node, [*programs, *modules])
     for program in programs:
-        if told[program].missing:
-            raise CapabilityError(f"{program} needs {', '.join(told[program].missing)}, which this machine lacks; repair its package")
-    usable = [module for module in modules if not told[module].missing]
-    paths = dict.fromkeys(path for name in (*programs, *usable) for path in told[name].found)
+        if by_file[program].missing:
+            raise CapabilityError(f"{program} needs {', '.join(by_file[program].missing)}, which this machine lacks; repair its package")
+    usable = [module for module in modules if not by_file[module].missing]
+    paths = dict.fromkeys(path for name in (*programs, *usable) for path in by_file[name].found)
     return list(paths), usable
 
 

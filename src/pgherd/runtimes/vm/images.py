@@ -71,23 +71,23 @@ def build(
     mkfs()
     initramfs.busybox()
     seconds: dict[str, float] = {}
-    began = node.now()
+    started = node.now()
 
-    def passed(part: str) -> None:
-        nonlocal began
-        seconds[part], began = node.now() - began, node.now()
+    def record_time(part: str) -> None:
+        nonlocal started
+        seconds[part], started = node.now() - started, node.now()
 
     chosen = kernel.ensure(node, cache_dir, scratch, say=say)
-    passed("kernel")
+    record_time("kernel")
     hypervisor = acceleration.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
-    passed("trying the hypervisor")
+    record_time("trying the hypervisor")
     # A real processor unpacks it quickly.
     boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else _readable(chosen, cache_dir, scratch)
-    passed("unpacking the kernel")
+    record_time("unpacking the kernel")
     initrd = _first_file_system(chosen, cache_dir, scratch)
-    passed("first file system")
+    record_time("first file system")
     root = root_image.ensure(node, installation, account, cache_dir, scratch, extra=extra, again=again, say=say)
-    passed("root image")
+    record_time("root image")
     return Images(chosen, boot, initrd, root, hypervisor, seconds)
 
 
@@ -98,25 +98,25 @@ def scratch_tree(node: Node, journal: Journal) -> str:
 
 def _boot_image(chosen: Kernel, cache_dir: str, scratch: str) -> str:
     """Return the uncompressed kernel where QEMU can boot it, or the installed file."""
-    found = os.stat(chosen.image)
-    mark = _digest(chosen.image, found.st_size, found.st_mtime_ns)
-    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{mark}.elf"
-    refused = target.with_suffix(".none")
+    status = os.stat(chosen.image)
+    digest = _digest(chosen.image, status.st_size, status.st_mtime_ns)
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{digest}.elf"
+    unsupported = target.with_suffix(".none")
     if target.exists():
         return str(target)
-    if refused.exists():
+    if unsupported.exists():
         return _readable(chosen, cache_dir, scratch)
     data = kernel.uncompressed(Path(chosen.image).read_bytes())
-    _put(refused if data is None else target, data or b"", scratch)
+    _put(unsupported if data is None else target, data or b"", scratch)
     return _readable(chosen, cache_dir, scratch) if data is None else str(target)
 
 
 def _readable(chosen: Kernel, cache_dir: str, scratch: str) -> str:
     """Return the kernel in a file that all users can read. Some distributions restrict it to root, and QEMU does not run as root."""
-    found = os.stat(chosen.image)
-    if found.st_mode & 0o004:
+    status = os.stat(chosen.image)
+    if status.st_mode & 0o004:
         return chosen.image
-    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{_digest(chosen.image, found.st_size, found.st_mtime_ns)}.image"
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{_digest(chosen.image, status.st_size, status.st_mtime_ns)}.image"
     if not target.exists():
         _put(target, Path(chosen.image).read_bytes(), scratch)
     return str(target)
@@ -145,15 +145,15 @@ def _digest(*parts: object) -> str:
 
 def list_all(cache_dir: str) -> list[Kept]:
     """Return the cached files of guests, by kind and age."""
-    place = root_image.home(cache_dir)
-    kept = [_kept("kernel package", path) for path in sorted(place.glob("kernel/*"))]
-    kept += [_kept("kernel", path) for path in sorted([*place.glob("kernel-*.elf"), *place.glob("kernel-*.image")])]
-    kept += [_kept("first file system", path) for path in sorted(place.glob("initrd-*.cpio"))]
-    kept += [
+    cache = root_image.home(cache_dir)
+    cached = [_kept("kernel package", path) for path in sorted(cache.glob("kernel/*"))]
+    cached += [_kept("kernel", path) for path in sorted([*cache.glob("kernel-*.elf"), *cache.glob("kernel-*.image")])]
+    cached += [_kept("first file system", path) for path in sorted(cache.glob("initrd-*.cpio"))]
+    cached += [
         Kept("root image", image.path, image.bytes, image.made, f"PostgreSQL {image.version} of {image.bin}")
         for image in root_image.list_all(cache_dir)
     ]
-    return kept
+    return cached
 
 
 def _kept(kind: str, path: Path) -> Kept:
@@ -168,18 +168,18 @@ def clean(cache_dir: str, in_use: Iterable[str] = (), *, kernels: bool = False) 
     """
     used = set(in_use)
     removed: list[Kept] = []
-    left: list[Kept] = []
-    for one in list_all(cache_dir):
-        if one.path in used or (one.kind == "kernel package" and not kernels):
-            left.append(one)
+    remaining: list[Kept] = []
+    for item in list_all(cache_dir):
+        if item.path in used or (item.kind == "kernel package" and not kernels):
+            remaining.append(item)
             continue
-        path = Path(one.path).parent if one.kind == "root image" else Path(one.path)
+        path = Path(item.path).parent if item.kind == "root image" else Path(item.path)
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-        removed.append(one)
-    place = root_image.home(cache_dir)
-    for path in [place / "hypervisor.json", *place.glob("kernel-*.none")]:
+        removed.append(item)
+    cache = root_image.home(cache_dir)
+    for path in [cache / "hypervisor.json", *cache.glob("kernel-*.none")]:
         path.unlink(missing_ok=True)
-    return removed, left
+    return removed, remaining

@@ -23,7 +23,7 @@ APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "
 Entry = tuple[str, int, bytes]
 """Name, mode with the file type, and contents (a link's target)."""
 
-_INIT = """#!/bin/sh
+_INITRAMFS_SCRIPT = """#!/bin/sh
 # Process 1 of the guest until its root image is there.
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
@@ -49,7 +49,12 @@ exec switch_root /root /usr/lib/pgherd/init
 
 
 def archive(
-    kernel: Kernel, modules: Sequence[str], *, init: str = _INIT, directories: Sequence[str] = (), files: Mapping[str, bytes] | None = None
+    kernel: Kernel,
+    modules: Sequence[str],
+    *,
+    init: str = _INITRAMFS_SCRIPT,
+    directories: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """Return the archive. ``init`` is the script that the kernel starts. ``files`` are further files by name.
 
@@ -71,12 +76,12 @@ def archive(
 
 def busybox() -> str:
     """Return the path of a busybox that needs no libraries. Raises CapabilityError where there is none."""
-    found = shutil.which("busybox")
-    if found is None:
+    path = shutil.which("busybox")
+    if path is None:
         raise CapabilityError("busybox is missing (the first program of each guest); install the package busybox-static")
-    if not is_static(Path(found).read_bytes()):
-        raise CapabilityError(f"{found} needs shared libraries, which a guest's initramfs lacks; install busybox-static")
-    return found
+    if not is_static(Path(path).read_bytes()):
+        raise CapabilityError(f"{path} needs shared libraries, which a guest's initramfs lacks; install busybox-static")
+    return path
 
 
 def cpio(entries: Sequence[Entry]) -> bytes:

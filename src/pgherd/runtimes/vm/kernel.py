@@ -48,10 +48,10 @@ class Kernel:
     @cached_property
     def files(self) -> dict[str, Path]:
         """Module → its file. A name's dashes are underscores, as in the kernel."""
-        found = {}
+        files = {}
         for path in Path(self.modules, "kernel").rglob("*.ko*"):
-            found[_plain(path.name.partition(".ko")[0])] = path
-        return found
+            files[_plain(path.name.partition(".ko")[0])] = path
+        return files
 
     @cached_property
     def built_in(self) -> frozenset[str]:
@@ -66,7 +66,7 @@ class Kernel:
         """Return the modules that it has neither as a file nor built in."""
         return [name for name in modules if _plain(name) not in self.files and _plain(name) not in self.built_in]
 
-    def load_order(self, wanted: Sequence[str]) -> list[Path]:
+    def load_order(self, modules: Sequence[str]) -> list[Path]:
         """Return the files of modules and of their dependencies (from the modules' headers), dependencies first."""
         order: list[Path] = []
 
@@ -79,7 +79,7 @@ class Kernel:
                 add(other)
             order.append(path)
 
-        for name in wanted:
+        for name in modules:
             add(name)
         return order
 
@@ -100,11 +100,11 @@ def read_module(path: Path) -> bytes:
     return data
 
 
-def _unzstd(data: bytes, what: str) -> bytes:
+def _unzstd(data: bytes, name: str) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise CapabilityError(f"{what} is compressed with zstd; pip install 'pgherd[compression]' for the library that reads it") from None
+        raise CapabilityError(f"{name} is compressed with zstd; pip install 'pgherd[compression]' for the library that reads it") from None
     return zstandard.ZstdDecompressor().decompressobj().decompress(data)
 
 
@@ -116,8 +116,8 @@ def present(cache_dir: str, needed: Sequence[str] = NEEDED) -> Kernel | None:
     unpacked = sorted(
         _home(cache_dir).glob("linux-*"), key=lambda home: ("cloud" in home.name or "virtual" in home.name, _version(home.name))
     )
-    found = [*_below(Path("/"), "installed"), *(kernel for home in reversed(unpacked) for kernel in _below(home, "unpacked"))]
-    return next((kernel for kernel in found if not kernel.missing(needed)), None)
+    kernels = [*_below(Path("/"), "installed"), *(kernel for home in reversed(unpacked) for kernel in _below(home, "unpacked"))]
+    return next((kernel for kernel in kernels if not kernel.missing(needed)), None)
 
 
 def _home(cache_dir: str) -> Path:
@@ -126,13 +126,13 @@ def _home(cache_dir: str) -> Path:
 
 def _below(home: Path, origin: Literal["installed", "unpacked"]) -> list[Kernel]:
     """Return the kernels below a root directory, newest first: /boot/vmlinuz-RELEASE, or lib/modules/RELEASE/vmlinuz as in Fedora."""
-    found = {}
+    by_release = {}
     for modules in (*home.glob("lib/modules/*"), *home.glob("usr/lib/modules/*")):
         release = modules.name
         for image in (home / "boot" / f"vmlinuz-{release}", modules / "vmlinuz"):
-            if release not in found and (modules / "kernel").is_dir() and os.access(image, os.R_OK):
-                found[release] = Kernel(str(image), release, str(modules), origin)
-    return [found[release] for release in sorted(found, key=_version, reverse=True)]
+            if release not in by_release and (modules / "kernel").is_dir() and os.access(image, os.R_OK):
+                by_release[release] = Kernel(str(image), release, str(modules), origin)
+    return [by_release[release] for release in sorted(by_release, key=_version, reverse=True)]
 
 
 def _version(release: str) -> list[int]:
@@ -157,8 +157,8 @@ def ensure(
     """
     if os.uname().machine != "x86_64":
         raise CapabilityError(f"guests need x86_64, and this machine is {os.uname().machine}")
-    if (found := present(cache_dir, needed)) is not None:
-        return found
+    if (existing := present(cache_dir, needed)) is not None:
+        return existing
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise CapabilityError(
@@ -172,36 +172,36 @@ def ensure(
         except CapabilityError as error:
             refused.append(str(error))
             continue
-        if (found := present(cache_dir, needed)) is not None:
-            return found
+        if (existing := present(cache_dir, needed)) is not None:
+            return existing
         refused.append(f"{package} lacks a module")
     raise CapabilityError(f"no kernel for guests: none with {', '.join(needed)} is installed; packages: {'; '.join(refused)}")
 
 
 def _unpack(node: Node, package: str, home: Path, scratch: str, say: Callable[[str], None]) -> None:
     """Unpack the package that a kernel's name depends on, as ``home/VERSIONED-NAME``."""
-    said = node.run(Command(["apt-cache", "depends", package])).out
-    named = re.search(r"Depends: (linux-image-\d\S*)", said)
-    if named is None:
+    dependencies = node.run(Command(["apt-cache", "depends", package])).out
+    versioned = re.search(r"Depends: (linux-image-\d\S*)", dependencies)
+    if versioned is None:
         raise CapabilityError(f"{package} is unknown to apt; run 'apt-get update'")
-    say(f"fetching the kernel package {named[1]} (unpacked into the cache, not installed)")
-    place = Path(scratch, f"kernel-{package}")
-    place.mkdir(parents=True)
-    parts = [named[1], *re.findall(r"Depends: (linux-modules-\d\S*)", node.run(Command(["apt-cache", "depends", named[1]])).out)]
-    done = node.run(Command(["apt-get", "download", *parts], cwd=str(place), env=_proxies()), timeout=_DOWNLOAD_SECONDS)
-    files = sorted(place.glob("*.deb"))
-    if done.code or not files:
-        words = (done.err.strip() or "no reason given").splitlines()[-1]
-        raise CapabilityError(f"{named[1]} cannot be downloaded ({words})")
+    say(f"fetching the kernel package {versioned[1]} (unpacked into the cache, not installed)")
+    directory = Path(scratch, f"kernel-{package}")
+    directory.mkdir(parents=True)
+    parts = [versioned[1], *re.findall(r"Depends: (linux-modules-\d\S*)", node.run(Command(["apt-cache", "depends", versioned[1]])).out)]
+    completed = node.run(Command(["apt-get", "download", *parts], cwd=str(directory), env=_proxies()), timeout=_DOWNLOAD_SECONDS)
+    files = sorted(directory.glob("*.deb"))
+    if completed.code or not files:
+        reason = (completed.err.strip() or "no reason given").splitlines()[-1]
+        raise CapabilityError(f"{versioned[1]} cannot be downloaded ({reason})")
     for file in files:
-        done = node.run(Command(["dpkg-deb", "-x", str(file), str(place / "whole")]), timeout=_DOWNLOAD_SECONDS)
-        if done.code:
-            raise CapabilityError(f"{file.name} cannot be unpacked ({done.err.strip()[-200:]})")
+        completed = node.run(Command(["dpkg-deb", "-x", str(file), str(directory / "whole")]), timeout=_DOWNLOAD_SECONDS)
+        if completed.code:
+            raise CapabilityError(f"{file.name} cannot be unpacked ({completed.err.strip()[-200:]})")
         file.unlink()
     home.mkdir(parents=True, exist_ok=True)
-    target = home / named[1]
+    target = home / versioned[1]
     if not target.exists():  # a concurrent pgherd may have unpacked it
-        (place / "whole").rename(target)
+        (directory / "whole").rename(target)
 
 
 def _proxies() -> dict[str, str]:

@@ -25,8 +25,8 @@ from pgherd.runtimes.vm.qmp import CALL_TIMEOUT_S, QmpClient
 BOOT_SECONDS = 120.0
 """Time limit for booting. An emulated processor on a busy host is slow."""
 _QUIT_SECONDS = 5.0
-_WHOLE = 1000
-_MEMORY_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
+_ALL_LINES = 1000
+_OOM_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
 
 
@@ -173,8 +173,8 @@ class Machine:
 
     def vcpu_threads(self) -> list[int]:
         """Return the host's thread of each vCPU."""
-        found = sorted(self.execute("query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
-        return [int(vcpu["thread-id"]) for vcpu in found]
+        vcpus = sorted(self.execute("query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
+        return [int(vcpu["thread-id"]) for vcpu in vcpus]
 
     def pin(self, cpus: Sequence[int]) -> dict[int, int]:
         """Assign one of these CPUs to each vCPU, in turn. Return thread → CPU. QEMU's other threads keep their affinity.
@@ -182,12 +182,12 @@ class Machine:
         Raises:
             TrialError: the kernel refuses it.
         """
-        given = {thread: cpus[index % len(cpus)] for index, thread in enumerate(self.vcpu_threads())}
-        for thread, cpu in given.items():
-            done = self.node.run(Command(["taskset", "-pc", str(cpu), str(thread)]), timeout=10)
-            if done.code != 0:
-                raise TrialError(f"a vCPU of guest {self.name} cannot be put on CPU {cpu}: {done.err.strip()}")
-        return given
+        cpu_of = {thread: cpus[index % len(cpus)] for index, thread in enumerate(self.vcpu_threads())}
+        for thread, cpu in cpu_of.items():
+            completed = self.node.run(Command(["taskset", "-pc", str(cpu), str(thread)]), timeout=10)
+            if completed.code != 0:
+                raise TrialError(f"a vCPU of guest {self.name} cannot be put on CPU {cpu}: {completed.err.strip()}")
+        return cpu_of
 
     def ending(self) -> str:
         """Return a description of how QEMU ended."""
@@ -198,16 +198,16 @@ class Machine:
 
     def last_words(self, lines: int = 8) -> str:
         """Return QEMU's last error messages and the console's last lines. After a kernel panic these are the lines up to the panic."""
-        told = self._tail(self._errors, 3) if self._process is not None and self._process.poll() not in (None, 0) else ""
-        said = self.console_tail(_WHOLE).splitlines()
-        panic = next((number for number, line in enumerate(said) if "Kernel panic" in line), None)
-        shown = "\n".join(said[-lines:] if panic is None else said[max(0, panic + 1 - lines) : panic + 1])
-        parts = [f"QEMU says:\n{told}"] * bool(told) + [f"its console ends with:\n{shown}"] * bool(shown)
+        errors = self._tail(self._errors, 3) if self._process is not None and self._process.poll() not in (None, 0) else ""
+        console = self.console_tail(_ALL_LINES).splitlines()
+        panic = next((number for number, line in enumerate(console) if "Kernel panic" in line), None)
+        tail = "\n".join(console[-lines:] if panic is None else console[max(0, panic + 1 - lines) : panic + 1])
+        parts = [f"QEMU says:\n{errors}"] * bool(errors) + [f"its console ends with:\n{tail}"] * bool(tail)
         return "\n".join(parts) or "its console shows nothing"
 
     def memory_kills(self) -> list[str]:
         """Return the programs that the guest's kernel has killed for lack of memory (OOM), from its console."""
-        return _MEMORY_KILL.findall(self.console_tail(_WHOLE))
+        return _OOM_KILL.findall(self.console_tail(_ALL_LINES))
 
     def console_tail(self, lines: int = 8) -> str:
         """Return the console's last lines."""

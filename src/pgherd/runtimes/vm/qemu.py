@@ -192,7 +192,9 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
         argv += device("blk", f"drive={disk.serial}", f"serial={disk.serial}")
     if guest.port is not None:
         # The guest has no outgoing network, and only the forwarded ports lead into it.
-        forwarded = [f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ((guest.port, guest.guest_port), *guest.further)]
+        forwarded = [
+            f"hostfwd=tcp:127.0.0.1:{host_port}-:{guest_port}" for host_port, guest_port in ((guest.port, guest.guest_port), *guest.further)
+        ]
         argv += ["-netdev", ",".join(["user,id=net0,restrict=on", *forwarded])]
         # No network boot firmware: it is in a separate package, and QEMU does not start where that is missing.
         argv += device("net", "netdev=net0", *([] if mmio else ["romfile="]))

@@ -47,7 +47,7 @@ _NO_PYTHON = (
     "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "config-*",
     "turtle.py", "*.opt-1.pyc", "*.opt-2.pyc", "_tkinter*", "_test*", "_ctypes_test*", "xx*", "*.a", "*.o",
 )  # fmt: skip
-_SPARE = 24 * 2**20
+_SPARE_BYTES = 24 * 2**20
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def ensure(
         CapabilityError: a tool is missing, or a file cannot be read.
     """
     user = guest_account(account)
-    place = home(cache_dir) / f"root-{installation.version}-{_identity(installation, user, extra)}"
-    if not again and (made := _read(place)) is not None:
-        return made
+    directory = home(cache_dir) / f"root-{installation.version}-{_identity(installation, user, extra)}"
+    if not again and (cached := _read(directory)) is not None:
+        return cached
     say(f"building the root image of guests with PostgreSQL {installation.version}")
     began = node.now()
     staging = Path(scratch, f"root-{uuid.uuid4().hex[:8]}")
@@ -108,10 +108,10 @@ def ensure(
     image = staging / "image" / "root.ext4"
     image.parent.mkdir()
     size, files = tree.size()
-    make_file_system(node, tree.root, image, size + _SPARE + 300 * files, inodes=files + 1024, journal=False)
+    make_file_system(node, tree.root, image, size + _SPARE_BYTES + 300 * files, inodes=files + 1024, journal=False)
     shutil.rmtree(tree.root)
-    found = RootImage(
-        path=str(place / image.name),
+    built = RootImage(
+        path=str(directory / image.name),
         version=installation.version,
         bin=installation.bin,
         account=user,
@@ -122,26 +122,26 @@ def ensure(
     )
     image.chmod(0o644)  # for QEMU's user
     image.parent.chmod(0o755)
-    manifest = {"schema": SCHEMA, "image": asdict(found), "sources": sorted(tree.sources.values())}
+    manifest = {"schema": SCHEMA, "image": asdict(built), "sources": sorted(tree.sources.values())}
     (image.parent / "image.json").write_text(json.dumps(manifest))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.exists():  # running guests keep the old one open
-        place.rename(staging / "old")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    if directory.exists():  # running guests keep the old one open
+        directory.rename(staging / "old")
     try:
-        image.parent.rename(place)
+        image.parent.rename(directory)
     except OSError:
-        if (made := _read(place)) is None:  # a concurrent pgherd has built it
+        if (cached := _read(directory)) is None:  # a concurrent pgherd has built it
             raise
-        return made
+        return cached
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return found
+    return built
 
 
 def list_all(cache_dir: str) -> list[RootImage]:
     """Return the images in the cache, current or not, oldest first."""
-    found = [_read(place, current=False) for place in home(cache_dir).glob("root-*")]
-    return sorted((image for image in found if image is not None), key=lambda image: image.made)
+    images = [_read(place, current=False) for place in home(cache_dir).glob("root-*")]
+    return sorted((image for image in images if image is not None), key=lambda image: image.made)
 
 
 def fill(tree: GuestTree, node: Node, installation: Installation, user: str, extra: Sequence[str] = ()) -> None:
@@ -151,7 +151,7 @@ def fill(tree: GuestTree, node: Node, installation: Installation, user: str, ext
     programs += [tree.add(_tool(name)) for name in _TOOLS]
     programs += [tree.add(path) for name in _USEFUL_TOOLS if (path := _which(name)) is not None]
     interpreter, extensions = _python(tree)
-    further = [path for one in extra for path in (tree.add_all(one) if os.path.isdir(one) else [tree.add(one)])]
+    further = [path for extra_path in extra for path in (tree.add_all(extra_path) if os.path.isdir(extra_path) else [tree.add(extra_path)])]
     shared = [path for path in further if path.endswith(".so")]
     binaries = [path for path in programs if _is_elf(path)]
     for path in libraries(node, [*binaries, interpreter], [*modules, *extensions, *shared])[0]:
@@ -160,7 +160,7 @@ def fill(tree: GuestTree, node: Node, installation: Installation, user: str, ext
         if os.path.exists(path := f"/{pattern}/libnss_files.so.2"):
             tree.add(path)
     _system(tree, installation, user)
-    _own(tree, node, interpreter)
+    _add_pgherd_files(tree, node, interpreter)
 
 
 def _postgres(tree: GuestTree, installation: Installation) -> list[str]:
@@ -175,13 +175,13 @@ def _postgres_modules(tree: GuestTree, node: Node, installation: Installation) -
     for directory in library_dirs(node, installation):
         if os.path.isdir(directory) and os.path.realpath(directory) not in ("/usr/lib", "/lib", "/usr/local/lib", "/usr/lib64"):
             modules += [path for path in tree.add_all(directory, skip=_NO_MODULES) if path.endswith(".so")]
-    told = os.path.exists(installation.tool("pg_config"))
-    said = node.run(Command([installation.tool("pg_config"), "--sharedir"]), timeout=10).out.strip() if told else ""
-    places = [said, f"{prefix}/share", f"{prefix}/share/postgresql", f"/usr/share/postgresql/{installation.major}"]
-    shares = [place for place in places if place and os.path.exists(f"{place}/postgres.bki")]
+    has_pg_config = os.path.exists(installation.tool("pg_config"))
+    share_dir = node.run(Command([installation.tool("pg_config"), "--sharedir"]), timeout=10).out.strip() if has_pg_config else ""
+    candidates = [share_dir, f"{prefix}/share", f"{prefix}/share/postgresql", f"/usr/share/postgresql/{installation.major}"]
+    shares = [candidate for candidate in candidates if candidate and os.path.exists(f"{candidate}/postgres.bki")]
     if not shares:
         raise CapabilityError(
-            f"PostgreSQL {installation.version} in {installation.bin} has no postgres.bki in {', '.join(filter(None, places))}"
+            f"PostgreSQL {installation.version} in {installation.bin} has no postgres.bki in {', '.join(filter(None, candidates))}"
         )
     tree.add_all(os.path.normpath(shares[0]), skip=("doc", "man", "*.po", "*.mo"))
     return list(dict.fromkeys(modules))
@@ -192,11 +192,13 @@ def _python(tree: GuestTree) -> tuple[str, list[str]]:
     program = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     interpreter = tree.add(program)
     library = os.path.join(sys.base_prefix, sys.platlibdir, f"python{sysconfig.get_python_version()}")
-    places = {sysconfig.get_path("stdlib"), os.path.dirname(os.__file__), library}
+    directories = {sysconfig.get_path("stdlib"), os.path.dirname(os.__file__), library}
     extensions: list[str] = []
     prefix = os.path.realpath(sys.base_prefix)
-    for place in sorted(place for place in places if os.path.isdir(place) and os.path.realpath(place).startswith(prefix)):
-        extensions += [path for path in tree.add_all(place, skip=_NO_PYTHON) if path.endswith(".so")]
+    for directory in sorted(
+        directory for directory in directories if os.path.isdir(directory) and os.path.realpath(directory).startswith(prefix)
+    ):
+        extensions += [path for path in tree.add_all(directory, skip=_NO_PYTHON) if path.endswith(".so")]
     return interpreter, list(dict.fromkeys(extensions))
 
 
@@ -220,7 +222,7 @@ def _system(tree: GuestTree, installation: Installation, user: str) -> None:
         tree.add_all("/usr/lib/locale/C.utf8")
 
 
-def _own(tree: GuestTree, node: Node, interpreter: str) -> None:
+def _add_pgherd_files(tree: GuestTree, node: Node, interpreter: str) -> None:
     """Add process 1, the agent, and busybox programs for those that the image lacks."""
     tree.make(f"{initramfs.HOME}/bin")
     program = tree.add(busybox())
@@ -245,10 +247,10 @@ def _which(name: str) -> str | None:
 
 
 def _tool(name: str) -> str:
-    found = _which(name)
-    if found is None:
+    path = _which(name)
+    if path is None:
         raise CapabilityError(f"{name} is missing (guests need it); install util-linux")
-    return found
+    return path
 
 
 def _is_elf(path: str) -> bool:
@@ -260,21 +262,21 @@ def _identity(installation: Installation, user: str, extra: Sequence[str]) -> st
     """Return a digest of the request for an image. Later changes of its files are detected by their times."""
     entry = pwd.getpwnam(user)
     interpreter = (os.path.realpath(sys.executable), sys.version)
-    asked = [SCHEMA, installation.bin, installation.build, [user, entry.pw_uid, entry.pw_gid], interpreter, initramfs.INIT, sorted(extra)]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+    request = [SCHEMA, installation.bin, installation.build, [user, entry.pw_uid, entry.pw_gid], interpreter, initramfs.INIT, sorted(extra)]
+    return hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
 
 
-def _read(place: Path, *, current: bool = True) -> RootImage | None:
+def _read(directory: Path, *, current: bool = True) -> RootImage | None:
     """Return the finished image of a cache directory, and with ``current`` only if all its source files are unchanged."""
     try:
-        manifest = json.loads((place / "image.json").read_text())
-        if manifest["schema"] != SCHEMA or not (place / "root.ext4").is_file():
+        manifest = json.loads((directory / "image.json").read_text())
+        if manifest["schema"] != SCHEMA or not (directory / "root.ext4").is_file():
             return None
-        image = RootImage(**{**manifest["image"], "path": str(place / "root.ext4"), "built": False})
+        image = RootImage(**{**manifest["image"], "path": str(directory / "root.ext4"), "built": False})
         if current:
             for path, size, changed in manifest["sources"]:
-                found = os.stat(path)
-                if (found.st_size, found.st_mtime_ns) != (size, changed):
+                status = os.stat(path)
+                if (status.st_size, status.st_mtime_ns) != (size, changed):
                     return None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # missing, changed, or of another version: it is built again

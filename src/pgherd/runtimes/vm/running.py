@@ -39,17 +39,17 @@ class Running:
 
 def find_all(node: Node) -> list[Running]:
     """Return all guests that this user may inspect, by name."""
-    found = []
+    guests = []
     for pid in node.listdir("/proc"):
         if pid.isdigit():
             try:
-                words = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
-                ours = os.path.basename(words[0]) in _NAMES and option(words, "-name").startswith(f"guest={NAME_PREFIX}")
-                if ours and (os.stat(f"/proc/{pid}").st_uid == os.geteuid() or _in_place_of_ours(words)):
-                    found.append(parse(int(pid), words, node.read(f"/proc/{pid}/status").decode(errors="replace")))
+                argv = node.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+                is_guest = os.path.basename(argv[0]) in _NAMES and option(argv, "-name").startswith(f"guest={NAME_PREFIX}")
+                if is_guest and (os.stat(f"/proc/{pid}").st_uid == os.geteuid() or _in_place_of_ours(argv)):
+                    guests.append(parse(int(pid), argv, node.read(f"/proc/{pid}/status").decode(errors="replace")))
             except (OSError, ValueError):
                 continue  # it has ended, belongs to another user, or is not a guest
-    return sorted(found, key=lambda guest: guest.name)
+    return sorted(guests, key=lambda guest: guest.name)
 
 
 def _in_place_of_ours(argv: Sequence[str]) -> bool:
@@ -58,11 +58,11 @@ def _in_place_of_ours(argv: Sequence[str]) -> bool:
     QEMU may run as another user, and any user may run a program of that name with a foreign socket path.
     """
     sockets = re.findall(r"(?:^unix:|socket,id=console,path=)(.*?),server=on", "\n".join(argv), re.MULTILINE)
-    around = {os.path.dirname(os.path.dirname(path.replace(",,", ","))) for path in sockets}
-    if len(around) != 1:
+    directories = {os.path.dirname(os.path.dirname(path.replace(",,", ","))) for path in sockets}
+    if len(directories) != 1:
         return False
-    found = os.lstat(around.pop())
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    status = os.lstat(directories.pop())
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def parse(pid: int, argv: Sequence[str], status: str) -> Running:
@@ -72,10 +72,10 @@ def parse(pid: int, argv: Sequence[str], status: str) -> Running:
         match = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
         return int(match[1]) * 1024 if match else 0
 
-    words = "\n".join(argv)
-    port = re.search(r"hostfwd=tcp:127\.0\.0\.1:(\d+)-", words)
-    console = re.search(r"socket,id=console,path=(.*?),server=on", words)
-    drives = re.findall(r"^if=none,id=[^,]+,format=raw,file=((?:[^,]|,,)+)", words, re.MULTILINE)
+    text = "\n".join(argv)
+    port = re.search(r"hostfwd=tcp:127\.0\.0\.1:(\d+)-", text)
+    console = re.search(r"socket,id=console,path=(.*?),server=on", text)
+    drives = re.findall(r"^if=none,id=[^,]+,format=raw,file=((?:[^,]|,,)+)", text, re.MULTILINE)
     return Running(
         name=re.sub(rf"^guest={NAME_PREFIX}|,.*", "", option(argv, "-name")),
         pid=pid,
@@ -116,14 +116,14 @@ def command(path: str, text: str, timeout: float = 60.0) -> tuple[int, str]:
     with connect(path) as connection:
         # One line, so that there is no prompt in between. The inner quotes make the terminal's echo differ from the output.
         connection.sendall(f'\necho pgherd-"begin"; eval {shlex.quote(text)}; echo pgherd-"done"-$?\n'.encode())
-        said, deadline = "", time.monotonic() + timeout
-        while not (ended := _DONE.search(said)):
+        output, deadline = "", time.monotonic() + timeout
+        while not (end_mark := _DONE.search(output)):
             ready, _, _ = select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
             data = connection.recv(65536) if ready else b""
             if not data:
                 raise TrialError(f"'{text}' did not end within {timeout:.0f} s on the guest's console")
-            said += data.decode(errors="replace").replace("\r", "")
-    return int(ended[1]), said[: ended.start()].partition(f"{_BEGIN}\n")[2]
+            output += data.decode(errors="replace").replace("\r", "")
+    return int(end_mark[1]), output[: end_mark.start()].partition(f"{_BEGIN}\n")[2]
 
 
 def attach(path: str, keyboard: int, screen: int) -> None:

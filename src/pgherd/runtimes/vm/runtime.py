@@ -110,8 +110,8 @@ class VmRuntime:
             OSError: QEMU cannot be started.
         """
         self.end(container.name)
-        port, *more = free_ports("127.0.0.1", servers)
-        asked = container.guest or GuestMachine()
+        port, *further_ports = free_ports("127.0.0.1", servers)
+        options = container.guest or GuestMachine()
         guest = Guest(
             name=container.name,
             kernel=images.boot,
@@ -122,17 +122,17 @@ class VmRuntime:
             memory=(container.memory or DEFAULT_MEMORY) // UNIT * UNIT,
             accelerator=images.hypervisor.accelerator,
             reporting=self.balloons.reporting,
-            backing="plain" if asked.huge_page is None else "huge",
-            huge_page=asked.huge_page or Guest.huge_page,
-            merge=asked.merge,
+            backing="plain" if options.huge_page is None else "huge",
+            huge_page=options.huge_page or Guest.huge_page,
+            merge=options.merge,
             port=port,
-            further=tuple((one, Guest.guest_port + number) for number, one in enumerate(more, 1)),
+            further=tuple((further_port, Guest.guest_port + number) for number, further_port in enumerate(further_ports, 1)),
         )
         machine = Machine(self._node, guest, directory, images.hypervisor, self._journal, account)
         self._machines[container.name], self._containers[container.name] = machine, container.model_copy(update={"memory": guest.memory})
-        if asked.huge_page is not None:
+        if options.huge_page is not None:
             self._reserved[container.name] = huge_pages.reserve(self._node, self._journal, guest.huge_page, guest.memory // guest.huge_page)
-        if asked.merge and self._merging is None:
+        if options.merge and self._merging is None:
             self._merging = same_page_merging.switch_on(self._node, self._journal)
         machine.start(room.join, room.cpus)
         return machine
@@ -143,7 +143,7 @@ class VmRuntime:
         machine.wait_ready(timeout)
         node = self._nodes[container] = GuestNode.connect(container, machine.agent_socket, timeout, alive=lambda: machine.running)
         node.align_clock()
-        if (asked := self._containers[container].guest) is not None and asked.pinned:
+        if (options := self._containers[container].guest) is not None and options.pinned:
             machine.pin(self._pins_of(machine))
         self.balloons.entered(self._containers[container], machine)
         return node
@@ -217,16 +217,16 @@ class VmRuntime:
         sets one on a single NUMA node is chosen, because memory is allocated near the CPU that touches it first.
         """
         allowed = os.sched_getaffinity(machine.pid)
-        before = self._pins.pop(machine.name, None)
-        if before is not None and allowed.issuperset(before):
-            self._pins[machine.name] = before
+        previous = self._pins.pop(machine.name, None)
+        if previous is not None and allowed.issuperset(previous):
+            self._pins[machine.name] = previous
         else:
-            taken = Counter(cpu for given in self._pins.values() for cpu in given)
+            taken = Counter(cpu for pinned in self._pins.values() for cpu in pinned)
             usable = [cpu for cpu in self._cpus if cpu in allowed] or sorted(allowed)
             threads, nodes, vcpus = siblings(self._node, usable), numa_nodes(self._node, usable), machine.guest.vcpus
-            rooms = [[cpu for cpu in usable if nodes.get(cpu) == one] for one in sorted(set(nodes.values()))]
-            near = [least_shared(room, vcpus, taken, threads) for room in rooms if len(room) >= vcpus]
-            _, pins = min([*near, least_shared(usable, vcpus, taken, threads)], key=lambda one: one[0])
+            numa_cpus = [[cpu for cpu in usable if nodes.get(cpu) == candidate] for candidate in sorted(set(nodes.values()))]
+            candidates = [least_shared(room, vcpus, taken, threads) for room in numa_cpus if len(room) >= vcpus]
+            _, pins = min([*candidates, least_shared(usable, vcpus, taken, threads)], key=lambda candidate: candidate[0])
             self._pins[machine.name] = tuple(sorted(pins))
         return self._pins[machine.name]
 
