@@ -134,10 +134,10 @@ class BalloonManager:
         period: float = 1.0,
         drives: bool = True,
     ) -> None:
-        """Args:
-        budget: the host's memory for all guests and their hypervisors, bytes (None: no limit).
-        free: returns the part of it that could be allocated at once.
-        drives: QEMU's counters of the guests' drives are recorded too, and reads count as need.
+        """``budget`` is the host's memory for all guests and their hypervisors, bytes (None: no limit).
+
+        ``free`` returns the part of it that could be allocated at once. With ``drives`` QEMU's counters of the guests' drives are recorded
+        too, and reads count as need.
         """
         self._policy, self._budget, self._free = policy, budget, free
         self._period, self._drives = period, drives
