@@ -9,7 +9,7 @@ import pytest
 from pgherd.cli import vm
 from pgherd.cli.main import run
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm import acceleration, console, images, running
+from pgherd.runtimes.vm import acceleration, images, running
 from pgherd.runtimes.vm.images import Kept
 from pgherd.runtimes.vm.running import Running
 
@@ -85,7 +85,7 @@ def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
 
 def test_one_command_in_the_only_guest(capsys, monkeypatch) -> None:
     monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
-    monkeypatch.setattr(console, "command", lambda path, text: (5, f"{path} {text}\n"))
+    monkeypatch.setattr(running, "command", lambda path, text: (5, f"{path} {text}\n"))
     assert run(["vm", "shell", "-c", "uptime"]) == 5
     assert capsys.readouterr().out == "/run/v/console uptime\n"
     assert run(["vm", "shell", "101010-ab", "-c", "uptime", "--json"]) == 5

@@ -65,7 +65,6 @@ def _fetch_kernel(place: Path) -> None:
 def up(places: Path) -> Iterator[Visit]:
     """One guest with a database, for all tests that do it no harm."""
     node = LocalNode()
-    pytest.importorskip("qemu.qmp")
     with contextlib.ExitStack() as stack:
         try:
             wanted = Wanted(scale=1, memory=384 * MIB, patience=PATIENCE, accelerator="tcg")

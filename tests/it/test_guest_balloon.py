@@ -24,8 +24,6 @@ from pgherd.runtimes.vm import acceleration, initramfs, kernel
 from pgherd.runtimes.vm.machine import Machine
 from pgherd.runtimes.vm.qemu import Guest
 
-pytest.importorskip("qemu.qmp", reason="the library qemu.qmp is not installed")
-
 MB = 2**20
 MEMORY = 256 * MB
 KEPT = {"busy": 120, "idle": 0}

@@ -34,8 +34,6 @@ from pgherd.runtimes.vm.guest_node import GuestNode
 from pgherd.runtimes.vm.machine import Machine
 from pgherd.runtimes.vm.qemu import BALLOON, Disk, Guest
 
-pytest.importorskip("qemu.qmp", reason="the library qemu.qmp is not installed")
-
 MB = 2**20
 MEMORY, SHORT = 512 * MB, 144 * MB
 """Of the guest, and what its host has for it while memory is short: less than the guest can give without its database."""

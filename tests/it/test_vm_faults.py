@@ -32,8 +32,8 @@ def changed(*statements: str) -> tuple[str, ...]:
 IMPATIENT = changed(
     "from pgherd.runtimes.vm import channel, machine",
     "channel.PATIENCE, machine.BOOT_SECONDS = 15.0, 90.0",
-    "from pgherd.runtimes.vm import guest_node, pulse",
-    "guest_node._FETCH_SECONDS, pulse.EVERY = 2.0, 1.0",
+    "from pgherd.runtimes.vm import guest_node",
+    "guest_node._FETCH_SECONDS, channel.EVERY = 2.0, 1.0",
 )
 
 
@@ -60,7 +60,7 @@ def test_a_guest_frozen_at_any_moment(guests, pgherd, chance):
     _wait(process, chance.uniform(0, LONGEST))
     os.kill(guest.pid, signal.SIGSTOP)
     error = interrupted(pgherd, process)
-    said = ("does not answer", "did not answer", "did not come up", "takes no more questions", "cannot be reached", "not ready within")
+    said = ("does not answer", "did not answer", "did not come up", "accepts no more calls", "cannot be reached", "not ready within")
     said += ("connection timeout expired",)  # libpq's own words, of a server that froze between its start and the first connection
     assert "guest db01" in error or "db01/pg" in error
     assert any(words in error for words in said), error

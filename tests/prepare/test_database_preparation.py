@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import paths
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.prepare import vm_options
 from pgherd.prepare.database_preparation import preparation
-from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest

@@ -37,7 +37,7 @@ class Machine:
         return 0
 
     @property
-    def questions(self):
+    def qmp(self):
         return self
 
     def ask(self, commands, then):

@@ -3,15 +3,28 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
+from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_estimate import PAGE, Estimate
-from pgherd.runtimes.balloon_law import Guest, Seen, Standing, divide, minimum_of, step
+from pgherd.runtimes.balloon_law import (
+    SWITCHED,
+    Guest,
+    Seen,
+    Standing,
+    divide,
+    minimum_of,
+    moves,
+    refuse_what_cannot_be_given_back,
+    reports,
+    step,
+)
 
 _SPEC = importlib.util.spec_from_file_location("simulated_guests", Path(__file__).with_name("simulated_guests.py"))
 assert _SPEC and _SPEC.loader
@@ -155,7 +168,7 @@ def test_minima_beyond_the_budget_are_refused() -> None:
     guests = [guest("a", minimum=2048, overhead=64), guest("b", minimum=2048, overhead=64)]
     law.check(guests, 5 * GB, 0.02)
     law.check(guests, None, 0.02)
-    with pytest.raises(UsageError, match=r"2 guests are guaranteed 4 GB together, but of the host's 4 GB guests can have 3\.79 GB"):
+    with pytest.raises(UsageError, match=r"2 guests are guaranteed 4 GB in total, but of the host's 4 GB guests can have 3\.79 GB"):
         law.check(guests, 4 * GB, 0.02)
 
 
@@ -164,7 +177,7 @@ def test_minima_beyond_the_budget_are_refused() -> None:
     [
         ([Guest("a", 100, 200)], "guaranteed 200 B of memory but has 100 B"),
         ([Guest("a", 100, 50, 0)], "0 shares"),
-        ([Guest("a", 100, 50), Guest("a", 100, 50)], "a stands more than once"),
+        ([Guest("a", 100, 50), Guest("a", 100, 50)], "a is used more than once"),
     ],
 )
 def test_nonsense_is_refused(wrong, words) -> None:
@@ -402,3 +415,19 @@ def _silent(host, one) -> None:
     from pgherd.runtimes.balloon_estimate import unseen
 
     host.estimates[one.guest.name] = unseen(host.estimates.get(one.guest.name), int(one.actual), 1.0)
+
+
+def test_each_policy_switches_one_thing_on() -> None:
+    policies = get_args(GuestMemoryPolicy)
+    assert set(SWITCHED) == set(policies)
+    assert [moves(policy) for policy in policies] == [False, True, False]
+    assert [reports(policy) for policy in policies] == [False, False, True]
+
+
+def test_memory_that_cannot_be_given_back_is_refused() -> None:
+    refuse_what_cannot_be_given_back("static", huge_pages=True, locked=True)
+    refuse_what_cannot_be_given_back("guest-balloon", huge_pages=False, locked=False)
+    with pytest.raises(UsageError, match="huge pages cannot be given back, so policy 'guest-balloon'"):
+        refuse_what_cannot_be_given_back("guest-balloon", huge_pages=True, locked=False)
+    with pytest.raises(UsageError, match="locked cannot"):
+        refuse_what_cannot_be_given_back("free-page-reporting", huge_pages=False, locked=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_device import Look
 from pgherd.runtimes.balloon_law import Guest
-from pgherd.runtimes.balloon_manager import BalloonManager, Managed
+from pgherd.runtimes.balloon_manager import BALLOON, DRIVES, FIRST, MANAGER, BalloonManager, BalloonSpool, Managed
 
 MB = 2**20
 BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
@@ -290,7 +291,7 @@ def played(manager: BalloonManager, outcomes: list[bool], monkeypatch) -> None:
     manager._loop()
 
 
-ROW = balloon_manager._UNFINISHED
+ROW = balloon_manager._MAX_FAILED_IN_A_ROW
 
 
 @pytest.mark.parametrize("outcomes", [[False] * ROW, [True] * 200 + [False] * ROW, [True, False] * (ROW + 1)])
@@ -301,7 +302,7 @@ def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_
     manager.record(tmp_path / "spool")
     played(manager, outcomes, monkeypatch)
     failed = outcomes.count(False)
-    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*--guest-memory guest-balloon; repeat"
+    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*guest-balloon was not enforced; repeat"
     with pytest.raises(TrialError, match=words):
         manager.record(None)
     with (tmp_path / "spool").open() as lines:
@@ -345,7 +346,7 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
             return answered(lambda: then([{"actual": 7} for _ in commands]))
 
     class Machine:
-        running, questions = True, Questions()
+        running, qmp = True, Questions()
 
     machine = Machine()
     found = balloon_manager.managed(
@@ -356,5 +357,56 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
     machine.running = False
     assert not found.alive()
     assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
-    with pytest.raises(UsageError, match="guest db1 has no memory of its own"):
+    with pytest.raises(UsageError, match="guest db1 has no memory size"):
         balloon_manager.law_guest(Container(name="db1", runtime="vm"), 0)
+
+
+SEEN = {"memory": 400, "minimum": 100, "actual": 300, "target": 250, "working_set": 200, "at": 12.0, "last_update": 10}
+STATS = {"stats": {"stat-free-memory": 7, "stat-swap-in": 18446744073709551615}}
+DRIVE = {"device": "data", "stats": {"rd_operations": 3, "wr_operations": 4, "rd_total_time_ns": 5, "wr_total_time_ns": 6}}
+
+
+def test_its_lines_become_metrics_beside_those_of_the_sampling_loop(tmp_path) -> None:
+    path = tmp_path / "spool.jsonl"
+    path.write_text('{"sources":[["vmstat","host","file","/proc/vmstat",""]],"first":0}\n{"t":11.5,"i":0,"raw":"pswpin 3\\n"}\n')
+    spool = BalloonSpool(path)
+    spool.write([(12.0, BALLOON, "a", SEEN | STATS), (12.1, DRIVES, "a", [DRIVE]), (12.2, BALLOON, "b", "it has ended")])
+    spool.write([])
+    spool.close()
+    with path.open() as lines:
+        read = Spool(lines)
+        found = [(t, entity, values) for t, _, entity, values in read]
+    assert [(t, entity) for t, entity, _ in found] == [(11.5, "host"), (12.0, "guest:a"), (12.1, "guest-drive:a/data")]
+    values = found[1][2]
+    assert values["guest.ballooned"] == 100 and values["guest.free"] == 7 and values["guest.statistics_age"] == 2
+    assert "guest.swap_in" not in values, "the guest does not tell"
+    assert [(source.entity, failure.last) for source, failure in read.failures.items()] == [("guest:b", "it has ended")]
+
+
+def test_every_line_is_whole_and_looks_like_the_loops(tmp_path) -> None:
+    spool = BalloonSpool(tmp_path / "s")
+    spool.write([(1.0, BALLOON, "a", SEEN | STATS)])
+    spool.close()
+    announced, reading = (tmp_path / "s").read_text().splitlines()
+    assert json.loads(announced)["first"] == FIRST
+    assert reading.startswith(f'{{"t":1.0,"i":{FIRST},')
+
+
+def test_a_full_disk_is_kept_and_does_not_raise() -> None:
+    from pathlib import Path
+
+    if not Path("/dev/full").exists():
+        return
+    spool = BalloonSpool(Path("/dev/full"))
+    spool.write([(1.0, BALLOON, "a", {})])
+    spool.write([(2.0, BALLOON, "a", {})])
+    assert spool.error is not None
+    spool.close()
+
+
+def test_what_the_manager_says_of_itself_is_of_no_guest(tmp_path) -> None:
+    spool = BalloonSpool(tmp_path / "s")
+    spool.write([(1.0, MANAGER, "", {"cpu": 0.5})])
+    spool.close()
+    with (tmp_path / "s").open() as lines:
+        assert list(Spool(lines)) == [(1.0, "balloon_manager", "platform:balloon-manager", {"cpu.usage": 0.5})]

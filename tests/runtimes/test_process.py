@@ -8,7 +8,7 @@ from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
-from pgherd.runtimes.process import ProcessRuntime
+from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=1 << 30)
@@ -76,3 +76,42 @@ def test_it_has_no_budget_that_could_change(make) -> None:
         runtime.change_budget(1 << 28)
     runtime.empty()
     assert runtime.budget_groups() == {}
+
+
+@pytest.fixture
+def external(tmp_path: Path, fake) -> Runtime:
+    node = fake.FakeNode(tmp_path / "root", {})
+    runtime = ExternalRuntime(node, Journal.open(node, tmp_path / "state", "run"), FACTS, "ab12")
+    runtime.open(Host(cores=2, memory=1 << 28))
+    return runtime
+
+
+def test_an_external_server_has_a_room_without_walls(external: Runtime) -> None:
+    able = external.capabilities()
+    assert able.available and not (able.cpu_quota or able.cpuset or able.memory_limit or able.accounting)
+    room = external.create(Container(name="theirs", runtime="external"))
+    assert (room.join, room.cpus, room.groups) == ((), None, {})
+    external.destroy("theirs")
+    external.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"vcpus": 2.0}, "vCPUs"),
+        ({"cpu_mode": "cpuset"}, "vCPUs"),
+        ({"cpus": (0,)}, "vCPUs"),
+        ({"memory": 1 << 30}, "a memory limit"),
+        ({"weight": 50}, "a CPU weight"),
+    ],
+)
+def test_limits_of_external_servers_are_refused(external: Runtime, asked: dict[str, object], words: str) -> None:
+    with pytest.raises(CapabilityError, match=f"container theirs asks for {words}.*set where it runs"):
+        external.create(Container.model_validate({"name": "theirs", "runtime": "external", **asked}))
+
+
+def test_an_external_server_has_no_budget_that_could_change(external: Runtime) -> None:
+    with pytest.raises(CapabilityError, match="set where it runs"):
+        external.change_budget(1 << 28)
+    external.empty()
+    assert external.budget_groups() == {}

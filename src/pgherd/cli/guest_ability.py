@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ def guest_ability(node: Node) -> Told:
             look()
         except CapabilityError as error:
             missing.append(str(error))
-    if find_spec("qemu") is None:
-        missing.append("pip install 'pgherd[vm]'")
     if missing:
         return "vm", "no", what, "; ".join(missing)
     cache = str(paths.cache_dir())

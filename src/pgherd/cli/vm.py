@@ -159,7 +159,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     """
     from pgherd.model.errors import UsageError
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import console, running
+    from pgherd.runtimes.vm import running
 
     guests = [guest for guest in running.find_all(LocalNode()) if guest.console is not None]
     chosen = [guest for guest in guests if name in (None, guest.name)]
@@ -169,7 +169,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
         raise UsageError(f"{wrong}. With a console run: {names}")
     path = chosen[0].console or ""
     if text is not None:
-        code, said = console.command(path, text)
+        code, said = running.command(path, text)
         if as_json:
             print_document({"schema": "pgherd/vm-shell/1", "guest": chosen[0].name, "command": text, "exit_code": code, "output": said})
         else:
@@ -178,7 +178,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("there is no terminal to connect with the guest's console; run one command with -c TEXT")
     click.echo(f"The console of guest {chosen[0].name}; Ctrl-] leaves it.", err=True)
-    console.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
+    running.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
     click.echo("", err=True)
     return 0
 

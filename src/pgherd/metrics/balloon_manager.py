@@ -1,4 +1,4 @@
-"""What the host's balloon manager itself costs, from the lines that it writes beside what it saw (pgherd.runtimes.balloon_spool).
+"""What the host's balloon manager itself costs, from the lines that it writes beside what it saw (pgherd.runtimes.balloon_manager).
 
 It is CPU of pgherd's own process that a platform of virtual machines needs whoever measures it, and so a part of the platform (E2).
 """

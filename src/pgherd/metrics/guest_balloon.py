@@ -1,6 +1,6 @@
 """A guest's balloon and what the guest tells of its memory, from the lines that the host's balloon manager writes.
 
-There is nothing that a node could read: the manager asks the hypervisor, and spools what it saw and set (pgherd.runtimes.balloon_spool).
+There is nothing that a node could read: the manager asks the hypervisor, and spools what it saw and set (pgherd.runtimes.balloon_manager).
 The guest's own statistics are those of virtio 1.2, section 5.5.6.4. What a database balloon inside the guest has given up is memory
 that the guest has free, and later a part of what is in the guest's balloon: never add the two.
 """

@@ -2,7 +2,7 @@
 
 Documentation: BlockDeviceStats in qapi/block-core.json of QEMU. The metrics have the names of the guest's own view (diskstats) where
 they mean the same, so that both views can be held against each other; what differs is said at the metric. The lines are written by the
-host's balloon manager (pgherd.runtimes.balloon_spool), which asks QEMU once a second.
+host's balloon manager (pgherd.runtimes.balloon_manager), which asks QEMU once a second.
 
 Not to be had here: requests in flight, time with at least one in flight, and the mean queue.
 """

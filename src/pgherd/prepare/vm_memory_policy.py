@@ -14,7 +14,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.runtimes.balloon_policy import moves
+from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.choice import choose
 from pgherd.runtimes.vm import acceleration
 from pgherd.study.database_options import DatabaseRequest

@@ -19,8 +19,8 @@ from pgherd.node.protocol import Node
 from pgherd.prepare import vm_memory_policy
 from pgherd.prepare.server_volumes import ServerPlaces
 from pgherd.runtimes import balloon_law
+from pgherd.runtimes.balloon_law import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.balloon_manager import law_guest
-from pgherd.runtimes.balloon_policy import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.vm import acceleration, kernel
 from pgherd.runtimes.vm.qemu import UNIT
 from pgherd.study.database_options import DatabaseRequest

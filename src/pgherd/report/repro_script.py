@@ -34,7 +34,7 @@ from pgherd.postgres.golden import LOADING
 from pgherd.report import repro_exec, repro_external, repro_fio, repro_iperf3, repro_memory, repro_volumes
 from pgherd.report.formatting import clean
 from pgherd.report.single_host_trial import of_one_host
-from pgherd.runtimes.placement import Placement
+from pgherd.runtimes.runtime import Placement
 from pgherd.study.registry import studies
 from pgherd.workloads import shipped
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments

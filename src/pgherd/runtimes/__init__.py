@@ -1,1 +1,1 @@
-"""What isolates servers: process, cgroup; one module each behind one Protocol."""
+"""Runtimes: containers for servers, and the balloons of guests."""

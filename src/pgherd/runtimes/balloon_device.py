@@ -1,4 +1,4 @@
-"""One guest's balloon as the manager sees it, and QEMU's virtio-balloon behind it, over QMP.
+"""Balloon of one guest: the interface of the manager, and QEMU's virtio-balloon over QMP.
 
 QMP commands: ``balloon``, ``query-balloon``, and the event ``BALLOON_CHANGE`` (qapi/machine.json), ``qom-set`` and ``qom-get`` of the
 device's statistics (docs/interop/virtio-balloon-stats.rst of QEMU), ``query-blockstats`` (qapi/block-core.json).
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pgherd.runtimes.balloon_estimate import Statistics
-from pgherd.runtimes.balloon_policy import DEVICE, STATISTICS_SECONDS
+from pgherd.runtimes.vm.qemu import BALLOON
 
 _T = TypeVar("_T")
-_PATH = f"/machine/peripheral/{DEVICE}"
-_POLLED: dict[str, Any] = {"path": _PATH, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
-_MOST = 2**63
-"""Values from here on mean that the guest does not tell: QEMU keeps all bits set, and prints them with or without a sign."""
+STATISTICS_SECONDS = 1
+"""Period at which the balloon device polls the guest's driver."""
+_POLLING: dict[str, Any] = {"path": BALLOON, "property": "guest-stats-polling-interval", "value": STATISTICS_SECONDS}
+_MISSING_FROM = 2**63
+"""Values from here on are missing: QEMU sets all bits of a value that the guest does not report, and prints it with or without a sign."""
 _NAMES = {
     "free": "stat-free-memory",
     "available": "stat-available-memory",
@@ -32,49 +33,43 @@ _NAMES = {
 }
 
 
-_MOVED = "BALLOON_CHANGE"
-"""The event by which QEMU tells that a guest's balloon has another size, at most once a second."""
-_AGAIN = 10
-"""The size of a balloon that rests is asked for once in so many looks."""
-_OF_A_DRIVE = ("device", "qdev", "node-name", "stats")
-"""What is kept of ``query-blockstats``: the drive itself. Its image file is counted below that again, in as many words."""
+_MOVED_EVENT = "BALLOON_CHANGE"
+"""Event after a change of the balloon's size, at most one per second."""
+_SIZE_INTERVAL = 10
+"""Number of polls after which the size of a balloon at rest is queried again."""
+_DRIVE_KEYS = ("device", "qdev", "node-name", "stats")
+"""Keys of ``query-blockstats`` that are kept. The others describe the image file below, with the same counters."""
 
 
 class Questions(Protocol):
-    """Questions to a QEMU."""
+    """QMP commands of one QEMU."""
 
     def ask(self, commands: Sequence[tuple[str, dict[str, Any] | None]], then: Callable[[list[Any]], _T], /) -> Future[_T]:
-        """Have QMP commands run, each with its arguments. The future gives what ``then`` makes of their answers, or raises an exception
-        when there are none to be had."""
+        """Run QMP commands with their arguments. The future holds the result of ``then`` for their answers, or an exception."""
         ...
 
     def heard(self, event: str, /) -> object:
-        """What differs from any former answer once QEMU has told of an event of this name since, or was connected with anew."""
+        """Return a value that changes with each event of this name, and with each new connection."""
         ...
 
 
 class Machine(Protocol):
-    """A QEMU."""
+    """QEMU process of a guest."""
 
     @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        ...
+    def running(self) -> bool: ...
 
     @property
-    def questions(self) -> Questions:
-        """Where it is asked."""
-        ...
+    def qmp(self) -> Questions: ...
 
 
 @dataclass(frozen=True)
 class Look:
-    """A guest at the instant ``at``, seconds since the epoch.
+    """Reading of a guest at the instant ``at``, seconds since the epoch.
 
-    ``actual``: the memory that it has, what it was configured with less what is in its balloon, bytes.
-    ``statistics``: what the guest's driver said last, as QEMU gives it, ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``.
-    ``drives``: what QEMU counted of its drives, as ``query-blockstats`` gives it but for what lies below them; empty where it was not
-    asked.
+    ``actual``: its present memory, configured memory minus balloon, bytes.
+    ``statistics``: last report of the guest's driver as QEMU returns it, ``{"stats": {…}, "last-update": seconds since the epoch, or 0}``.
+    ``drives``: counters of its drives from ``query-blockstats``, without the nodes below them. Empty where they were not requested.
     """
 
     at: float
@@ -84,28 +79,29 @@ class Look:
 
 
 class Balloon(Protocol):
-    """A guest's balloon. Calls return at once, and their futures end some day; they raise an exception when the guest is gone or does not
-    understand."""
+    """Balloon of a guest.
+
+    Calls return at once. A future ends with an exception when the guest has ended or does not support the command.
+    """
 
     def set_target(self, size: int) -> Future[int]:
-        """Have the guest keep ``size`` bytes of memory, which the future gives; it gets there by and by, or not at all."""
+        """Request that the guest keeps ``size`` bytes of memory. The future holds the size. The guest reaches it later, or never."""
         ...
 
     def look(self, *, drives: bool) -> Future[Look]:
-        """How the guest is now; with ``drives`` theirs too."""
+        """Read the guest, and with ``drives`` its drives."""
         ...
 
 
 class QemuBalloon:
-    """Implements ``Balloon`` over QMP, for who waits for one answer before the next question. Has the device poll the guest once a second,
-    from the first look on.
+    """Balloon over QMP, for a caller that has one call at a time. From the first reading on the device polls the guest once per second.
 
-    Each question takes CPU of the host that is measured. So the size of a balloon that is where it was sent is asked for only when QEMU
-    has told that it moved, and now and then besides: QEMU tells of the first move at once, and of further ones within a second.
+    Each command takes CPU of the measured host. The size of a balloon at its target is therefore queried only after QEMU has sent an event,
+    and in every tenth reading. QEMU sends an event for the first move at once, and for later ones within a second.
     """
 
     def __init__(self, qemu: Questions) -> None:
-        """QEMU needs a balloon device whose id is ``balloon_policy.DEVICE``."""
+        """QEMU needs a balloon device at the path ``qemu.BALLOON``."""
         self._qemu = qemu
         self._polling = False
         self._looks = 0
@@ -114,44 +110,47 @@ class QemuBalloon:
         self._heard: object = None
 
     def set_target(self, size: int) -> Future[int]:
-        """``balloon``: QEMU's value is the memory that the guest keeps."""
         self._target = size
         return self._qemu.ask([("balloon", {"value": size})], lambda answers: size)
 
     def look(self, *, drives: bool) -> Future[Look]:
-        """``query-balloon``, the device's property ``guest-stats``, and ``query-blockstats``."""
-        heard = self._qemu.heard(_MOVED)
-        still = self._actual is not None and self._target in (None, self._actual) and heard == self._heard and self._looks % _AGAIN != 0
-        asked: list[tuple[str, dict[str, Any] | None]] = [
-            *([] if self._polling else [("qom-set", _POLLED)]),
-            ("qom-get", {"path": _PATH, "property": "guest-stats"}),
-            *([] if still else [("query-balloon", None)]),
+        events = self._qemu.heard(_MOVED_EVENT)
+        at_rest = (
+            self._actual is not None
+            and self._target in (None, self._actual)
+            and events == self._heard
+            and self._looks % _SIZE_INTERVAL != 0
+        )
+        commands: list[tuple[str, dict[str, Any] | None]] = [
+            *([] if self._polling else [("qom-set", _POLLING)]),
+            ("qom-get", {"path": BALLOON, "property": "guest-stats"}),
+            *([] if at_rest else [("query-balloon", None)]),
             *([("query-blockstats", None)] if drives else []),
         ]
         self._looks += 1
 
-        def seen(values: list[Any]) -> Look:
-            answers = dict(zip((command for command, _ in asked), values, strict=True))
+        def reading_of(values: list[Any]) -> Look:
+            answers = dict(zip((command for command, _ in commands), values, strict=True))
             self._polling = True
             if "query-balloon" in answers:
-                self._actual, self._heard = int(answers["query-balloon"]["actual"]), heard
+                self._actual, self._heard = int(answers["query-balloon"]["actual"]), events
             assert self._actual is not None
-            counted = [{key: one[key] for key in _OF_A_DRIVE if key in one} for one in answers.get("query-blockstats", ())]
-            return Look(time.time(), self._actual, answers["qom-get"], counted)
+            counters = [{key: drive[key] for key in _DRIVE_KEYS if key in drive} for drive in answers.get("query-blockstats", ())]
+            return Look(time.time(), self._actual, answers["qom-get"], counters)
 
-        return self._qemu.ask(asked, seen)
+        return self._qemu.ask(commands, reading_of)
 
 
 def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:
-    """What ``guest-stats`` and ``query-blockstats`` say; None while the guest's driver has said nothing yet.
+    """Parse ``guest-stats`` and ``query-blockstats``. Return None before the first report of the guest's driver.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: the answer has another form.
     """
     try:
         at, values = float(raw["last-update"]), dict(raw["stats"])
-        told = {name: int(values[key]) for name, key in _NAMES.items() if 0 <= int(values.get(key, -1)) < _MOST}
-        reads = sum(int(one["stats"]["rd_bytes"]) for one in drives) if drives else None
+        reported = {name: int(values[key]) for name, key in _NAMES.items() if 0 <= int(values.get(key, -1)) < _MISSING_FROM}
+        reads = sum(int(drive["stats"]["rd_bytes"]) for drive in drives) if drives else None
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a guest's statistics: {error}") from None
-    return Statistics(at=at, reads=reads, **told) if at > 0 else None
+    return Statistics(at=at, reads=reads, **reported) if at > 0 else None

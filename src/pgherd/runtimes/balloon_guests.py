@@ -1,4 +1,4 @@
-"""The balloons of a run's guests: one manager over all that run, for as long as any do, within the run's budget of memory."""
+"""Balloons of a run's guests: one manager for all guests, within the run's memory budget."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law, balloon_manager
 from pgherd.runtimes.balloon_device import Machine
+from pgherd.runtimes.balloon_law import moves, reports
 from pgherd.runtimes.balloon_manager import BalloonManager
-from pgherd.runtimes.balloon_policy import moves, reports
 
-_USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
-_DROPPED_FIRST = {"v1": "total_inactive_file", "v2": "inactive_file"}
-_HELD = {"v1": ("total_rss", "total_cache"), "v2": ("anon", "file", "kernel", "sock")}
-"""What of a group's memory.stat is in use; version 1 has the kernel's own in a file beside it."""
+_USAGE_FILE = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
+_INACTIVE_FILE = {"v1": "total_inactive_file", "v2": "inactive_file"}
+_IN_USE = {"v1": ("total_rss", "total_cache"), "v2": ("anon", "file", "kernel", "sock")}
+"""Keys of memory.stat that are in use. In version 1 kernel memory is in a separate file."""
 _KERNEL = "memory.kmem.usage_in_bytes"
 
 
 class GuestBalloons:
-    """What a runtime of guests holds of the manager. Nothing runs before the first guest has come up."""
+    """Owner of the balloon manager. The manager starts with the first guest."""
 
     def __init__(self, node: Node, groups: Callable[[], Mapping[str, str]]) -> None:
-        """``groups`` gives the control group around all guests, directory by controller, whose use says what the host has left."""
+        """``groups`` returns the cgroup around all guests, directory by controller. Its use shows the free memory of the host."""
         self._node, self._groups = node, groups
         self._policy = GuestMemory()
         self._budget: int | None = None
@@ -37,31 +37,35 @@ class GuestBalloons:
         self._promised: dict[str, Container] = {}
 
     def share(self, policy: GuestMemory | None, budget: int | None) -> None:
-        """How guests share memory, and how many bytes of it they have together; before the first one is there."""
+        """Set the policy and the budget (bytes) of all guests. Call it before the first guest starts."""
         self._policy, self._budget = policy or GuestMemory(), budget
 
     @property
     def reporting(self) -> bool:
-        """Whether guests are to report their free pages."""
+        """Whether guests report their free pages."""
         return reports(self._policy.policy)
 
     def promise(self, container: Container) -> None:
-        """A guest is to come; to be called for all before the first one is booted.
+        """Register a guest before it starts. Call it for all guests before the first one boots.
 
         Raises:
-            UsageError: with it the guaranteed minima are more than guests can have.
+            UsageError: the sum of the guaranteed minima exceeds the memory for guests.
         """
         promised = {**self._promised, container.name: container}
-        guests = [balloon_manager.law_guest(one, self._policy.overhead) for one in promised.values() if one.memory is not None]
+        guests = [
+            balloon_manager.law_guest(guest_container, self._policy.overhead)
+            for guest_container in promised.values()
+            if guest_container.memory is not None
+        ]
         balloon_law.check(guests, self._shared if moves(self._policy.policy) else None, self._policy.reserve)
         self._promised = promised
 
     def withdraw(self, container: str) -> None:
-        """A guest is to come no more."""
+        """Undo ``promise``."""
         self._promised.pop(container, None)
 
     def entered(self, container: Container, machine: Machine) -> None:
-        """A guest has come up; raises UsageError as ``promise``."""
+        """Add a guest that has booted. Raises UsageError as ``promise``."""
         if self._manager is None:
             self._manager = BalloonManager(self._policy, self._shared, self._free)
             self._manager.record(self._spool)
@@ -70,12 +74,12 @@ class GuestBalloons:
         self._manager.add(balloon_manager.managed(container, machine, self._policy.overhead))
 
     def left(self, container: str) -> None:
-        """A guest is about to be ended."""
+        """Remove a guest before it ends."""
         if self._manager is not None:
             self._manager.remove(container)
 
     def change_budget(self, budget: int) -> None:
-        """Another budget from now on; raises UsageError where the minima of the guests that are up are more."""
+        """Change the budget. Raises UsageError where the minima of the running guests exceed it."""
         before, self._budget = self._budget, budget
         try:
             self._announce()
@@ -84,7 +88,7 @@ class GuestBalloons:
             raise
 
     def withhold(self, memory: int) -> None:
-        """So many bytes of the budget are held by what is no guest from now on; raises as ``change_budget``."""
+        """Reserve this many bytes of the budget for something that is not a guest. Raises as ``change_budget``."""
         before, self._withheld = self._withheld, memory
         try:
             self._announce()
@@ -93,20 +97,20 @@ class GuestBalloons:
             raise
 
     def record(self, spool: Path | None) -> None:
-        """Append what is seen to this spool from now on; None: to none. Raises as ``BalloonManager.record``."""
+        """Append readings to this spool from now on. None stops recording. Raises as ``BalloonManager.record``."""
         self._spool = spool
         if self._manager is not None:
             self._manager.record(spool)
 
     def close(self) -> None:
-        """End the manager; the guests that still run get their memory back."""
+        """Stop the manager. Guests that still run get their memory back."""
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.stop()
 
     @property
     def _shared(self) -> int | None:
-        """What guests and their hypervisors have together, bytes."""
+        """Memory of all guests and their hypervisors, bytes."""
         return None if self._budget is None else max(self._budget - self._withheld, 0)
 
     def _announce(self) -> None:
@@ -114,22 +118,26 @@ class GuestBalloons:
             self._manager.change_budget(self._shared)
 
     def _free(self) -> int | None:
-        """What the group around the guests could still be charged with, bytes, its least used file pages and what is left over of split
-        huge pages included; None: nobody counts."""
-        place = accounting.memory(self._groups())
-        if place is None or self._budget is None:
-            return None
-        used = int(self._node.read(f"{place.directory}/{_USED[place.version]}"))
-        stat = self._node.read(f"{place.directory}/memory.stat").decode(errors="replace")
-        dropped = flat_keyed(stat, {_DROPPED_FIRST[place.version]: "file"}).get("file", 0.0)
-        return self._budget - used + int(dropped + self._split(place, used, stat))
+        """Return the bytes that the cgroup around the guests can still be charged with. None: it is not counted.
 
-    def _split(self, place: accounting.Accounting, used: int, stat: str) -> float:
-        """Bytes that the group is charged with and nobody has: QEMU lays guests on transparent huge pages, and one of which a balloon has
-        taken a part stays charged as a whole until the kernel looks for memory (deferred split, mm/huge_memory.c). 0 where the kernel
-        does not tell all that is in use."""
-        held = flat_keyed(stat, {key: key for key in _HELD[place.version]})
-        if place.version == "v1" and self._node.exists(f"{place.directory}/{_KERNEL}"):
-            held[_KERNEL] = float(self._node.read(f"{place.directory}/{_KERNEL}"))
-        told = len(held) == (3 if place.version == "v1" else len(_HELD["v2"]))
-        return max(used - sum(held.values()), 0.0) if told else 0.0
+        Inactive file pages and the remains of split huge pages count as free.
+        """
+        group = accounting.memory(self._groups())
+        if group is None or self._budget is None:
+            return None
+        used = int(self._node.read(f"{group.directory}/{_USAGE_FILE[group.version]}"))
+        stat = self._node.read(f"{group.directory}/memory.stat").decode(errors="replace")
+        droppable = flat_keyed(stat, {_INACTIVE_FILE[group.version]: "file"}).get("file", 0.0)
+        return self._budget - used + int(droppable + self._split(group, used, stat))
+
+    def _split(self, group: accounting.Accounting, used: int, stat: str) -> float:
+        """Return the bytes that the cgroup is charged with but that nothing uses.
+
+        QEMU puts guest memory on transparent huge pages. After a balloon has taken a part of one, the full page stays charged until the
+        kernel reclaims memory (deferred split, mm/huge_memory.c). The result is 0 where memory.stat lacks one of the values.
+        """
+        in_use = flat_keyed(stat, {key: key for key in _IN_USE[group.version]})
+        if group.version == "v1" and self._node.exists(f"{group.directory}/{_KERNEL}"):
+            in_use[_KERNEL] = float(self._node.read(f"{group.directory}/{_KERNEL}"))
+        complete = len(in_use) == (3 if group.version == "v1" else len(_IN_USE["v2"]))
+        return max(used - sum(in_use.values()), 0.0) if complete else 0.0

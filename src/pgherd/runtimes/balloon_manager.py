@@ -1,14 +1,19 @@
-"""The balloon manager of a host: once a second it looks at all guests, applies the law, and moves the balloons.
+"""Balloon manager of a host: polls all guests once per second, runs the controller, and sets balloon targets.
 
-One thread does all of it, and another reads the answers. Guests are asked side by side, since one that is stopped, swapped out or dying
-may answer late or never: a guest that has not answered by the end of the second is late, is not asked again until it has, and keeps its
-target. One whose process has ended is forgotten, and its memory is free for the others; one that lives but fails to answer keeps what it
-has.
+One thread does this, and another one reads the answers. All guests are polled in parallel, because one that is stopped, swapped out or
+dying may answer late or never. A guest without an answer at the end of the second is late: it is not polled again until it answers, and
+keeps its target. A guest whose process has ended is removed, and the others share its memory. A guest that runs but does not answer
+keeps its memory.
+
+Readings and targets are written into the spool of the node's sampling loop (format: ``Node.sample``). Both writers append full
+lines, each in one write, so that lines do not mix. The manager numbers its sources from ``FIRST``, which the loop does not reach.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,26 +28,26 @@ from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
-from pgherd.runtimes.balloon_policy import moves
-from pgherd.runtimes.balloon_spool import BALLOON, DRIVES, MANAGER, BalloonSpool
-from pgherd.runtimes.vm.questions import QUESTIONS_THREAD
+from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes.vm.qmp import READER_THREAD
 
-_UNFINISHED = 5
-"""With so many unfinished rounds in a row the policy was not kept up. Balloons that rest for fewer seconds do not matter to a law by which
-a guest that has gone idle gives up its share over a minute."""
-_ONE_IN = 20
-"""Nor was it where more than ``_UNFINISHED`` rounds, and of all more than one in so many, were not finished here and there."""
-_RETURNED_WITHIN = 16 * 2**20
-"""Bytes: a balloon that is so nearly empty counts as empty (drivers keep a page or two for themselves)."""
+_MAX_FAILED_IN_A_ROW = 5
+"""Number of consecutive failed rounds that invalidates the policy. Shorter pauses have no effect: the controller moves an idle guest's
+memory over a minute.
+"""
+_MAX_FAILED_ONE_IN = 20
+"""The policy is also invalid if more than ``_UNFINISHED`` rounds, and more than one of this number, failed."""
+_EMPTY_BELOW_BYTES = 16 * 2**20
+"""Bytes below which a balloon counts as empty. Drivers keep a page or two."""
 
 
-_Question = Future[Look] | Future[int]
-"""What a guest has been asked: how it is, or to keep a size."""
+_Call = Future[Look] | Future[int]
+"""Pending call of a guest: a reading, or a target."""
 
 
 @dataclass(frozen=True)
 class Managed:
-    """A guest with its balloon; ``alive`` says whether its hypervisor's process still runs."""
+    """Guest with its balloon. ``alive`` returns whether its hypervisor's process runs."""
 
     guest: law.Guest
     balloon: Balloon
@@ -50,27 +55,29 @@ class Managed:
 
 
 def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.Guest:
-    """What a container that is a guest was promised; for ``balloon_law.check`` before any is up. ``overhead``: what its hypervisor needs
-    beside the guest's memory, bytes. ``swaps``: the guest has swap inside.
+    """Return the guarantees of a guest container. ``balloon_law.check`` takes them before the guest starts.
+
+    Args:
+        overhead: memory of its hypervisor beyond the guest's memory, bytes.
+        swaps: the guest has swap space.
 
     Raises:
-        UsageError: it has no memory of its own.
+        UsageError: the container has no memory size.
     """
     if container.memory is None:
-        raise UsageError(f"guest {container.name} has no memory of its own; a virtual machine needs one (--memory)")
-    least = law.minimum_of(container.memory, container.memory_minimum)
-    return law.Guest(container.name, container.memory, least, container.memory_shares, overhead, swaps)
+        raise UsageError(f"guest {container.name} has no memory size; a virtual machine needs one (--memory)")
+    minimum = law.minimum_of(container.memory, container.memory_minimum)
+    return law.Guest(container.name, container.memory, minimum, container.memory_shares, overhead, swaps)
 
 
 def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
-    """A container's QEMU, to be given to the manager; raises UsageError as ``law_guest``."""
-    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.questions), lambda: machine.running)
+    """Return a container's QEMU for ``BalloonManager.add``. Raises UsageError as ``law_guest``."""
+    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
 
 
 @dataclass(frozen=True)
 class Status:
-    """A guest as the manager saw it last. Sizes in bytes; ``late``: it has not answered the last question yet; ``failed`` says why its
-    last answer was none."""
+    """Last observation of a guest. Sizes in bytes. ``late``: the last call is unanswered. ``failed``: error of the last answer, or ''."""
 
     memory: int
     actual: int
@@ -81,10 +88,10 @@ class Status:
 
 
 @dataclass
-class _Watched:
+class _ManagedGuest:
     managed: Managed
     actual: int
-    asked: _Question | None = None
+    asked: _Call | None = None
     answer: Look | None = None
     failed: str = ""
     told: Statistics | None = None
@@ -94,8 +101,8 @@ class _Watched:
 
 
 @dataclass
-class _Rounds:
-    """The rounds since a recording began: how many, how many of them were not finished, the most in a row, and why the last one."""
+class _PollStats:
+    """Round counts since the start of a recording: all, failed, consecutive failed, and the reason of the last failure."""
 
     number: int = 0
     unfinished: int = 0
@@ -103,20 +110,20 @@ class _Rounds:
     longest: int = 0
     why: str = ""
 
-    def count(self, why: str = "") -> None:
+    def count(self, reason: str = "") -> None:
         self.number += 1
-        self.unfinished += bool(why)
-        self.row = self.row + 1 if why else 0
+        self.unfinished += bool(reason)
+        self.row = self.row + 1 if reason else 0
         self.longest = max(self.longest, self.row)
-        self.why = why or self.why
+        self.why = reason or self.why
 
     @property
     def too_few(self) -> bool:
-        return self.longest >= _UNFINISHED or self.unfinished > max(_UNFINISHED, self.number / _ONE_IN)
+        return self.longest >= _MAX_FAILED_IN_A_ROW or self.unfinished > max(_MAX_FAILED_IN_A_ROW, self.number / _MAX_FAILED_ONE_IN)
 
 
 class BalloonManager:
-    """Begins with ``start`` and ends with ``stop``; guests come and go between. All methods may be called from any thread."""
+    """Balloon manager between ``start`` and ``stop``. Guests are added and removed meanwhile. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -127,97 +134,100 @@ class BalloonManager:
         period: float = 1.0,
         drives: bool = True,
     ) -> None:
-        """``budget`` is the host's memory for all guests and their hypervisors, bytes (None: no limit); ``free`` says how much of it could
-        be had at once. ``drives``: what QEMU counts of the guests' drives is recorded too, and their reads count as need."""
+        """``budget`` is the host's memory for all guests and their hypervisors, bytes (None: no limit).
+
+        ``free`` returns the part of it that could be allocated at once. With ``drives`` QEMU's counters of the guests' drives are recorded
+        too, and reads count as need.
+        """
         self._policy, self._budget, self._free = policy, budget, free
         self._period, self._drives = period, drives
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _ManagedGuest] = {}
         self._standing = law.Standing()
         self._spool: BalloonSpool | None = None
         self._lock = threading.RLock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        self._rounds = _Rounds()
+        self._rounds = _PollStats()
 
     def add(self, managed: Managed) -> None:
-        """Watch a guest, which has all its memory as yet.
+        """Add a guest that has all its memory.
 
         Raises:
-            UsageError: with it the guaranteed minima are more than guests can have; it is not added.
+            UsageError: the sum of the guaranteed minima would exceed the memory for guests. The guest is not added.
         """
         with self._lock:
             law.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
-            self._watched[managed.guest.name] = _Watched(managed, managed.guest.memory)
+            self._watched[managed.guest.name] = _ManagedGuest(managed, managed.guest.memory)
 
     def remove(self, name: str) -> None:
-        """Forget a guest, before it is ended; nothing happens if it is not there."""
+        """Remove a guest before it ends. An unknown name is ignored."""
         with self._lock:
             self._watched.pop(name, None)
             self._standing = law.forget(self._standing, name)
 
     def change_budget(self, budget: int | None) -> None:
-        """Another budget from now on.
+        """Change the budget.
 
         Raises:
-            UsageError: the guests' minima are more than they could have; the budget stays as it was.
+            UsageError: the minima of the guests exceed it. The budget is unchanged.
         """
         with self._lock:
             law.check(self._guests(), budget if moves(self._policy.policy) else None, self._policy.reserve)
             self._budget = budget
 
     def record(self, spool: Path | None) -> None:
-        """Append what is seen to this spool from now on; None: to none.
+        """Append readings to this spool from now on. None stops recording.
 
         Raises:
-            OSError: it cannot be opened, or the one before could not be written.
-            TrialError: while the one before was written too many rounds were not finished: the policy, which moves balloons, was not
-                kept up.
+            OSError: the spool cannot be opened, or the previous one could not be written.
+            TrialError: too many rounds failed during the previous recording, so the policy was not enforced.
         """
-        opened = BalloonSpool(spool) if spool is not None else None
+        spool_file = BalloonSpool(spool) if spool is not None else None
         with self._lock:
-            before, self._spool = self._spool, opened
-            rounds, self._rounds = self._rounds, _Rounds()
-        if before is not None:
-            before.close()
-            if before.error is not None:
-                raise before.error
+            previous, self._spool = self._spool, spool_file
+            rounds, self._rounds = self._rounds, _PollStats()
+        if previous is not None:
+            previous.close()
+            if previous.error is not None:
+                raise previous.error
             if rounds.too_few and moves(self._policy.policy):
                 raise TrialError(
                     f"the balloon manager did not finish {rounds.unfinished} of its {rounds.number} rounds, {rounds.longest} of them in a "
-                    f"row (the last time: {rounds.why}), so that nobody kept up --guest-memory {self._policy.policy}; repeat the trial, "
-                    f"and if it comes again compare with --guest-memory static"
+                    f"row (last error: {rounds.why}), so --guest-memory {self._policy.policy} was not enforced; repeat the trial, "
+                    f"and if it fails again compare with --guest-memory static"
                 )
 
     def start(self) -> None:
-        """Begin."""
         self._thread = threading.Thread(target=self._loop, name="pgherd-balloons", daemon=True)
         self._thread.start()
 
     def stop(self, patience: float = 5.0) -> list[str]:
-        """End the loop and give all guests all their memory back. Returns the living guests that have not taken it within ``patience``
-        seconds; they go on taking it by themselves."""
+        """Stop the loop, and return the memory of all guests.
+
+        Returns the running guests whose balloons are not empty after ``patience`` seconds. They continue to deflate.
+        """
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        left = self._give_back(patience) if moves(self._policy.policy) else []
+        lagging = self._give_back(patience) if moves(self._policy.policy) else []
         with contextlib.suppress(OSError, TrialError):
             self.record(None)
-        return left
+        return lagging
 
     def status(self) -> dict[str, Status]:
-        """All guests, by name."""
+        """Return the status of all guests by name."""
         with self._lock:
-            return {name: self._status(one) for name, one in self._watched.items()}
+            return {name: self._status(state) for name, state in self._watched.items()}
 
     def _guests(self) -> list[law.Guest]:
-        return [one.managed.guest for one in self._watched.values()]
+        return [state.managed.guest for state in self._watched.values()]
 
-    def _status(self, one: _Watched) -> Status:
-        guest = one.managed.guest
+    def _status(self, state: _ManagedGuest) -> Status:
+        guest = state.managed.guest
         target = self._standing.targets.get(guest.name, guest.memory)
-        need = one.estimate.working_set if one.estimate is not None else float(one.actual)
-        return Status(guest.memory, one.actual, target, need, one.asked is not None, one.failed)
+        need = state.estimate.working_set if state.estimate is not None else float(state.actual)
+        return Status(guest.memory, state.actual, target, need, state.asked is not None, state.failed)
 
     def _loop(self) -> None:
         due, last = time.monotonic(), time.monotonic() - self._period
@@ -225,7 +235,7 @@ class BalloonManager:
             now = time.monotonic()
             try:
                 self.once(now - last)
-            except Exception as error:  # the balloons stay where they are, and the next second may go better
+            except Exception as error:  # balloons keep their size, and the next round may succeed
                 self._unfinished(f"{type(error).__name__}: {error}")
             else:
                 with self._lock:
@@ -234,28 +244,28 @@ class BalloonManager:
             due = max(due + self._period, time.monotonic())
             self._ending.wait(max(due - time.monotonic(), 0.0))
 
-    def _unfinished(self, why: str) -> None:
+    def _unfinished(self, reason: str) -> None:
         with self._lock:
-            self._rounds.count(why)
+            self._rounds.count(reason)
             if self._spool is not None:
-                self._spool.write([(time.time(), MANAGER, "", f"a round was not finished: {why}")])
+                self._spool.write([(time.time(), MANAGER, "", f"round failed: {reason}")])
 
     def once(self, seconds: float) -> None:
-        """One round: ask, take the answers, decide, set targets, record. ``seconds`` have passed since the last one."""
+        """Run one round: poll, process answers, decide, set targets, record. ``seconds`` is the time since the last round."""
         with self._lock:
-            watched = list(self._watched.values())
-        self._ask(watched, self._look, self._period / 2)
+            states = list(self._watched.values())
+        self._ask(states, self._look, self._period / 2)
         with self._lock:
-            for one in watched:
-                self._take(one, seconds)
-                if not one.managed.alive():
-                    self.remove(one.managed.guest.name)
+            for state in states:
+                self._take(state, seconds)
+                if not state.managed.alive():
+                    self.remove(state.managed.guest.name)
             if moves(self._policy.policy):
                 self._decide(seconds)
-            behind = [one for one in self._watched.values() if one.sent != self._target(one) and one.asked is None]
-            readings = [line for one in watched for line in one.lines]
-            for one in watched:
-                one.lines = []
+            behind = [state for state in self._watched.values() if state.sent != self._target(state) and state.asked is None]
+            readings = [line for state in states for line in state.lines]
+            for state in states:
+                state.lines = []
             if self._spool is not None:
                 self._spool.write([*readings, (time.time(), MANAGER, "", {"cpu": self._own_cpu()})])
         if moves(self._policy.policy):
@@ -263,102 +273,162 @@ class BalloonManager:
 
     @staticmethod
     def _own_cpu() -> float:
-        """CPU of this thread, and of the one that reads the answers, whose only user the manager is, since each began, seconds."""
-        readers = [thread.ident for thread in threading.enumerate() if thread.name == QUESTIONS_THREAD and thread.ident is not None]
+        """Return the CPU seconds of this thread and of the QMP reader thread since their start.
+
+        During a trial the manager is the only user of the reader thread. While guests boot and stop it also reads their answers.
+        """
+        readers = [thread.ident for thread in threading.enumerate() if thread.name == READER_THREAD and thread.ident is not None]
         return round(time.thread_time() + sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in readers), 6)
 
-    def _target(self, one: _Watched) -> int:
-        return self._standing.targets.get(one.managed.guest.name, one.managed.guest.memory)
+    def _target(self, state: _ManagedGuest) -> int:
+        return self._standing.targets.get(state.managed.guest.name, state.managed.guest.memory)
 
-    def _ask(self, watched: Sequence[_Watched], question: Callable[[_Watched], _Question], patience: float) -> None:
-        """Put a question to all guests that have answered the last one, and wait for the answers for a while."""
-        for one in watched:
-            self._hear(one)
-            if one.asked is None:
-                one.asked = question(one)
-        asked: list[Future[Any]] = [one.asked for one in watched if one.asked is not None]
-        wait(asked, patience)
-        for one in watched:
-            self._hear(one)
+    def _ask(self, states: Sequence[_ManagedGuest], call_of: Callable[[_ManagedGuest], _Call], patience: float) -> None:
+        """Call all guests without a pending call, and wait for the answers up to ``patience`` seconds."""
+        for state in states:
+            self._hear(state)
+            if state.asked is None:
+                state.asked = call_of(state)
+        calls: list[Future[Any]] = [state.asked for state in states if state.asked is not None]
+        wait(calls, patience)
+        for state in states:
+            self._hear(state)
 
     @staticmethod
-    def _hear(one: _Watched) -> None:
-        """A guest's answer to the last question, if it is there. What went wrong is kept, for it must not end the loop."""
-        if one.asked is None or not one.asked.done():
+    def _hear(state: _ManagedGuest) -> None:
+        """Take the answer of a guest, if it has arrived. Errors are stored, because they must not end the loop."""
+        if state.asked is None or not state.asked.done():
             return
-        asked, one.asked = one.asked, None
+        call, state.asked = state.asked, None
         try:
-            found = asked.result()
+            answer = call.result()
         except Exception as error:
-            one.failed = f"{type(error).__name__}: {error}".rstrip(": ")
+            state.failed = f"{type(error).__name__}: {error}".rstrip(": ")
         else:
-            if isinstance(found, Look):
-                one.answer, one.failed = found, ""
+            if isinstance(answer, Look):
+                state.answer, state.failed = answer, ""
             else:
-                one.sent = found
+                state.sent = answer
 
-    def _look(self, one: _Watched) -> Future[Look]:
-        return one.managed.balloon.look(drives=self._drives)
+    def _look(self, state: _ManagedGuest) -> Future[Look]:
+        return state.managed.balloon.look(drives=self._drives)
 
-    def _send(self, one: _Watched) -> Future[int]:
-        return one.managed.balloon.set_target(self._target(one))
+    def _send(self, state: _ManagedGuest) -> Future[int]:
+        return state.managed.balloon.set_target(self._target(state))
 
-    def _take(self, one: _Watched, seconds: float) -> None:
-        """A guest's answer, if it gave one, into what is believed of it, and into the record."""
-        guest, answer, one.answer = one.managed.guest, one.answer, None
-        told: Statistics | None = None
+    def _take(self, state: _ManagedGuest, seconds: float) -> None:
+        """Update estimate and record from a guest's answer, if there is one."""
+        guest, answer, state.answer = state.managed.guest, state.answer, None
+        statistics: Statistics | None = None
         if answer is not None:
-            one.actual = answer.actual
+            state.actual = answer.actual
             try:
-                told = statistics_of(answer.statistics, answer.drives)
+                statistics = statistics_of(answer.statistics, answer.drives)
             except ValueError as error:
-                one.failed = str(error)
-        if told is not None and (one.told is None or told.at > one.told.at):
-            passed = seconds + (one.estimate.unseen if one.estimate is not None and one.told is not None else 0.0)
-            contended = any(other.estimate is not None and other.estimate.contends for other in self._watched.values() if other is not one)
-            one.estimate = estimate(
-                one.estimate, guest.memory, one.actual, told, rates(one.told, told), passed, target=self._target(one), contended=contended
+                state.failed = str(error)
+        if statistics is not None and (state.told is None or statistics.at > state.told.at):
+            elapsed = seconds + (state.estimate.unseen if state.estimate is not None and state.told is not None else 0.0)
+            contended = any(
+                other.estimate is not None and other.estimate.contends for other in self._watched.values() if other is not state
             )
-            one.told = told
+            state.estimate = estimate(
+                state.estimate,
+                guest.memory,
+                state.actual,
+                statistics,
+                rates(state.told, statistics),
+                elapsed,
+                target=self._target(state),
+                contended=contended,
+            )
+            state.told = statistics
         else:
-            one.estimate = unseen(one.estimate, one.actual, seconds)
+            state.estimate = unseen(state.estimate, state.actual, seconds)
         if answer is None:
-            one.lines.append((time.time(), BALLOON, guest.name, one.failed or "the guest has not answered in time"))
+            state.lines.append((time.time(), BALLOON, guest.name, state.failed or "no answer in time"))
             return
-        seen: dict[str, Any] = {
+        reading: dict[str, Any] = {
             "at": round(answer.at, 3),
             "memory": guest.memory,
             "minimum": guest.minimum,
             "actual": answer.actual,
-            "target": self._target(one),
+            "target": self._target(state),
         }
-        stats, last = answer.statistics.get("stats", {}), answer.statistics.get("last-update", 0)
-        seen |= {"working_set": round(one.estimate.working_set), "stats": stats, "last_update": last}
-        one.lines.append((answer.at, BALLOON, guest.name, seen))
+        stats, last_update = answer.statistics.get("stats", {}), answer.statistics.get("last-update", 0)
+        reading |= {"working_set": round(state.estimate.working_set), "stats": stats, "last_update": last_update}
+        state.lines.append((answer.at, BALLOON, guest.name, reading))
         if answer.drives:
-            one.lines.append((answer.at, DRIVES, guest.name, answer.drives))
+            state.lines.append((answer.at, DRIVES, guest.name, answer.drives))
 
     def _decide(self, seconds: float) -> None:
-        seen = {name: law.Seen(one.actual, one.estimate or unseen(None, one.actual, seconds)) for name, one in self._watched.items()}
+        observations = {
+            name: law.Seen(state.actual, state.estimate or unseen(None, state.actual, seconds)) for name, state in self._watched.items()
+        }
         free = None
-        with contextlib.suppress(OSError, ValueError):  # then nobody knows, for which the law has a rule
+        with contextlib.suppress(OSError, ValueError):  # the controller has a rule for an unknown value
             free = self._free() if self._budget is not None else None
         tax, reserve = self._policy.tax, self._policy.reserve
-        self._standing = law.step(self._guests(), seen, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free)
+        self._standing = law.step(self._guests(), observations, self._standing, self._budget, seconds, tax=tax, reserve=reserve, free=free)
 
     def _give_back(self, patience: float) -> list[str]:
         with self._lock:
             self._standing = law.Standing()
-            waiting = {name: one for name, one in self._watched.items() if one.managed.alive()}
+            waiting = {name: state for name, state in self._watched.items() if state.managed.alive()}
         deadline = time.monotonic() + patience
         while True:
-            self._ask([one for one in waiting.values() if one.sent != one.managed.guest.memory], self._send, self._period / 2)
+            self._ask([state for state in waiting.values() if state.sent != state.managed.guest.memory], self._send, self._period / 2)
             self._ask(list(waiting.values()), self._look, self._period / 2)
-            for name, one in list(waiting.items()):
-                if one.answer is not None:
-                    one.actual = one.answer.actual
-                if one.actual >= one.managed.guest.memory - _RETURNED_WITHIN or not one.managed.alive():
+            for name, state in list(waiting.items()):
+                if state.answer is not None:
+                    state.actual = state.answer.actual
+                if state.actual >= state.managed.guest.memory - _EMPTY_BELOW_BYTES or not state.managed.alive():
                     del waiting[name]
             if not waiting or time.monotonic() >= deadline:
                 return sorted(waiting)
             time.sleep(min(0.1, self._period))
+
+
+FIRST = 1_000_000
+BALLOON, DRIVES, MANAGER = "guest_balloon", "qemu_blockstats", "balloon_manager"
+"""Names of the samplers that parse the lines (pgherd.metrics)."""
+_MANAGER_ENTITY = "platform:balloon-manager"
+
+
+class BalloonSpool:
+    """Open spool. After a write error (disk full) it writes nothing and stores the error in ``error``, because balloons must continue."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._numbers: dict[tuple[str, str], int] = {}
+        self.error: OSError | None = None
+
+    def write(self, readings: Sequence[tuple[float, str, str, Any]]) -> None:
+        """Append readings: (seconds since the epoch, sampler, guest, value) as JSON.
+
+        A text in place of a value is the reason why it is missing. Readings of the manager itself have the guest ''.
+        """
+        lines: list[str] = []
+        for at, sampler, guest, raw in readings:
+            number = self._numbers.get((sampler, guest))
+            if number is None:
+                number = self._numbers[sampler, guest] = FIRST + len(self._numbers)
+                described = [[sampler, f"guest:{guest}" if guest else _MANAGER_ENTITY, "qmp", guest, guest]]
+                lines.append(_line({"sources": described, "first": number}))
+            document: dict[str, Any] = {"t": round(at, 6), "i": number}
+            document |= {"raw": None, "error": raw} if isinstance(raw, str) else {"raw": raw}
+            lines.append(_line(document))
+        if not lines or self.error is not None:
+            return
+        data = memoryview(("\n".join(lines) + "\n").encode())
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            self.error = error
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _line(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Which runtime a run uses: the one that was asked for, else the best that works here, and why."""
+"""Selection of the runtime of a run: the requested one, or the best one that works on this host."""
 
 from __future__ import annotations
 
@@ -7,60 +7,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.cgroup import CgroupRuntime
-from pgherd.runtimes.external import ExternalRuntime
-from pgherd.runtimes.process import ProcessRuntime
+from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.vm.runtime import VmRuntime
 
 Kind = type[CgroupRuntime] | type[ProcessRuntime] | type[ExternalRuntime] | type[VmRuntime]
 
 RUNTIMES: tuple[Kind, ...] = (CgroupRuntime, ProcessRuntime)
-"""What can be chosen from, best first."""
+"""Runtimes for automatic selection, best first."""
 _NAMED_ONLY: tuple[Kind, ...] = (VmRuntime, ExternalRuntime)
-"""What is never chosen by itself."""
+"""Runtimes that are used on request only."""
 
 
 def choose(
     node: Node, journal: Journal, facts: HostFacts, requested: str | None, suffix: str, cpus: Sequence[int] | None = None
 ) -> tuple[Runtime, str]:
-    """The runtime and a sentence on what was chosen and why.
+    """Return the runtime, and a sentence with the choice and its reason.
 
-    Raises UsageError for a name that no runtime has, CapabilityError when the requested one can't be used here.
+    Raises:
+        UsageError: there is no runtime of this name.
+        CapabilityError: the requested runtime does not work on this host.
     """
     candidates = (*RUNTIMES, *(runtime for runtime in _NAMED_ONLY if runtime.name == requested))
     names = [runtime.name for runtime in candidates]
     if requested is not None and requested not in names:
-        raise UsageError(f"there is no runtime '{requested}' for this; choose one of {', '.join(names)}")
+        raise UsageError(f"there is no runtime '{requested}'; choose one of {', '.join(names)}")
     passed_over: list[str] = []
-    for make in candidates:
-        if requested not in (None, make.name):
+    for runtime_class in candidates:
+        if requested not in (None, runtime_class.name):
             continue
-        runtime: Runtime = make(node, journal, facts, suffix, cpus)
-        able = runtime.capabilities()
-        if able.available:
-            why = "as asked" if requested else "; ".join(passed_over) or "the best available here"
-            return runtime, f"Runtime {runtime.name} ({why}): {able.note}."
+        runtime: Runtime = runtime_class(node, journal, facts, suffix, cpus)
+        capabilities = runtime.capabilities()
+        if capabilities.available:
+            reason = "as asked" if requested else "; ".join(passed_over) or "the best available here"
+            return runtime, f"Runtime {runtime.name} ({reason}): {capabilities.note}."
         if requested:
-            raise CapabilityError(f"the {requested} runtime can't be used here: {able.note}")
-        passed_over.append(f"{runtime.name} can't be used: {able.note}")
+            raise CapabilityError(f"the {requested} runtime can't be used here: {capabilities.note}")
+        passed_over.append(f"{runtime.name} can't be used: {capabilities.note}")
     raise CapabilityError(f"no runtime can be used here: {'; '.join(passed_over)}")
 
 
 @dataclass
 class Runtimes:
-    """The runtimes of one run, each opened when it is first needed, within the run's one budget.
+    """Runtimes of one run, each opened on first use, within the memory and cores of ``host``.
 
-    ``host`` is that budget, ``suffix`` names what is made on the host, ``cpus`` are those reserved (None: all), ``guest_memory`` says
-    how guests share its memory (None: each keeps its own). Every
-    runtime may give its containers the whole budget: a trial that has containers of two runtimes up at once can use
-    more than that, one after the other cannot. Without control groups the memory budget is only a reservation:
-    nothing can enforce it.
+    ``suffix`` names the run cgroup. ``cpus`` are the reserved CPUs (None: all). ``guest_memory`` is the policy by which guests share memory
+    (None: each guest keeps its memory).
+
+    Each runtime may give the full budget to its containers. A trial with containers of two runtimes at the same time can therefore use
+    more than the budget. Without cgroups the memory budget is a reservation only, because nothing enforces it.
     """
 
     node: Node
@@ -74,10 +76,11 @@ class Runtimes:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def get(self, name: str) -> Runtime:
-        """The runtime of this name, open.
+        """Return the open runtime of this name.
 
-        Raises UsageError for a name that no runtime has, CapabilityError when it can't be used here or can't hold the
-        budget.
+        Raises:
+            UsageError: there is no runtime of this name.
+            CapabilityError: it does not work on this host, or cannot enforce the budget.
         """
         with self._lock:
             if name not in self._open:
@@ -85,10 +88,10 @@ class Runtimes:
                 if isinstance(runtime, VmRuntime):
                     runtime.within(self._around_guests())
                     runtime.share(self.guest_memory, self.host.memory)
-                # Registered first: what a failing open() has made is to be removed too.
+                # Registered before open(), so that close() also removes the remains of a failed open().
                 self._open[name] = runtime
                 try:
-                    runtime.open(self.host if name == "cgroup" else Host(cores=self.host.cores))
+                    runtime.open(self.host if capabilities_of(name).memory_limit else Host(cores=self.host.cores))
                 except BaseException:
                     runtime.close()
                     del self._open[name]
@@ -96,12 +99,12 @@ class Runtimes:
             return self._open[name]
 
     def _around_guests(self) -> Runtime:
-        """Guests run in control groups where those work."""
+        """Return the runtime in whose containers QEMU runs: cgroup where that works."""
         best, _ = choose(self.node, self.journal, self.facts, None, self.suffix, self.cpus)
         return self.get(best.name)
 
     def close(self) -> None:
-        """Close all, the last opened first; raises OSError for what is left (it stays in the journal)."""
+        """Close all runtimes, the last opened first. Raises OSError for what could not be removed. The journal keeps it."""
         failed: list[str] = []
         while self._open:
             name = next(reversed(self._open))

@@ -9,7 +9,7 @@ from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.runner.play.guest_sampling import GuestSampling
 from pgherd.runtimes.runtime import Room
-from pgherd.runtimes.vm.guest_clock import GuestClock, Offset
+from pgherd.runtimes.vm.guest_spool import GuestClock, Offset
 
 
 class Stage:

@@ -64,7 +64,7 @@ def test_a_kernel_that_boots_by_kvm_makes_it_the_accelerator(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (Qemu(hangs=True), "did not boot by it within 15 s"),
+        (Qemu(hangs=True), "did not boot with it within 15 s"),
         (Qemu(console="", code=1, err="qemu: failed to initialize kvm: Device or resource busy\n"), "failed to initialize kvm"),
         (Qemu(console="Kernel panic - not syncing\n"), "Kernel panic - not syncing"),
         (Qemu(console="", code=-6), "QEMU ended with exit code -6"),

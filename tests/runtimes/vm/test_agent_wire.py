@@ -48,7 +48,7 @@ def test_deep_bodies_need_no_stack():
 
 
 def test_what_has_no_place_in_a_body():
-    with pytest.raises(TypeError, match="str has no place"):
+    with pytest.raises(TypeError, match="str cannot be encoded"):
         agent_wire.encode([b"read", "/proc/stat"])
 
 
@@ -85,7 +85,7 @@ def test_a_changed_byte_never_makes_another_frame(body, data):
 
 
 def test_endless_noise_is_thrown_away(monkeypatch):
-    monkeypatch.setattr(agent_wire, "_LONGEST", 1000)
+    monkeypatch.setattr(agent_wire, "_MAX_FRAME_BYTES", 1000)
     frames = agent_wire.Frames()
     for _ in range(10):
         assert frames.feed(b"x" * 300) == []

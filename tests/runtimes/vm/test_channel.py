@@ -10,7 +10,7 @@ import pytest
 
 from pgherd.runtimes.vm import agent_wire
 from pgherd.runtimes.vm import channel as channel_module
-from pgherd.runtimes.vm.channel import Channel, GuestError
+from pgherd.runtimes.vm.channel import Channel, GuestError, felt
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_events_and_the_end_are_told(peer):
 
 def test_a_guest_that_reads_nothing_is_told_of(peer, monkeypatch):
     peer.channel._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, b"\0" * 8 + (50_000).to_bytes(8, "little"))
-    with pytest.raises(OSError, match="guest db01 takes no more questions"):
+    with pytest.raises(OSError, match="guest db01 accepts no more calls"):
         peer.channel.call(b"write", b"/x", b"y" * (8 << 20))
 
 
@@ -240,6 +240,31 @@ def test_whatever_goes_wrong_with_what_a_guest_says_ends_every_wait():
     session, _, _ = next(iter(agent_wire.Frames().feed(theirs.recv(65536))))
     theirs.sendall(agent_wire.frame(session, 0, agent_wire.encode([b"ended", 10**400])))
     thread.join(20)
-    assert isinstance(outcome[0], OSError) and "its agent said what cannot be understood" in str(outcome[0]) and channel.lost
+    assert isinstance(outcome[0], OSError) and "its agent sent an invalid message" in str(outcome[0]) and channel.lost
     theirs.close()
     channel.close()
+
+
+def test_who_answers_is_waited_for_as_long_as_it_takes():
+    asked, given_up = [], []
+    with felt(lambda: asked.append(1), lambda: given_up.append(1), every=0.01):
+        while len(asked) < 3:
+            time.sleep(0.005)
+    assert not given_up
+
+
+def test_who_does_not_is_given_up_once():
+    over = threading.Event()
+
+    def ask():
+        raise TimeoutError("nobody is there")
+
+    with felt(ask, over.set, every=0.01):
+        assert over.wait(30)
+
+
+def test_a_short_wait_asks_nothing():
+    asked = []
+    with felt(lambda: asked.append(1), lambda: None, every=60):
+        pass
+    assert not asked

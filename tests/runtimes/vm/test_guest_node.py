@@ -221,7 +221,7 @@ def test_a_dead_guest_has_no_processes_and_says_so(plain_port):
 def test_a_host_that_comes_back_finds_processes_but_nobody_s_commands(plain_port, ends, tmp_path):
     first = GuestNode.connect("db01", plain_port.path, 60)
     kept = first.spawn(Command(["sleep", "300"]))
-    first.channel.begin(b"run", 300_000, *guest_node._asked(Command(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 300"]), None))
+    first.channel.begin(b"run", 300_000, *guest_node._encoded(Command(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 300"]), None))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
         time.sleep(0.01)
     first.close()

@@ -10,9 +10,8 @@ from pgherd.metrics import registry
 from pgherd.metrics.sampler import View
 from pgherd.metrics.spool import Spool
 from pgherd.node.protocol import Source
-from pgherd.runtimes.vm import agent_sampling
-from pgherd.runtimes.vm.guest_clock import GuestClock, Offset
-from pgherd.runtimes.vm.guest_spool import GuestSpool, announcement, append, entity, lines, merge
+from pgherd.runtimes.vm import agent_tasks
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool, Offset, announcement, append, entity, lines, measure, merge
 
 STAT = "cpu  {} 0 100 1000 0 0 0 0 0 0\ncpu0 1 0 1 1 0 0 0 0 0 0\nctxt 5\n"
 DISKS = " 254 0 vda 10 0 80 5 4 0 32 2 0 7 7 0 0 0 0 1 1\n 254 16 vdb 1 0 8 5 4 0 32 2 0 7 7 0 0 0 0 1 1\n"
@@ -106,7 +105,7 @@ def test_failures_keep_their_reason():
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(-50, 50), st.binary(max_size=40)), max_size=6), st.integers(0, 200))
 def test_records_become_lines_however_they_are_cut(records, cut):
-    data = b"".join(agent_sampling.RECORD.pack(when, index, len(raw)) + raw for when, index, raw in records)
+    data = b"".join(agent_tasks.RECORD.pack(when, index, len(raw)) + raw for when, index, raw in records)
     cut = min(cut, len(data))
     first, rest = lines(data[:cut])
     second, rest = lines(rest + data[cut:])
@@ -116,3 +115,94 @@ def test_records_become_lines_however_they_are_cut(records, cut):
         (index if index >= 0 else ~index, raw.decode(errors="replace")) for _, index, raw in records
     ]
     assert all(("error" in one) == (one["raw"] is None) for one in found)
+
+
+DELAYS = st.floats(0.0, 0.5)
+
+
+class Simulated:
+    """Two clocks, and a way between them that takes as long as it is told to."""
+
+    def __init__(self, ahead: float, ways: list[tuple[float, float, float]]) -> None:
+        self.time, self.ahead, self.ways = 1.7e9, ahead, list(ways)
+
+    def host(self) -> float:
+        return self.time
+
+    def ask(self) -> tuple[float, float]:
+        there, thinking, back = self.ways.pop(0)
+        self.time += there
+        received = self.time + self.ahead
+        self.time += thinking
+        sent = self.time + self.ahead
+        self.time += back
+        return received, sent
+
+
+def test_offset_and_half_the_way_by_the_formulas_of_rfc_5905():
+    """T1 = 0, T2 = 0.6, T3 = 0.7, T4 = 0.3."""
+    instants = iter([0.0, 0.3])
+    found = measure(lambda: (0.6, 0.7), 1, lambda: next(instants))
+    assert found.offset == pytest.approx(0.5) and found.uncertainty == pytest.approx(0.1) and found.at == pytest.approx(0.15)
+
+
+@given(st.floats(-1e5, 1e5), st.lists(st.tuples(DELAYS, DELAYS, DELAYS), min_size=1, max_size=8))
+def test_the_truth_is_within_the_uncertainty_however_the_way_splits(ahead, ways):
+    simulated = Simulated(ahead, ways)
+    found = measure(simulated.ask, len(ways), simulated.host)
+    assert abs(found.offset - ahead) <= found.uncertainty + 1e-6
+    assert found.uncertainty <= min(there + back for there, _, back in ways) / 2 + 1e-6, "the shortest way counts"
+
+
+def test_it_must_be_asked_at_least_once():
+    with pytest.raises(ValueError, match="at least one call"):
+        measure(lambda: (0.0, 0.0), 0)
+
+
+def measured_clock(*offsets: tuple[float, float]) -> GuestClock:
+    made = GuestClock()
+    for at, offset in offsets:
+        made.add(Offset(at, offset, 0.001))
+    return made
+
+
+def test_between_two_measurements_the_offset_changes_linearly():
+    one = measured_clock((100.0, 5.0), (200.0, 5.1))
+    assert [one.guest(at) for at in (0.0, 100.0, 150.0, 200.0, 300.0)] == pytest.approx([5.0, 105.0, 155.05, 205.1, 305.1])
+    assert one.drift == pytest.approx(0.001) and one.uncertainty == 0.001
+
+
+def test_drift_within_the_uncertainty_is_none():
+    assert measured_clock((100.0, 5.0)).drift is None
+    assert measured_clock((100.0, 5.0), (200.0, 5.002)).drift is None
+    assert measured_clock((100.0, 5.0), (100.0, 6.0)).drift is None
+
+
+def test_measurements_are_kept_in_order():
+    one = measured_clock((200.0, 2.0), (100.0, 1.0), (150.0, 1.5))
+    assert [offset.at for offset in one.measured] == [100.0, 150.0, 200.0]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e4), st.floats(-0.4, 0.4)), min_size=1, max_size=6, unique_by=lambda pair: round(pair[0])),
+    st.floats(-1e4, 2e4),
+)
+def test_there_and_back(offsets, at):
+    one = measured_clock(*[(10 * round(when), change) for when, change in offsets])
+    assert one.host(one.guest(at)) == pytest.approx(at, abs=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.floats(-0.4, 0.4)), min_size=1, max_size=6, unique_by=lambda pair: pair[0]),
+    st.floats(-100, 1100),
+    st.floats(0, 50),
+)
+def test_what_was_later_in_the_guest_is_later_on_the_host(offsets, at, more):
+    one = measured_clock(*offsets)
+    assert one.host(at) <= one.host(at + more) + 1e-9
+
+
+@pytest.mark.parametrize("ask", [lambda c: c.guest(1.0), lambda c: c.host(1.0), lambda c: c.uncertainty])
+def test_nothing_is_converted_before_it_was_measured(ask):
+    with pytest.raises(ValueError, match="has not been measured"):
+        ask(GuestClock())

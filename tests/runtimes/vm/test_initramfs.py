@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm import initramfs
+from pgherd.runtimes.vm import initramfs, qemu
 from pgherd.runtimes.vm.kernel import Kernel
+from pgherd.runtimes.vm.qemu import Disk, Guest
 
 ENTRIES = [
     ("bin", stat.S_IFDIR | 0o755, b""),
@@ -79,5 +80,21 @@ def test_a_busybox_with_libraries_is_refused(tmp_path: Path, monkeypatch: pytest
         initramfs.busybox()
 
 
+def test_the_initramfs_script_is_one_that_a_shell_accepts() -> None:
+    subprocess.run(["sh", "-n"], input=initramfs._INITRAMFS_SCRIPT.encode(), check=True)
+
+
 def test_the_script_is_one_that_a_shell_accepts() -> None:
-    subprocess.run(["sh", "-n"], input=initramfs._INIT.encode(), check=True)
+    subprocess.run(["sh", "-n"], input=initramfs.INIT.encode(), check=True)
+
+
+def test_the_words_that_the_kernel_is_told_are_understood() -> None:
+    """The loop over the kernel's command line, taken out of the script, with its commands as echoes."""
+    begin, end = initramfs.INIT.index("shell=\n"), initramfs.INIT.index("ip link set lo up")
+    loop = initramfs.INIT[begin:end].replace("$(cat /proc/cmdline)", "$WORDS")
+    guest = Guest(
+        "db01", "/k", "/i", "/r", (Disk("data", "/x", "/srv/data"), Disk("wal", "/y", "/srv/w:al"), Disk("spare", "/z")), shell=True
+    )
+    script = f'hostname() {{ echo "name $1"; }}\ndisk() {{ echo "disk $1 at $2"; }}\n{loop}\necho "shell $shell"'
+    done = subprocess.run(["sh", "-c", script], env={"WORDS": qemu.kernel_words(guest)}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["name db01", "disk data at /srv/data", "disk wal at /srv/w:al", "shell ttyS0"]

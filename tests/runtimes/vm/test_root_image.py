@@ -13,7 +13,7 @@ from pgherd.model.errors import PgherdError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.runtimes.vm import disk_image, guest_init, initramfs, root_image
+from pgherd.runtimes.vm import disk_image, initramfs, root_image
 from pgherd.runtimes.vm.guest_tree import GuestTree
 
 # The loader finds libraries beside a program by /proc; what is mounted for that goes with the namespace.
@@ -60,9 +60,9 @@ def test_in_the_tree_alone_the_programs_run(tmp_path: Path, installation: Instal
 
     assert installation.version in inside(installation.tool("postgres"), "--version")
     assert installation.version in inside(installation.tool("pgbench"), "--version")
-    interpreter = inside("/bin/sh", "-c", f"read -r python <{guest_init.HOME}/interpreter; echo $python").strip()
+    interpreter = inside("/bin/sh", "-c", f"read -r python <{initramfs.HOME}/interpreter; echo $python").strip()
     assert inside(interpreter, "-I", "-S", "-c", "import json, select, socket, ssl, struct; print(6 * 7)") == "42\n"
-    assert inside("/bin/sh", "-c", f"{guest_init.HOME}/bin/uname -s; test -x {guest_init.HOME}/init") == "Linux\n"
+    assert inside("/bin/sh", "-c", f"{initramfs.HOME}/bin/uname -s; test -x {initramfs.HOME}/init") == "Linux\n"
     listed = [installation.tool("postgres"), "--describe-config"]
     assert "shared_buffers" in inside("/usr/bin/setpriv", "--reuid", "nobody", "--regid", "65534", "--clear-groups", *listed)
     assert inside("/bin/sh", "-c", "cat /etc/passwd").startswith("root:x:0:0:") and not (tree.root / "usr/include").exists()

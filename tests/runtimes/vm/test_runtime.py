@@ -72,7 +72,7 @@ class Pretended:
         return 0
 
     @property
-    def questions(self):
+    def qmp(self):
         return self
 
     def ask(self, commands, then):

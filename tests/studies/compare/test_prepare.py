@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, validation
 from pgherd.prepare import registry
 from pgherd.prepare.prepared_study import with_inputs
-from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare

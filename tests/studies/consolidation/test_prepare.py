@@ -10,11 +10,11 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.host.facts import gather
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.swap import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import database_preparation
-from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare

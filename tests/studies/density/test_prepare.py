@@ -3,10 +3,10 @@ import shutil
 
 import pytest
 
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.runtime import Capabilities
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
 

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
+from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.swap import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import swap as prepare_swap
-from pgherd.runtimes.runtime import Capabilities
 from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.working_set.options import GUEST, WorkingSetRequest
 from pgherd.studies.working_set.prepare import prepare

@@ -15,8 +15,7 @@ from pgherd.runner.deploy.stage import Stage
 from pgherd.runner.play.launching import Running, driver_sources
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import guest_spool
-from pgherd.runtimes.vm.guest_clock import GuestClock
-from pgherd.runtimes.vm.guest_spool import GuestSpool
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Containers that are virtual machines: the guest, the hypervisor that runs it, and the guest as a node."""
+"""Virtual machines: QEMU guests, their images, and the agent inside them."""

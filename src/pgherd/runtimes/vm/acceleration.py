@@ -1,8 +1,8 @@
-"""What QEMU can do here: which version it is, whether it can lock itself in, and whether KVM really runs a guest.
+"""Detection of QEMU: version, seccomp sandbox, and whether KVM boots a guest.
 
-That ``/dev/kvm`` is there says little: in some nested or sandboxed machines a stock kernel does not boot by it. So one is booted, with a
-first file system that only powers off, and the result is kept for this kernel and this QEMU; for an hour only, where the host may just
-have been too busy.
+The presence of ``/dev/kvm`` is not enough: in some nested or sandboxed machines a stock kernel does not boot with KVM. The check boots one
+with an initramfs that only powers off. The result is cached for this kernel and this QEMU. A failure that may be temporary is cached for an
+hour.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from pgherd.runtimes.vm.qemu import PROGRAMS
 
 DEVICE = "/dev/kvm"
 PROBE_SECONDS = 15.0
-"""By KVM the kernel takes less than two."""
-FUNCTIONAL_ONLY = "emulated processors (TCG): functional only, nothing that is timed there says anything about a platform"
+"""Time limit of the probe. With KVM the kernel takes less than two seconds."""
+FUNCTIONAL_ONLY = "emulated processors (TCG): functional only, timings are meaningless"
 PASSING_SECONDS = 3600.0
-"""For so long a failure holds that may have been the moment's: a kernel that was too slow, a device or memory that others had."""
+"""Validity of a failure that may be temporary: the kernel was too slow, or the device or memory was in use."""
 OVERHEAD: Mapping[Literal["kvm", "tcg"], int] = {"kvm": 64 * 2**20, "tcg": 104 * 2**20}
-"""Bytes that QEMU is reckoned to need beside the memory of its guest. By emulation 70 to 97 MB were measured, of which up to 32 MB are
-translated code, which KVM does not have; by KVM it was not measured."""
-_PASSING = re.compile("could not access KVM|resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
-"""The first is what QEMU says where it cannot open the device: until a module is loaded, or a right is given."""
+"""Estimated memory of QEMU beyond the memory of its guest, bytes.
+
+With emulation 70 to 97 MB were measured, of which up to 32 MB are translated code. KVM has none. With KVM it was not measured.
+"""
+_TEMPORARY = re.compile("could not access KVM|resource busy|temporarily unavailable|cannot allocate memory", re.IGNORECASE)
+"""QEMU prints the first text where it cannot open the device, e.g. before the module is loaded or access is granted."""
 _BOOTED = "pgherd: booted"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_BOOTED}'\n/bin/busybox poweroff -f\n"
 _SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
@@ -45,8 +47,10 @@ _SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=d
 
 @dataclass(frozen=True)
 class Hypervisor:
-    """A QEMU: its program and version, whether its seccomp sandbox works, which accelerator guests get, and ``why`` it is not KVM
-    ('' where it is)."""
+    """QEMU on this host: program, version, whether its seccomp sandbox works, and the accelerator of guests.
+
+    ``why`` is the reason why the accelerator is not KVM ('' where it is).
+    """
 
     program: str
     version: str
@@ -56,134 +60,135 @@ class Hypervisor:
 
     @property
     def functional_only(self) -> bool:
-        """Whether no throughput may be claimed of its guests."""
+        """Whether timings of its guests are meaningless, because processors are emulated."""
         return self.accelerator == "tcg"
 
     def sentence(self) -> str:
-        """For people: what guests run by."""
+        """Return a description for people."""
         return (
             f"QEMU {self.version} with KVM" if not self.functional_only else f"QEMU {self.version}, {FUNCTIONAL_ONLY} (no KVM: {self.why})"
         )
 
 
 def located() -> str | None:
-    """The path of QEMU, if it is here."""
+    """Return the path of QEMU, or None."""
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
 def program() -> str:
-    """The path of QEMU; raises CapabilityError."""
-    if (found := located()) is not None:
-        return found
-    wanted = " (or ".join(PROGRAMS) + ")"
-    raise CapabilityError(f"{wanted} is missing, which runs virtual machines; install the package qemu-system-x86 (Red Hat: qemu-kvm)")
+    """Return the path of QEMU. Raises CapabilityError where it is missing."""
+    if (path := located()) is not None:
+        return path
+    names = " (or ".join(PROGRAMS) + ")"
+    raise CapabilityError(f"{names} is missing (it runs virtual machines); install the package qemu-system-x86 (Red Hat: qemu-kvm)")
 
 
 def version(node: Node) -> str:
-    """QEMU's version; raises CapabilityError where it is missing or does not run."""
+    """Return QEMU's version. Raises CapabilityError where it is missing or does not run."""
     name = program()
-    said = node.run(Command([name, "--version"]), timeout=20)
-    match = re.search(r"version (\d+(?:\.\d+)+)", said.out)
-    if said.code or match is None:
-        raise CapabilityError(f"{name} --version does not answer like QEMU: {(said.err or said.out).strip()[:200]}")
+    completed = node.run(Command([name, "--version"]), timeout=20)
+    match = re.search(r"version (\d+(?:\.\d+)+)", completed.out)
+    if completed.code or match is None:
+        raise CapabilityError(f"{name} --version prints no QEMU version: {(completed.err or completed.out).strip()[:200]}")
     return match[1]
 
 
 def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerator: str | None = None, again: bool = False) -> Hypervisor:
-    """What guests run by here, from the cache where it was found out before. ``accelerator`` asks for one of them.
+    """Return the hypervisor for guests, from the cache if possible. ``accelerator`` requests one of them.
 
     Raises:
-        CapabilityError: QEMU is missing, or KVM was asked for and does not work.
+        CapabilityError: QEMU is missing, or KVM was requested and does not work.
     """
-    found = version(node)
+    qemu_version = version(node)
     file = Path(cache_dir, "vm", "hypervisor.json")
-    key = _key(found, kernel)
-    known = None if again else _known(file, key)
-    if known is None:
+    key = _key(qemu_version, kernel)
+    hypervisor = None if again else _cached(file, key)
+    if hypervisor is None:
         sandbox = _sandboxed(node, scratch)
-        closed = _no_device()
-        why, lasting = (closed, True) if closed else _boot(node, kernel, scratch, sandbox)
-        known = Hypervisor(program(), found, sandbox, "tcg" if why else "kvm", why)
-        if not closed:  # rights may be given, a module loaded: that is looked at again
+        device_error = _no_device()
+        reason, permanent = (device_error, True) if device_error else _boot(node, kernel, scratch, sandbox)
+        hypervisor = Hypervisor(program(), qemu_version, sandbox, "tcg" if reason else "kvm", reason)
+        if not device_error:  # not cached, because access may be granted or a module loaded at any time
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-            until = None if lasting else time.time() + PASSING_SECONDS
-            temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(known)}))
+            until = None if permanent else time.time() + PASSING_SECONDS
+            temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(hypervisor)}))
             temporary.replace(file)
-    if accelerator == "kvm" and known.functional_only:
-        raise CapabilityError(f"KVM does not run guests here: {known.why}; use --accelerator tcg for functional tests")
-    if accelerator == "tcg" and not known.functional_only:
-        return Hypervisor(known.program, known.version, known.sandbox, "tcg", "emulation was asked for")
-    return known
+    if accelerator == "kvm" and hypervisor.functional_only:
+        raise CapabilityError(f"KVM does not run guests here: {hypervisor.why}; use --accelerator tcg for functional tests")
+    if accelerator == "tcg" and not hypervisor.functional_only:
+        return Hypervisor(hypervisor.program, hypervisor.version, hypervisor.sandbox, "tcg", "emulation was asked for")
+    return hypervisor
 
 
 def remembered(node: Node, kernel: Kernel, cache_dir: str) -> Hypervisor | None:
-    """What is known already; None where nothing has been tried yet."""
-    return _known(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
+    """Return the cached result, or None before the first probe."""
+    return _cached(Path(cache_dir, "vm", "hypervisor.json"), _key(version(node), kernel))
 
 
 def overhead(node: Node, cache_dir: str) -> int:
-    """What QEMU is reckoned to need here for itself beside each guest's memory, bytes: of ``OVERHEAD`` the larger, until it is known that
-    KVM works."""
-    booted = kernels.present(cache_dir)
-    known = None
+    """Return the estimated memory of QEMU beyond its guest's memory, bytes. Until a probe has succeeded with KVM it is the larger one."""
+    guest_kernel = kernels.present(cache_dir)
+    hypervisor = None
     with contextlib.suppress(CapabilityError):
-        known = None if booted is None else remembered(node, booted, cache_dir)
-    return OVERHEAD["tcg" if known is None else known.accelerator]
+        hypervisor = None if guest_kernel is None else remembered(node, guest_kernel, cache_dir)
+    return OVERHEAD["tcg" if hypervisor is None else hypervisor.accelerator]
 
 
 def groups_for(hypervisor: Hypervisor) -> tuple[str, ...] | None:
-    """The groups that an account which is not ours needs beside its own to run guests; None where it cannot, whatever its groups, or
-    only with root's, which opens more than that device."""
+    """Return the groups that another user needs to run guests. None where no group helps, or only root's, which grants more than the
+    device."""
     if hypervisor.functional_only:
         return ()
     try:
-        found = os.stat(DEVICE)
+        status = os.stat(DEVICE)
     except FileNotFoundError:
         return ()
-    if found.st_mode & 0o006 == 0o006:
+    if status.st_mode & 0o006 == 0o006:
         return ()
-    return (str(found.st_gid),) if found.st_gid and found.st_mode & 0o060 == 0o060 else None
+    return (str(status.st_gid),) if status.st_gid and status.st_mode & 0o060 == 0o060 else None
 
 
-def _key(found: str, kernel: Kernel) -> str:
+def _key(qemu_version: str, kernel: Kernel) -> str:
     host = os.uname()
     device = os.stat(DEVICE).st_rdev if os.path.exists(DEVICE) else 0
-    return hashlib.sha256(json.dumps([found, kernel.release, host.release, host.version, device, os.geteuid()]).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps([qemu_version, kernel.release, host.release, host.version, device, os.geteuid()]).encode()
+    ).hexdigest()[:16]
 
 
-def _known(file: Path, key: str) -> Hypervisor | None:
+def _cached(file: Path, key: str) -> Hypervisor | None:
     try:
         document = json.loads(file.read_text())
         until = document["until"]
-        holds = document["key"] == key and (until is None or time.time() < until <= time.time() + PASSING_SECONDS)
-        return Hypervisor(**document["found"]) if holds else None
+        valid = document["key"] == key and (until is None or time.time() < until <= time.time() + PASSING_SECONDS)
+        return Hypervisor(**document["found"]) if valid else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _no_device() -> str:
-    """Why KVM cannot even be tried; '' where it can."""
+    """Return the reason why KVM cannot be probed, or ''."""
     if not os.path.exists(DEVICE):
         return f"there is no {DEVICE}; on hardware, switch virtualisation on in the firmware and load kvm_intel or kvm_amd"
     if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return f"{DEVICE} may not be opened; add this account to the group kvm"
+        return f"{DEVICE} is not accessible; add this user to the group kvm"
     return ""
 
 
 def _sandboxed(node: Node, scratch: str) -> bool:
-    """Whether this QEMU was built with seccomp, and the kernel has it."""
-    words = Path(scratch, "monitor-words")
-    words.write_text("quit\n")
+    """Return whether this QEMU was built with seccomp, and the kernel supports it."""
+    script = Path(scratch, "monitor-words")
+    script.write_text("quit\n")
     argv = [program(), "-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-monitor", "stdio", "-sandbox", _SECCOMP]
     try:
-        return node.run(Command(argv, stdin=str(words)), timeout=20).code == 0
+        return node.run(Command(argv, stdin=str(script)), timeout=20).code == 0
     except TimeoutError:
         return False
 
 
 def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str, bool]:
-    """Boot a kernel by KVM, with a first file system that powers off: why it did not come to that, or '', and whether that will last."""
+    """Boot a kernel with KVM. Return the reason of a failure ('' for success), and whether it is permanent."""
     initrd, console = Path(scratch, "probe-initrd"), Path(scratch, "probe-console")
     initrd.write_bytes(initramfs.archive(kernel, (), init=_INIT))
     argv = [
@@ -202,16 +207,16 @@ def _boot(node: Node, kernel: Kernel, scratch: str, sandbox: bool) -> tuple[str,
     ]
     argv += ["-m", "192M", "-kernel", kernel.image, "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 reboot=t rdinit=/init"]
     argv += ["-serial", f"file:{console}", *(["-sandbox", _SECCOMP] if sandbox else [])]
-    began = time.monotonic()
+    started = time.monotonic()
     try:
-        done = node.run(Command(argv), timeout=PROBE_SECONDS)
+        completed = node.run(Command(argv), timeout=PROBE_SECONDS)
     except TimeoutError:
-        return f"{DEVICE} is there, but a kernel did not boot by it within {PROBE_SECONDS:.0f} s", False
-    said = console.read_text(errors="replace") if console.exists() else ""
-    if _BOOTED in said:
+        return f"{DEVICE} is there, but a kernel did not boot with it within {PROBE_SECONDS:.0f} s", False
+    output = console.read_text(errors="replace") if console.exists() else ""
+    if _BOOTED in output:
         return "", True
-    words = (
-        done.err.strip() or said.strip() or f"QEMU ended with exit code {done.code} after {time.monotonic() - began:.1f} s"
+    last_line = (
+        completed.err.strip() or output.strip() or f"QEMU ended with exit code {completed.code} after {time.monotonic() - started:.1f} s"
     ).splitlines()[-1]
-    lasting = done.code != -signal.SIGKILL and not _PASSING.search(done.err)
-    return f"{DEVICE} is there, but a kernel does not boot by it ({words.strip()[:200]})", lasting
+    permanent = completed.code != -signal.SIGKILL and not _TEMPORARY.search(completed.err)
+    return f"{DEVICE} is there, but a kernel does not boot with it ({last_line.strip()[:200]})", permanent

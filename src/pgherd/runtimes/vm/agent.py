@@ -1,11 +1,11 @@
-"""The guest's agent: reads files, starts processes, samples and tells the time for the host, over one serial port (``agent_wire``).
+"""Agent inside a guest: reads files, starts processes, samples and reports the time over one serial port (``agent_wire``).
 
-It runs inside the guest on Python's standard library alone (3.11 or later), and on little of that: what takes ten milliseconds to import
-takes an emulated processor half a second. So: no threads, no json, no subprocess, one poll loop; and four files, ``agent``,
-``agent_processes``, ``agent_sampling`` and ``agent_wire``, which lie beside each other in the guest, where there is no package around them.
+It runs on Python's standard library (3.11 or later) and imports little of that, because an import of ten milliseconds takes half a second
+on an emulated processor. It therefore has no threads, no json, no subprocess, and one poll loop. Its three files ``agent``,
+``agent_tasks`` and ``agent_wire`` are in one directory of the guest, without a package.
 
-What it starts dies with it. A new session ends the captured commands and samplings of the one before, for which nobody waits any more; its
-other processes run on.
+Processes that it starts end with it. A new session ends the captured commands and the sampling loops of the previous session, because no
+caller waits for them. Other processes continue.
 """
 
 from __future__ import annotations
@@ -26,21 +26,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 if TYPE_CHECKING or __package__:
-    from pgherd.runtimes.vm.agent_processes import Child, account, start
-    from pgherd.runtimes.vm.agent_sampling import NEVER, Sampling, close_all, pread
+    from pgherd.runtimes.vm.agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
     from pgherd.runtimes.vm.agent_wire import PIECE, Frames, decode, encode, frame
 else:  # inside the guest
-    from agent_processes import Child, account, start
-    from agent_sampling import NEVER, Sampling, close_all, pread
+    from agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
     from agent_wire import PIECE, Frames, decode, encode, frame
 
-_AGAIN_SECONDS = 0.2  # a port whose host is not there is looked at so often: poll() would return at once
-_END_SECONDS = 10.0  # for a command that wants to clean up when it is ended
+_RETRY_SECONDS = 0.2  # poll interval of a port without a host, because poll() would return at once
+_END_SECONDS = 10.0  # for a command to clean up after its death signal
 _LATER = object()
 
 
 class Agent:
-    """The loop and what it can be asked for: each method ``do_NAME`` is an operation."""
+    """Poll loop and operations of the agent. Each method ``do_NAME`` is an operation."""
 
     def __init__(self, port: int) -> None:
         os.set_blocking(port, False)
@@ -56,7 +54,7 @@ class Agent:
         self._samplings: dict[int, Sampling] = {}
 
     def serve(self) -> None:
-        """Answer for ever."""
+        """Run the poll loop forever."""
         while True:
             ready = self._poll.poll(self._patience())
             self._received = time.time_ns()
@@ -68,7 +66,7 @@ class Agent:
             self._keep_time()
 
     def _patience(self) -> int | None:
-        """Milliseconds until something is due."""
+        """Return the milliseconds until the next deadline."""
         dues = [sampling.due / 1e9 for sampling in self._samplings.values() if sampling.due != NEVER]
         dues += [child.deadline for child in self._children.values() if child.deadline]
         if not self._there:
@@ -103,12 +101,12 @@ class Agent:
                 return
         elif not event & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
             return
-        # Nobody is there: what is on its way is for nobody, and what comes next begins anew.
+        # The host has disconnected: drop all pending data, and start with a new frame.
         self._frames = Frames()
         self._out = []
         self._there = self._writing = False
         self._poll.unregister(self.port)
-        self._again = time.monotonic() + _AGAIN_SECONDS
+        self._again = time.monotonic() + _RETRY_SECONDS
 
     def _handle(self, session: int, number: int, body: bytes) -> None:
         if session != self._session:
@@ -138,7 +136,7 @@ class Agent:
             except BlockingIOError:
                 break
             except OSError:
-                self._out = []  # the poll says that nobody is there
+                self._out = []  # poll() reports that the host has disconnected
                 break
             self._out[0] = self._out[0][written:]
             if not self._out[0]:
@@ -148,7 +146,7 @@ class Agent:
             self._poll.modify(self.port, select.POLLIN | (select.POLLOUT if self._writing else 0))
 
     def _forget(self) -> None:
-        """End what an earlier host waited for."""
+        """End commands and sampling loops of a previous host session."""
         for sampling in self._samplings.values():
             sampling.close()
         self._samplings = {}
@@ -158,15 +156,15 @@ class Agent:
                 self._kill_group(child)
 
     def do_ping(self) -> Any:
-        """[when the question came, when the answer leaves], as NTP's second and third timestamps."""
+        """Return [instant of the request, instant of the answer], which are NTP's second and third timestamps."""
         return [self._received, time.time_ns()]
 
     def do_shift_clock(self, nanoseconds: int) -> None:
-        """Set the wall clock this much forward, or back."""
+        """Set the wall clock forward, or back for a negative number."""
         time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + nanoseconds)
 
     def do_read(self, path: bytes, start: int) -> Any:
-        """A file from a place on: a piece of it, shorter only where it ends."""
+        """Return a piece of a file from an offset. It is shorter than ``PIECE`` at the end of the file only."""
         number = os.open(path, os.O_RDONLY)
         try:
             return pread(number, start, PIECE)
@@ -174,7 +172,7 @@ class Agent:
             os.close(number)
 
     def do_write(self, path: bytes, data: bytes) -> Any:
-        """How many bytes a single write call took."""
+        """Write with one call, and return the number of bytes written."""
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             return os.write(number, data)
@@ -194,30 +192,31 @@ class Agent:
             os.chown(path, *owner)
 
     def do_remove_tree(self, path: bytes) -> None:
-        """Remove a directory and what is in it; links are removed, not followed. A path that is gone is no error."""
+        """Remove a directory tree. Links are removed, not followed. A missing path is not an error."""
         if os.path.islink(path):
             raise NotADirectoryError(20, "Not a directory, but a link", path)
         pending = [path] if os.path.exists(path) else []
         while pending:
-            with os.scandir(pending[-1]) as found:
-                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
-            for one, _ in filter(lambda entry: not entry[1], entries):
-                os.unlink(one)
-            inner = [one for one, directory in entries if directory]
+            with os.scandir(pending[-1]) as listing:
+                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in listing]
+            for entry_path, _ in filter(lambda entry: not entry[1], entries):
+                os.unlink(entry_path)
+            inner = [entry_path for entry_path, directory in entries if directory]
             if not inner:
                 os.rmdir(pending.pop())
             pending += inner
 
-    def do_spawn(self, *asked: Any) -> Any:
-        """[serial, pid]; see ``_start`` for what is asked."""
-        child = self._start(asked)
+    def do_spawn(self, *request: Any) -> Any:
+        """Start a process and return [serial, pid]. See ``agent_tasks.start`` for the arguments."""
+        child = self._start(request)
         return [child.serial, child.pid]
 
-    def do_run(self, milliseconds: int, *asked: Any) -> Any:
-        """[code, CPU in microseconds, output, errors], once it has ended. What does not end in time is made to, and is late."""
+    def do_run(self, milliseconds: int, *request: Any) -> Any:
+        """Run a command and return [code, CPU in microseconds, output, errors]. A command that exceeds its time is killed and reported as
+        late."""
         files = (os.memfd_create("out"), os.memfd_create("err"))
         try:
-            child = self._start(asked, files)
+            child = self._start(request, files)
         except BaseException:
             close_all(files)
             raise
@@ -231,10 +230,10 @@ class Agent:
         if serial in self._children:
             os.kill(self._children[serial].pid, number)
 
-    def _start(self, asked: Any, caught: Sequence[int] = ()) -> Child:
-        """Start what is asked for (see ``agent_processes.start``), and know it from now on."""
+    def _start(self, request: Any, caught: Sequence[int] = ()) -> Child:
+        """Start a process (see ``agent_tasks.start``) and register it."""
         self._serial += 1
-        child = start(self._serial, asked, caught)
+        child = start(self._serial, request, caught)
         self._children[child.serial] = self._handles[child.handle] = child
         self._poll.register(child.handle, select.POLLIN)
         return child
@@ -253,13 +252,13 @@ class Agent:
             return
         try:
             if child.request > 0:
-                told = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(pread, child.caught)]]
-                self._send(child.request, told)
+                answer = [b"late", b"%.0f" % child.seconds] if child.late else [b"ok", [code, cpu, *map(pread, child.caught)]]
+                self._send(child.request, answer)
         finally:
             close_all(child.caught)
 
     def _overdue(self, child: Child) -> None:
-        """Its time is over: told to end in its own way first, if it has one."""
+        """Send the death signal of an overdue command first. Kill it when it is overdue again."""
         first, child.late = not child.late, True
         if first and child.death != signal.SIGKILL:
             child.deadline = time.monotonic() + _END_SECONDS
@@ -272,31 +271,31 @@ class Agent:
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
-            os.kill(child.pid, signal.SIGKILL)  # it has not made its group yet, or waits to be reaped
+            os.kill(child.pid, signal.SIGKILL)  # it has no process group yet, or is a zombie
 
     def do_sample(self, period: int, sources: Any) -> Any:
-        """Begin to sample; the handle of it."""
+        """Start a sampling loop and return its handle."""
         self._serial += 1
         sampling = self._samplings[self._serial] = Sampling(period)
         sampling.add(sources)
         return self._serial
 
     def do_add(self, handle: int, sources: Any) -> None:
-        """Read these too from now on, and everything once at once."""
+        """Add sources, and read at once all sources that are read in each tick."""
         sampling = self._samplings[handle]
         sampling.add(sources)
         sampling.read()
 
     def do_fetch(self, handle: int) -> Any:
-        """What has been read since the last time; see ``Sampling.fetch``. A stopped sampling is gone with its last piece."""
+        """Return the readings since the last fetch (see ``Sampling.fetch``). A stopped loop is removed with its last piece."""
         sampling = self._samplings[handle]
-        found = sampling.fetch(PIECE)
-        if sampling.due == NEVER and not found[0]:
+        fetched = sampling.fetch(PIECE)
+        if sampling.due == NEVER and not fetched[0]:
             del self._samplings[handle]
-        return found
+        return fetched
 
     def do_stop(self, handle: int) -> None:
-        """Read everything a last time, and no more."""
+        """Read all sources a last time, and stop."""
         sampling = self._samplings[handle]
         sampling.read(everything=True)
         sampling.close()
@@ -304,10 +303,10 @@ class Agent:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve on the port that is named: a path, or the number of an open file descriptor."""
+    """Serve on a port: a path, or the number of an open file descriptor."""
     (name,) = arguments
     while os.open("/dev/null", os.O_RDWR) <= 2:
-        pass  # a file of ours must not become somebody's standard input
+        pass  # keep 0 to 2 in use, so that the port does not become a child's standard input
     os.umask(0o022)
     if name.isdigit():
         port = int(name)

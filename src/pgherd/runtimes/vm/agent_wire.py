@@ -1,14 +1,14 @@
-"""What goes over the line between the host and a guest's agent, for both ends.
+"""Wire format between the host and a guest's agent, for both ends.
 
-It runs inside the guest beside ``agent``, and is as poor as that in what it imports.
+The module runs inside the guest next to ``agent`` and has the same limits on imports.
 
-**Frames.** A serial port has no end of file, and a host may vanish in the middle of a frame and come back; a length would then be
-counted from anywhere. So a frame lies between delimiters that cannot occur inside it (SLIP, RFC 1055), the first of which ends whatever was
-left of an older frame. Inside: session (8 bytes), number (4), body, CRC-32 of all that (4); what does not check is dropped. A host draws
-its session at random and answers bear it, so that nobody takes those to an earlier host for his.
+**Frames.** A serial port has no end of file, and a host may disappear in the middle of a frame and return. A length prefix would then be
+read at a wrong position. A frame is therefore enclosed in delimiters that cannot occur inside it (SLIP, RFC 1055). The first delimiter
+ends the remains of an older frame. Content: session (8 bytes), number (4), body, CRC-32 of all that (4). A frame with a wrong CRC is
+dropped. A host draws its session at random, and answers contain it, so that a host ignores answers to an earlier host.
 
-**Bodies** are bencoded (BEP 3). A request is ``[operation, arguments…]``, an answer ``[b"ok", value]``, ``[b"os", errno, text, path]``,
-``[b"late", seconds]`` or ``[b"bad", text]``; number 0 is an event: ``[b"ended", serial, code, CPU in µs]``. Instants are in ns.
+**Bodies** are bencoded (BEP 3). A request is ``[operation, arguments…]``. An answer is ``[b"ok", value]``, ``[b"os", errno, text, path]``,
+``[b"late", seconds]`` or ``[b"bad", text]``. Number 0 is an event: ``[b"ended", serial, code, CPU in µs]``. Instants are in ns.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 _END, _ESCAPE = b"\xc0", b"\xdb"
 _ESCAPED_END, _ESCAPED_ESCAPE = b"\xdb\xdc", b"\xdb\xdd"
 _HEAD, _CHECK = Struct("<QI"), Struct("<I")
-_LONGEST = 64 << 20
-PIECE = 1 << 20  # bytes of a file, or of readings, that go over the line at once
+_MAX_FRAME_BYTES = 64 << 20
+PIECE = 1 << 20  # maximum bytes of a file or of readings in one answer
 
 
 def encode(value: Any) -> bytes:
-    """Bencode integers, bytes, and lists or tuples of them; raises TypeError for anything else."""
+    """Bencode integers, bytes, and lists or tuples of them. Raises TypeError for other types."""
     if isinstance(value, bytes):
         return b"%d:%b" % (len(value), value)
     if isinstance(value, int):
         return b"i%de" % value
     if isinstance(value, list | tuple):
-        return b"l%be" % b"".join([encode(one) for one in value])
-    raise TypeError(f"{type(value).__name__} has no place in a frame")
+        return b"l%be" % b"".join([encode(item) for item in value])
+    raise TypeError(f"{type(value).__name__} cannot be encoded")
 
 
 def decode(data: bytes) -> Any:
-    """The inverse of ``encode``; raises ValueError for what it does not give."""
+    """Return the inverse of ``encode``. Raises ValueError for other input."""
     stack: list[list[Any]] = []
     at = 0
     value: Any
@@ -51,7 +51,7 @@ def decode(data: bytes) -> Any:
             continue
         if kind == b"e":
             if not stack:
-                raise ValueError("a list ends that has not begun")
+                raise ValueError("unexpected end of a list")
             value = stack.pop()
             at += 1
         elif kind == b"i":
@@ -62,10 +62,10 @@ def decode(data: bytes) -> Any:
             colon = data.index(b":", at)
             size = data[at:colon]
             if not size.isdigit():
-                raise ValueError(f"{size[:20]!r} is no length")
+                raise ValueError(f"{size[:20]!r} is not a length")
             at = colon + 1 + int(size)
             if at > len(data):
-                raise ValueError(f"{at - len(data)} bytes are missing")
+                raise ValueError(f"{at - len(data)} bytes missing")
             value = data[colon + 1 : at]
         if not stack:
             if at != len(data):
@@ -75,32 +75,32 @@ def decode(data: bytes) -> Any:
 
 
 def frame(session: int, number: int, body: bytes) -> bytes:
-    """One frame as it goes over the line."""
+    """Return one encoded frame."""
     plain = _HEAD.pack(session, number) + body
     plain += _CHECK.pack(crc32(plain))
     return _END + plain.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_END, _ESCAPED_END) + _END
 
 
 class Frames:
-    """Cuts a stream of bytes into frames; noise and torn frames vanish."""
+    """Decoder of a byte stream into frames. It skips noise and torn frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """(session, number, body) of each frame that these bytes complete."""
+        """Return (session, number, body) of each frame that these bytes complete."""
         self._rest += data
         if _END not in data:
-            if len(self._rest) > _LONGEST:
+            if len(self._rest) > _MAX_FRAME_BYTES:
                 self._rest.clear()
             return []
-        *whole, rest = self._rest.split(_END)
-        self._rest = rest
-        found = []
-        for one in whole:
-            plain = bytes(one).replace(_ESCAPED_END, _END).replace(_ESCAPED_ESCAPE, _ESCAPE)
+        *frames, remainder = self._rest.split(_END)
+        self._rest = remainder
+        decoded = []
+        for encoded in frames:
+            plain = bytes(encoded).replace(_ESCAPED_END, _END).replace(_ESCAPED_ESCAPE, _ESCAPE)
             body = plain[: -_CHECK.size]
             if len(body) >= _HEAD.size and _CHECK.unpack(plain[-_CHECK.size :])[0] == crc32(body):
                 session, number = _HEAD.unpack_from(body)
-                found.append((session, number, body[_HEAD.size :]))
-        return found
+                decoded.append((session, number, body[_HEAD.size :]))
+        return decoded

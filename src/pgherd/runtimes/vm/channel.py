@@ -1,7 +1,11 @@
-"""The host's side of a guest's agent: calls over the Unix socket that QEMU connects with the guest's serial port.
+"""Client of a guest's agent: calls over the Unix socket that QEMU connects with the guest's serial port.
 
-Frames and bodies are described, and made, in ``agent_wire``, which the agent has too. Here a thread reads; any thread may call,
-and waits for its own answer. Every call has a deadline: a guest can be so busy, or so dead, that nothing comes.
+``agent_wire`` describes and encodes frames and bodies, for the agent too. One thread reads. Any thread may call, and waits for its answer.
+Each call has a deadline, because a guest may be too busy to answer, or frozen.
+
+``felt`` watches a guest while a caller waits on another connection. A statement to a server in a guest may take minutes and has no
+deadline. When the guest freezes, no answer arrives and the connection stays open, because QEMU holds the host's end of the forwarded
+port.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pgherd.model.errors import TrialError
@@ -23,29 +27,30 @@ from pgherd.runtimes.vm import agent_wire
 _PAUSE = 0.05
 _EVENT = 0
 PATIENCE = 30.0
-"""Seconds for which an answer is waited for; an emulated guest that works hard takes its time."""
+"""Seconds to wait for an answer. A busy emulated guest is slow."""
 HASTE = 2.0
-"""Seconds for which a guest is waited for that has not answered the last question: what has to be tidied up after a frozen guest takes
-many questions."""
+"""Seconds to wait for a guest that has not answered the previous call. Cleaning up after a frozen guest takes many calls."""
 
-_OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
+_RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
 
 class GuestError(TrialError, OSError):
-    """A guest has died, does not answer, or has run out of disk or memory: its trial fails, and the run goes on."""
+    """A guest has died, does not answer, or is out of disk space or memory. Its trial fails, and the run continues."""
 
 
 class Channel:
-    """Calls to one guest's agent."""
+    """Connection to one guest's agent."""
 
     def __init__(self, connection: socket.socket, name: str, events: Callable[[list[Any]], None] | None = None) -> None:
-        """``name`` stands in messages; ``events`` is called, in the thread that reads, with what the agent says of itself, and with
-        ``[b"lost"]`` as the last thing when nothing more can come."""
+        """``name`` is the guest's name in messages.
+
+        The reading thread calls ``events`` with each event of the agent, and with ``[b"lost"]`` after the last one.
+        """
         self.name = name
         self.lost: str | None = None
-        """Why the guest can't be reached any more; None while it can."""
+        """Reason why the guest cannot be reached any more. None while it can."""
         self.silent = False
-        """Whether the last question that was waited for has not been answered, and nothing has come since."""
+        """The last call was not answered in time, and no message has arrived since."""
         self._events = events or (lambda event: None)
         self._connection = connection
         self._session = secrets.randbits(64)
@@ -53,7 +58,7 @@ class Channel:
         self._waiting: dict[int, Answer] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        # A guest that does not read must not hold us up for ever; what was sent in part is dropped by the next frame's delimiter.
+        # A guest that does not read must not block the host. The next frame's delimiter drops a partial frame.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE), 0))
         self._thread = threading.Thread(target=self._read, name=f"pgherd-guest-{name}", daemon=True)
         self._thread.start()
@@ -68,11 +73,11 @@ class Channel:
         alive: Callable[[], bool] = lambda: True,
         events: Callable[[list[Any]], None] | None = None,
     ) -> Channel:
-        """Connect to the socket and wait until the agent answers; the guest may still be booting.
+        """Connect to the socket and wait until the agent answers. The guest may still be booting.
 
         Raises:
             TimeoutError: it does not answer within ``timeout`` seconds.
-            OSError: the virtual machine has ended (``alive`` says no), or its socket cannot be reached.
+            OSError: the virtual machine has ended (``alive`` returns False), or its socket cannot be reached.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -105,17 +110,17 @@ class Channel:
         return channel
 
     def call(self, operation: bytes, *arguments: Any, timeout: float = PATIENCE) -> Any:
-        """Ask and wait for the answer.
+        """Call the agent and wait for the answer.
 
         Raises:
             OSError: the operation failed in the guest (with its errno and path).
-            GuestError: the guest has died, does not answer, or has run out of something.
-            TimeoutError: the operation itself came to the end of its time.
+            GuestError: the guest has died, does not answer, or is out of disk space or memory.
+            TimeoutError: the operation exceeded the time that was set for it.
         """
         return self.end(self.begin(operation, *arguments), timeout)
 
     def begin(self, operation: bytes, *arguments: Any) -> Answer:
-        """Ask; ``end`` waits for the answer. Raises GuestError when the guest has died."""
+        """Send a call. ``end`` waits for the answer. Raises GuestError when the guest has died."""
         answer = Answer(operation.decode(), arguments)
         with self._lock:
             if self.lost is not None:
@@ -130,14 +135,14 @@ class Channel:
         except BlockingIOError:
             self.silent = True
             self._forget(answer)
-            raise GuestError(f"guest {self.name} takes no more questions; it has not read for {PATIENCE:.0f} s") from None
+            raise GuestError(f"guest {self.name} accepts no more calls; it has not read for {PATIENCE:.0f} s") from None
         except OSError as error:
             self._forget(answer)
             raise GuestError(self.lost or f"guest {self.name} has died: {error.strerror}") from None
         return answer
 
     def end(self, answer: Answer, timeout: float) -> Any:
-        """Wait for an answer, from a guest that is silent for a moment only; raises as ``call``."""
+        """Wait for an answer. The wait is short for a silent guest. Raises as ``call``."""
         timeout = min(timeout, HASTE) if self.silent else timeout
         if not answer.done.wait(timeout):
             self.silent = True
@@ -146,21 +151,21 @@ class Channel:
         if answer.value is None:
             raise GuestError(self.lost or f"guest {self.name} is no longer connected")
         match answer.value:
-            case [b"ok", found]:
-                return found
+            case [b"ok", result]:
+                return result
             case [b"os", int(number), bytes(text), bytes(path)] if number:
-                words = text.decode(errors="replace")
-                if number in _OUT_OF:
-                    raise GuestError(f"guest {self.name} cannot '{answer.question()}': {words}")
-                raise OSError(number, words, os.fsdecode(path)) if path else OSError(number, words)
+                message = text.decode(errors="replace")
+                if number in _RESOURCE_ERRORS:
+                    raise GuestError(f"guest {self.name} cannot '{answer.question()}': {message}")
+                raise OSError(number, message, os.fsdecode(path)) if path else OSError(number, message)
             case [b"late", bytes(text)]:
                 raise TimeoutError(text.decode(errors="replace"))
             case [b"os", _, bytes(text), _] | [b"bad", bytes(text)]:
                 raise OSError(f"guest {self.name} cannot '{answer.question()}': {text.decode(errors='replace')}")
-        raise OSError(f"guest {self.name} answered '{answer.question()}' with what no agent says")
+        raise OSError(f"guest {self.name} answered '{answer.question()}' with an invalid message")
 
     def close(self) -> None:
-        """Disconnect; what runs in the guest runs on."""
+        """Disconnect. Processes in the guest continue."""
         self._lose(f"guest {self.name} is no longer connected")
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -178,12 +183,12 @@ class Channel:
         try:
             while data := self._connection.recv(1 << 18):
                 for session, number, body in frames.feed(data):
-                    if session == self._session:  # else an answer to somebody before us
+                    if session == self._session:  # other answers belong to an earlier host
                         self._take(number, body)
         except OSError as error:
             reason = error.strerror or str(error)
-        except Exception as error:  # whatever a guest makes us stumble over: those who wait must be told
-            reason = f"its agent said what cannot be understood ({error})"
+        except Exception as error:  # an unexpected message must not leave callers waiting
+            reason = f"its agent sent an invalid message ({error})"
         self._lose(f"guest {self.name} has died: {reason}")
         self._events([b"lost"])
 
@@ -214,7 +219,7 @@ class Channel:
 
 
 class Answer:
-    """A question that waits for its answer."""
+    """Pending call."""
 
     def __init__(self, operation: str, arguments: tuple[Any, ...]) -> None:
         self.operation = operation
@@ -224,6 +229,34 @@ class Answer:
         self.value: list[Any] | None = None
 
     def question(self) -> str:
-        """Operation and, where that is all, the path that it is about."""
+        """Return the operation, and the path that it concerns."""
         first = self.arguments[0] if self.arguments else None
         return f"{self.operation} {os.fsdecode(first)}" if isinstance(first, bytes) else self.operation
+
+
+EVERY = 5.0
+"""Seconds between two pings. A shorter wait costs the guest nothing."""
+
+
+@contextlib.contextmanager
+def felt(ask: Callable[[], object], give_up: Callable[[], object], every: float = EVERY) -> Iterator[None]:
+    """Ping the guest while the body runs.
+
+    ``ask`` runs every ``every`` seconds in a thread. When it raises OSError, ``give_up`` ends the wait of the body.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            try:
+                ask()
+            except OSError:
+                if not over.is_set():
+                    give_up()
+                return
+
+    threading.Thread(target=watch, name="pgherd-pulse", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

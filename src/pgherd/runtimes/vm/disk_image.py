@@ -1,4 +1,4 @@
-"""File systems packed into raw disk images, without mounting anything and without root: ``mkfs.ext4 -d``."""
+"""Disk images: file systems packed into raw files with ``mkfs.ext4 -d``, without mounts and without root."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pgherd.node.protocol import Command, Completed, Node
 from pgherd.postgres.disk import check_space, used_bytes
 from pgherd.postgres.golden import Golden
 
-_MINUTES = 600.0
-_LEAST = 16 * 2**20
+_TIMEOUT_S = 600.0
+_MIN_BYTES = 16 * 2**20
 _INODE_BYTES = 256
-_BYTES_PER_INODE, _MOST_INODES = 32768, 65536
-_JOURNAL = 64 * 2**20
+_BYTES_PER_INODE, _MAX_FREE_INODES = 32768, 65536
+_JOURNAL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class DiskImage:
-    """A packed disk: ``path`` of the raw file, ``size`` in bytes as the guest sees it, ``bytes`` that it takes here, ``seconds``."""
+    """Packed disk: ``path`` of the raw file, ``size`` in the guest, ``bytes`` on the host's disk, ``seconds`` to make it."""
 
     path: str
     size: int
@@ -32,38 +32,38 @@ class DiskImage:
 
 
 def mkfs() -> str:
-    """The path of mkfs.ext4; raises CapabilityError."""
-    found = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if found is None:
-        raise CapabilityError("mkfs.ext4 is missing, which packs the disks of guests; install e2fsprogs")
-    return found
+    """Return the path of mkfs.ext4. Raises CapabilityError where it is missing."""
+    path = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if path is None:
+        raise CapabilityError("mkfs.ext4 is missing (it makes the disks of guests); install e2fsprogs")
+    return path
 
 
 def make_file_system(
     node: Node, directory: Path, image: Path, size: int, *, inodes: int, journal: bool = True, owner: tuple[int, int] = (0, 0)
 ) -> None:
-    """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file; files keep their owners and modes.
+    """Pack a directory into an ext4 file system of ``size`` bytes in a new raw file. Files keep their owners and modes.
 
-    Nothing is left for the guest to initialise later, which would disturb what is measured. ``owner`` owns the topmost directory. The image
-    is for its owner only, whatever directories it lies below: it holds all data, and the passwords of roles.
+    All structures are initialised now, because later initialisation in the guest would disturb a measurement. ``owner`` owns the top
+    directory. Only its owner can read the image in any directory, because it holds all data and the passwords of roles.
 
     Raises:
         CapabilityError: mkfs.ext4 is missing.
-        TrialError: it failed; the message holds its own words.
+        TrialError: it failed. The message contains its output.
     """
-    size = -(-max(size, _LEAST) // 2**20) * 2**20
+    size = -(-max(size, _MIN_BYTES) // 2**20) * 2**20
     argv = [mkfs(), "-q", "-F", "-b", "4096", "-I", str(_INODE_BYTES), "-m", "0", "-N", str(inodes), "-d", str(directory)]
     argv += ["-O", "^resize_inode" if journal else "^resize_inode,^has_journal"]
     if journal:
-        argv += ["-J", f"size={_JOURNAL // 2**20 if size >= 2**30 else 16}"]
+        argv += ["-J", f"size={_JOURNAL_BYTES // 2**20 if size >= 2**30 else 16}"]
     argv += ["-E", f"lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner={owner[0]}:{owner[1]}"]
     with open(image, "xb", opener=_private) as file:
         file.truncate(size)
-    done = node.run(Command([*argv, str(image)]), timeout=_MINUTES)
-    if done.code != 0:
+    completed = node.run(Command([*argv, str(image)]), timeout=_TIMEOUT_S)
+    if completed.code != 0:
         image.unlink(missing_ok=True)
-        words = (done.err.strip() or "no reason given").splitlines()[-1]
-        raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {words}")
+        reason = (completed.err.strip() or "no reason given").splitlines()[-1]
+        raise TrialError(f"{directory} cannot be packed into a disk of {format_bytes(size)}: {reason}")
 
 
 def _private(path: str, flags: int) -> int:
@@ -71,23 +71,23 @@ def _private(path: str, flags: int) -> int:
 
 
 def pack(node: Node, directory: str, image: str, *, free: int, account: str | None = None) -> DiskImage:
-    """Pack what a directory holds into a disk with ``free`` bytes to write. The topmost directory belongs to ``account``.
+    """Pack the contents of a directory into a disk with ``free`` bytes of free space. The top directory belongs to ``account``.
 
     Raises:
-        CapabilityError: mkfs.ext4 is missing, or there is too little room.
-        TrialError: it cannot be packed.
+        CapabilityError: mkfs.ext4 is missing, or there is too little disk space.
+        TrialError: mkfs.ext4 failed.
     """
-    began = node.now()
+    started = node.now()
     used = used_bytes(node, directory)
     files = sum(len(directories) + len(names) for _, directories, names in os.walk(directory))
     data = used + free
-    inodes = 2 * files + 1024 + min(free // _BYTES_PER_INODE, _MOST_INODES)  # each takes room, and a server's files are large
-    size = data + data // 64 + inodes * _INODE_BYTES + _JOURNAL + _LEAST
+    inodes = 2 * files + 1024 + min(free // _BYTES_PER_INODE, _MAX_FREE_INODES)  # each takes space, and a server's files are large
+    size = data + data // 64 + inodes * _INODE_BYTES + _JOURNAL_BYTES + _MIN_BYTES
     check_space(node, os.path.dirname(image), used, "the disk of a guest")
     owner = (0, 0) if account is None else (pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
     make_file_system(node, Path(directory), Path(image), size, inodes=inodes, owner=owner)
-    found = os.stat(image)
-    return DiskImage(image, found.st_size, found.st_blocks * 512, node.now() - began)
+    status = os.stat(image)
+    return DiskImage(image, status.st_size, status.st_blocks * 512, node.now() - started)
 
 
 def pack_golden(
@@ -102,11 +102,10 @@ def pack_golden(
     wal_mount: str = "",
     wal_free: int = 0,
 ) -> list[DiskImage]:
-    """Pack a golden copy as ``data`` below the top of a disk, and with ``wal`` its WAL as ``wal`` of another disk, which the guest
-    mounts at ``wal_mount``.
+    """Pack a data directory template as ``data`` at the top of a disk.
 
-    The copy itself is only read: directories of hard links stand for it, which cost nothing. ``scratch`` is a directory of ours
-    on the cache's file system, which may not be there yet.
+    With ``wal`` its WAL becomes ``wal`` of another disk, which the guest mounts at ``wal_mount``. The template is only read: hard links
+    replace it, which take no space. ``scratch`` is a private directory on the cache's file system, and need not exist.
 
     Raises:
         CapabilityError, TrialError: as ``pack``.
@@ -118,26 +117,26 @@ def pack_golden(
     _staged(node, golden.data_dir, str(top / "data"), account)
     packed = []
     if wal is not None:
-        aside = stage / "wal-disk"
-        aside.mkdir()
-        (top / "data" / "pg_wal").rename(aside / "wal")
+        wal_stage = stage / "wal-disk"
+        wal_stage.mkdir()
+        (top / "data" / "pg_wal").rename(wal_stage / "wal")
         (top / "data" / "pg_wal").symlink_to(f"{wal_mount}/wal")
         os.chown(top / "data" / "pg_wal", entry.pw_uid, entry.pw_gid, follow_symlinks=False)
-        packed.append(pack(node, str(aside), wal, free=wal_free, account=account))
+        packed.append(pack(node, str(wal_stage), wal, free=wal_free, account=account))
     packed.insert(0, pack(node, str(top), image, free=free, account=account))
     node.remove_tree(str(stage))
     return packed
 
 
 def _staged(node: Node, directory: str, target: str, account: str) -> None:
-    """A copy whose files are hard links; a real one where they belong to another account, or links are not to be had."""
-    theirs = os.stat(directory).st_uid != pwd.getpwnam(account).pw_uid
-    done = Completed(1, "", "")
-    for how in [["-a", "--reflink=auto"]] if theirs else [["-al"], ["-a", "--reflink=auto"]]:
-        done = node.run(Command(["cp", *how, "-T", "--", directory, target]), timeout=_MINUTES)
-        if done.code == 0 and theirs:
-            done = node.run(Command(["chown", "-R", f"{account}:", "--", target]), timeout=_MINUTES)
-        if done.code == 0:
+    """Copy a directory with hard links. Copy the files where they belong to another user, or links are not possible."""
+    foreign = os.stat(directory).st_uid != pwd.getpwnam(account).pw_uid
+    completed = Completed(1, "", "")
+    for options in [["-a", "--reflink=auto"]] if foreign else [["-al"], ["-a", "--reflink=auto"]]:
+        completed = node.run(Command(["cp", *options, "-T", "--", directory, target]), timeout=_TIMEOUT_S)
+        if completed.code == 0 and foreign:
+            completed = node.run(Command(["chown", "-R", f"{account}:", "--", target]), timeout=_TIMEOUT_S)
+        if completed.code == 0:
             return
         node.remove_tree(target)
-    raise TrialError(f"{directory} cannot be staged for a guest's disk: {done.err.strip()[-200:]}")
+    raise TrialError(f"{directory} cannot be staged for a guest's disk: {completed.err.strip()[-200:]}")

@@ -1,7 +1,7 @@
-"""A virtual machine's inside as a node: files, processes and samples through its agent, SQL from the host over the forwarded port.
+"""Guest as a node: files, processes and samples through its agent, SQL from the host over the forwarded port.
 
-A conninfo must reach the server from the host (see ``postgres.tcp_access``): no connection goes through the agent. For the same reason SQL
-sources are not sampled here but by the host's loop, which has the connections.
+A conninfo must reach the server from the host (see ``postgres.tcp_access``), because no connection goes through the agent. For the same
+reason the host's sampling loop reads SQL sources.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any
 
 from pgherd.node.connections import Connections
 from pgherd.node.protocol import Command, Completed, Source
-from pgherd.runtimes.vm import guest_spool, pulse
+from pgherd.runtimes.vm import channel, guest_spool
 from pgherd.runtimes.vm.agent_wire import PIECE
 from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
-from pgherd.runtimes.vm.guest_clock import GuestClock, Offset, measure
+from pgherd.runtimes.vm.guest_spool import GuestClock, Offset, measure
 
-_STILL_WRITTEN = 5.0
-"""Seconds for which a process that is just ending may go on making files in a directory that is to go."""
+_WRITERS_END_S = 5.0
+"""Seconds for which an ending process may create files in a directory that is being removed."""
 
 _FETCH_SECONDS = 20.0
-"""Readings are fetched so often: what waits takes the guest's memory, and every fetch its CPU."""
+"""Interval between fetches of readings. Waiting readings take memory of the guest, and each fetch takes CPU of it."""
 
 _ALIGNMENTS, _ALIGNMENT_SECONDS = 40, 0.25
-"""How often a clock is set, at most, until it runs as fast as ours; and for how long it is watched each time."""
+"""Maximum number of clock adjustments until the clock is fast enough, and the observation time of each."""
 
-_FAST_ENOUGH = 0.002
+_MAX_DRIFT = 0.002
 """Seconds per second that a guest's clock may gain or lose."""
 
 _KILLED = -signal.SIGKILL
 _END_SECONDS = 15.0
-"""What the agent may need, beyond a command's own time, to end it."""
+"""Time for the agent to end a command after its time limit."""
 
 
 class GuestNode:
-    """Implements ``pgherd.node.protocol.Node`` in a guest. Its paths, pids, CPUs and accounts are the guest's."""
+    """Node inside a guest. Paths, pids, CPUs and users are the guest's."""
 
     def __init__(self, name: str) -> None:
-        """``name`` is the container's. ``connect`` makes it usable."""
+        """``name`` is the container's. ``connect`` makes the node usable."""
         self.name = name
         self.clock = GuestClock()
         self.patience = PATIENCE
-        """Seconds for which an answer is waited for."""
+        """Seconds to wait for an answer."""
         self._channel: Channel | None = None
         self._connections = Connections()
         self._ended: dict[int, tuple[int, float]] = {}
@@ -55,8 +55,9 @@ class GuestNode:
 
     @classmethod
     def connect(cls, name: str, socket: str, timeout: float = 120.0, **options: Any) -> GuestNode:
-        """The guest whose agent answers on this Unix socket; waits until it does, and measures its clock. ``options`` and errors are
-        those of ``Channel.open``."""
+        """Connect to the agent at this Unix socket, wait until it answers, and measure the guest's clock. ``options`` and errors are
+        those of ``Channel.open``.
+        """
         node = cls(name)
         node._channel = Channel.open(socket, name, timeout, events=node._told, **options)
         node.measure_clock()
@@ -64,76 +65,77 @@ class GuestNode:
 
     @property
     def channel(self) -> Channel:
-        """The way to the agent."""
+        """Connection to the agent."""
         if self._channel is None:
             raise OSError(f"guest {self.name} is not connected")
         return self._channel
 
     @property
     def lost(self) -> str | None:
-        """Why the guest can't be reached any more, in a sentence; None while it can."""
+        """Reason why the guest cannot be reached any more. None while it can."""
         return self.channel.lost
 
     @property
     def silent(self) -> bool:
-        """Whether it has left the last question without an answer: it is frozen, or very busy."""
+        """Whether the last call was not answered: the guest is frozen or very busy."""
         return self.channel.silent
 
     def close(self) -> None:
-        """Disconnect; what runs in the guest runs on."""
+        """Disconnect. Processes in the guest continue."""
         self.channel.close()
 
     def ask(self, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """One call to the agent; raises as ``Channel.call``."""
+        """Call the agent. Raises as ``Channel.call``."""
         return self.channel.call(operation.encode(), *arguments, timeout=self.patience if timeout is None else timeout)
 
     # ---- time
 
     def measure_clock(self) -> Offset:
-        """Measure how far the guest's clock is from ours, and keep that: do it at the beginning and the end of a phase."""
+        """Measure the offset of the guest's clock and store it. Call it at the start and the end of a phase."""
 
-        def asked() -> tuple[float, float]:
+        def ping() -> tuple[float, float]:
             received, sent = self.ask("ping")
             return received / 1e9, sent / 1e9
 
-        found = measure(asked)
-        self.clock.add(found)
-        return found
+        offset = measure(ping)
+        self.clock.add(offset)
+        return offset
 
     def align_clock(self) -> Offset:
-        """Set the guest's wall clock to ours, as well as can be known, see that it runs as fast, and say what is left: what programs in the
-        guest write of instants then needs no conversion. Do it before anything in the guest looks at its clock.
+        """Set the guest's wall clock to the host's, check its rate, and return the remaining offset.
+
+        Instants that programs in the guest write then need no conversion. Call it before a program in the guest reads the clock.
 
         Raises:
-            OSError: its clock does not run as fast as ours. A guest's kernel measures its emulated processor when it boots; on a busy
-                host that may go wrong several-fold, and takes it some seconds to notice.
+            OSError: its clock has another rate. A guest's kernel calibrates its emulated processor at boot. On a busy host the result may
+            be
+                wrong several-fold, and the kernel needs some seconds to notice.
         """
-        found = self.measure_clock()
+        offset = self.measure_clock()
         rate = 0.0
         for _ in range(_ALIGNMENTS):
-            if abs(found.offset) > found.uncertainty:
-                self.ask("shift_clock", -round(found.offset * 1e9))
-                self.clock.measured.clear()  # what was measured before does not hold any more
-                found = self.measure_clock()
+            if abs(offset.offset) > offset.uncertainty:
+                self.ask("shift_clock", -round(offset.offset * 1e9))
+                self.clock.measured.clear()  # former measurements are not valid any more
+                offset = self.measure_clock()
             time.sleep(_ALIGNMENT_SECONDS)
             later = self.measure_clock()
-            passed = later.at - found.at
-            rate = (later.offset - found.offset) / passed
-            if abs(rate) <= _FAST_ENOUGH + (found.uncertainty + later.uncertainty) / passed:
+            elapsed = later.at - offset.at
+            rate = (later.offset - offset.offset) / elapsed
+            if abs(rate) <= _MAX_DRIFT + (offset.uncertainty + later.uncertainty) / elapsed:
                 return later
-            found = later
+            offset = later
         raise OSError(
             f"the clock of guest {self.name} runs {1 + rate:.3g} times as fast as this machine's; boot it again, best on a quieter host"
         )
 
     def now(self) -> float:
-        """The guest's wall clock, as computed from ours: the guest is not asked."""
+        """Return the guest's wall clock, computed from the host's without a call."""
         return self.clock.guest(time.time())
 
     # ---- files
 
     def read(self, path: str) -> bytes:
-        """A whole file, fetched in pieces."""
         data = self.ask("read", os.fsencode(path), 0)
         pieces = [data]
         while len(pieces[-1]) == PIECE:
@@ -141,30 +143,25 @@ class GuestNode:
         return b"".join(pieces)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
         return bool(self.ask("exists", os.fsencode(path)))
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names in a directory."""
         return sorted(os.fsdecode(name) for name in self.ask("listdir", os.fsencode(path)))
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file or a kernel knob in one write call."""
         written = self.ask("write", os.fsencode(path), data)
         if written != len(data):
             raise GuestError(f"only {written} of {len(data)} bytes could be written to {path} in guest {self.name}; is the disk full?")
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
-        """Make a directory and its parents; ``mode`` and owner apply to the last one."""
         self.ask("make_dir", os.fsencode(path), mode, (user or "").encode())
 
     def remove_dir(self, path: str) -> None:
-        """Remove an empty directory."""
         self.ask("remove_dir", os.fsencode(path))
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; nothing happens if it is gone. What is still being written gets a moment."""
-        deadline = time.monotonic() + _STILL_WRITTEN
+        """Remove a directory tree. A missing path is not an error. Files that are still being written are retried for some seconds."""
+        deadline = time.monotonic() + _WRITERS_END_S
         while True:
             try:
                 self.ask("remove_tree", os.fsencode(path))
@@ -177,15 +174,14 @@ class GuestNode:
     # ---- processes
 
     def spawn(self, command: Command, at: float | None = None) -> GuestProcess:
-        """Start a process and return at once. With ``at``, an instant of the guest's clock, it has its pid now and becomes the
-        command's program then."""
-        serial, pid = self.ask("spawn", *_asked(command, at))
+        """Start a process and return at once. With ``at``, an instant of the guest's clock, the process exists now and runs its program
+        then."""
+        serial, pid = self.ask("spawn", *_encoded(command, at))
         return GuestProcess(self, serial, pid)
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        """Run a command to its end and capture its output; raises TimeoutError after killing it."""
         try:
-            answer = self.ask("run", math.ceil(timeout * 1000), *_asked(command, None), timeout=timeout + _END_SECONDS + self.patience)
+            answer = self.ask("run", math.ceil(timeout * 1000), *_encoded(command, None), timeout=timeout + _END_SECONDS + self.patience)
         except TimeoutError as error:
             if error.errno is not None:
                 raise
@@ -195,13 +191,13 @@ class GuestNode:
         return Completed(code, out.decode(errors="replace"), err.decode(errors="replace"), cpu / 1e6)
 
     def ended(self, serial: int) -> tuple[int, float] | None:
-        """(exit code, CPU seconds) of a process that has ended; None while it runs. All have, when the guest has died."""
+        """Return (exit code, CPU seconds) of a process, or None while it runs. After the guest has died, all processes have ended."""
         with self._changed:
-            found = self._ended.get(serial)
-        return found or ((_KILLED, 0.0) if self.lost is not None else None)
+            result = self._ended.get(serial)
+        return result or ((_KILLED, 0.0) if self.lost is not None else None)
 
     def wait_ended(self, serial: int, timeout: float | None) -> tuple[int, float] | None:
-        """The same, waiting for it up to ``timeout`` seconds."""
+        """Wait up to ``timeout`` seconds for the end of a process, and return as ``ended``."""
         with self._changed:
             self._changed.wait_for(lambda: serial in self._ended or self.lost is not None, timeout)
         return self.ended(serial)
@@ -215,68 +211,67 @@ class GuestNode:
     # ---- SQL and samples
 
     def sql(self, conninfo: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement in autocommit on a kept connection from the host; a connection that was lost is made anew once.
+        """Run one statement in autocommit on a cached connection from the host. A lost connection is opened again once.
 
         Raises:
             psycopg.Error: the server refuses it, or cannot be reached.
-            GuestError: the guest does not answer any more.
+            GuestError: the guest does not answer.
         """
         import psycopg
 
         try:
-            with pulse.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
+            with channel.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
                 return self._connections.sql(conninfo, statement, parameters)
         except psycopg.OperationalError:
             if self.silent:
-                raise GuestError(f"guest {self.name} does not answer any more, and so neither does its server") from None
+                raise GuestError(f"guest {self.name} does not answer, so its server does not either") from None
             raise
 
     def disconnect(self, conninfo: str) -> None:
-        """Close the kept connection, if there is one."""
         self._connections.close(conninfo)
 
     def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> GuestSampling:
-        """Start to sample in the guest. ``spool`` is a file of the *host*, where readings arrive every twenty seconds and at the end; their
-        instants are of the guest's clock (``guest_spool.merge`` puts them on the host's)."""
+        """Start to sample in the guest.
+
+        ``spool`` is a file of the *host*. Readings arrive there every twenty seconds and at the end, with instants of the guest's clock.
+        ``guest_spool.merge`` converts them.
+        """
         return GuestSampling(self, sources, spool, period)
 
 
 class GuestProcess:
-    """A process in a guest. The agent tells when it ends, so asking whether it runs costs the guest nothing."""
+    """Process in a guest. The agent reports its end, so that ``poll`` costs the guest nothing."""
 
     def __init__(self, node: GuestNode, serial: int, pid: int) -> None:
-        """It has been started; ``pid`` is the guest's."""
+        """The process has been started. ``pid`` is the guest's."""
         self.pid = pid
         self._node = node
         self._serial = serial
 
     def poll(self) -> int | None:
-        """Exit code (negative: killed by that signal; -9 too if the guest has died), or None while it runs."""
+        """Return the exit code, or None while it runs. Negative: killed by that signal, -9 also if the guest has died."""
         ended = self._node.ended(self._serial)
         return None if ended is None else ended[0]
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises TimeoutError after ``timeout`` seconds."""
         ended = self._node.wait_ended(self._serial, timeout)
         if ended is None:
             raise TimeoutError(f"process {self.pid} of guest {self._node.name} still runs after {timeout:.0f} s")
         return ended[0]
 
     def signal(self, number: int) -> None:
-        """Send a signal unless it has ended."""
         if self.poll() is None:
             self._node.ask("signal", self._serial, int(number))
 
     @property
     def cpu_seconds(self) -> float | None:
-        """User and system CPU (of the guest's clock) of the process and its reaped children; None until it has ended."""
         ended = self._node.ended(self._serial)
         return None if ended is None else ended[1]
 
 
 class GuestSampling:
-    """A sampling loop in the guest, and a thread here that fetches what it has read. The guest's clock is measured when it begins and when
-    it stops."""
+    """Sampling loop in the guest, and a thread on the host that fetches its readings. The guest's clock is measured at its start and
+    end."""
 
     def __init__(self, node: GuestNode, sources: Sequence[Source], spool: str, period: float) -> None:
         """Open the spool and start. Raises OSError, or ValueError for sources that a guest cannot read."""
@@ -288,12 +283,12 @@ class GuestSampling:
         self._stopped = threading.Event()
         self._error: OSError | None = None
         self._marks: list[Answer] = []
-        asked = _readable(node.name, sources)
+        encoded = _readable(node.name, sources)
         self._spool = open(spool, "a", encoding="utf-8")  # noqa: SIM115 (closed by stop)
         try:
             self._announce(sources)
             node.measure_clock()
-            self._handle = node.ask("sample", round(period * 1e9), asked)
+            self._handle = node.ask("sample", round(period * 1e9), encoded)
         except BaseException:
             self._spool.close()
             raise
@@ -301,33 +296,33 @@ class GuestSampling:
         self._thread.start()
 
     def add(self, sources: Sequence[Source]) -> None:
-        """Read these too from now on, and everything once at once, beside the ticks."""
-        asked = _readable(self._node.name, sources)
-        if not sources:  # an instant is marked, for which nobody waits: other guests have theirs
+        """Add sources, and read at once all sources that are read in each tick."""
+        encoded = _readable(self._node.name, sources)
+        if not sources:  # only an instant is marked, and marking it in other guests must not wait
             self._marks.append(self._node.channel.begin(b"add", self._handle, []))
             return
-        with self._adding:  # both sides must give the sources the same numbers
+        with self._adding:  # host and agent must number the sources alike
             self._announce(sources)
-            self._node.ask("add", self._handle, asked)
+            self._node.ask("add", self._handle, encoded)
 
     def backends(self) -> dict[str, int]:
-        """None: a guest has no SQL sources."""
+        """Return nothing: a guest has no SQL sources."""
         return {}
 
     def fetch(self) -> None:
-        """Move what has been read into the spool. Raises OSError when the guest has died or the spool cannot be written."""
+        """Move the waiting readings into the spool. Raises OSError when the guest has died or the spool cannot be written."""
         with self._lock:
-            more = True
-            while more:
-                more, lost, data = self._node.ask("fetch", self._handle)
-                found, self._rest = guest_spool.lines(self._rest + data)
-                self._spool.writelines(found)
+            remaining = True
+            while remaining:
+                remaining, lost, data = self._node.ask("fetch", self._handle)
+                complete_lines, self._rest = guest_spool.lines(self._rest + data)
+                self._spool.writelines(complete_lines)
                 self._spool.flush()
             if lost:
                 raise OSError(f"{lost} ticks of guest {self._node.name} were lost: its readings could not be fetched in time")
 
     def stop(self) -> None:
-        """Take a last sample, fetch it all and end the loop; raises OSError where that was not possible, at any time."""
+        """Take a last sample, fetch it, and end the loop. Raises OSError where that failed, now or earlier."""
         self._stopped.set()
         self._thread.join()
         try:
@@ -364,15 +359,15 @@ def _readable(name: str, sources: Sequence[Source]) -> list[list[Any]]:
     return [[source.kind.encode(), os.fsencode(source.where), source.every] for source in sources]
 
 
-def _asked(command: Command, at: float | None) -> list[Any]:
-    """A command as the agent wants it. Raises ValueError for what it cannot do."""
+def _encoded(command: Command, at: float | None) -> list[Any]:
+    """Encode a command for the agent. Raises ValueError for an unsupported option."""
     if command.groups:
-        raise ValueError(f"'{command.argv[0]}' cannot be given further groups in a guest")
-    words = [os.fsencode(word) for word in command.argv]
+        raise ValueError(f"'{command.argv[0]}' cannot run with further groups in a guest")
+    argv = [os.fsencode(word) for word in command.argv]
     environment = [os.fsencode(f"{name}={value}") for name, value in command.env.items()]
     files = [os.fsencode(path or "") for path in (command.stdin, command.stdout, command.stderr)]
     return [
-        words,
+        argv,
         environment,
         os.fsencode(command.cwd or ""),
         [os.fsencode(path) for path in command.join],

@@ -1,30 +1,35 @@
-"""A guest's readings beside the host's: on the host's clock, and under names that do not clash.
+"""Readings of a guest in the host's spool: converted to the host's clock and to names that do not clash.
 
-What a sampler calls ``host`` is inside a guest that guest, so it becomes ``guest:NAME``; its block devices become
-``guest-disk:NAME/vda``, its swap areas ``guest-swap:NAME/DEVICE``. A process tree that stands for a container on the host would be counted
-twice (the host counts the whole virtual machine as that container), so it becomes ``guest-container:…``. Drivers and servers keep their
-names: they are in one place only.
+**Names.** The entity ``host`` of a sampler in a guest becomes ``guest:NAME``, its block devices become ``guest-disk:NAME/vda``, its swap
+areas ``guest-swap:NAME/DEVICE``. The process tree of a container would be counted twice, because the host counts the full virtual machine
+as that container, so it becomes ``guest-container:…``. Drivers and servers keep their names, because they run in one place only.
+
+**Clock.** Round trips measure the guest's clock, at least at the start and the end of the readings. One measurement calls the guest several
+times. The answer with the shortest round trip counts, and bounds the offset. Between two measurements the offset changes linearly (both:
+pgherd.model.clock_offset). An emulated guest's clock may have another rate, which ``GuestClock.drift`` reports.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pgherd.model.clock_offset import between, bounds
 from pgherd.node.protocol import Source
 from pgherd.node.sampling import reading_line
-from pgherd.runtimes.vm.agent_sampling import RECORD
-from pgherd.runtimes.vm.guest_clock import GuestClock
+from pgherd.runtimes.vm.agent_tasks import RECORD
 
 
 @dataclass(frozen=True)
 class GuestSpool:
-    """The lines that a guest's sampling has spooled (format: ``Node.sample``; instants of the guest's clock), its name and clock.
+    """Spooled lines of a guest's sampling loop (format: ``Node.sample``, instants of the guest's clock), with its name and clock.
 
-    ``renames`` maps further entities of its sources, before the rules of this module apply.
+    ``renames`` maps further entities of its sources. It applies before the rules of this module.
     """
 
     name: str
@@ -33,75 +38,77 @@ class GuestSpool:
     renames: Mapping[str, str] = field(default_factory=dict)
 
 
-def entity(name: str, said: str, renames: Mapping[str, str] | None = None) -> str:
-    """What the entity of a source that was read in guest ``name`` is called beside the host's."""
-    if renames and said in renames:
-        return renames[said]
-    kind, colon, rest = said.partition(":")
-    if said == "host":
+def entity(name: str, name_in_guest: str, renames: Mapping[str, str] | None = None) -> str:
+    """Return the name on the host of an entity that was read in guest ``name``."""
+    if renames and name_in_guest in renames:
+        return renames[name_in_guest]
+    kind, colon, rest = name_in_guest.partition(":")
+    if name_in_guest == "host":
         return f"guest:{name}"
     if kind in ("disk", "swap", "zram", "budget"):
         return f"guest-{kind}:{name}{'/' if colon else ''}{rest}"
-    return f"guest-{said}" if kind == "container" else said
+    return f"guest-{name_in_guest}" if kind == "container" else name_in_guest
 
 
 def merge(host: Iterable[str], guests: Sequence[GuestSpool]) -> Iterator[str]:
-    """The lines of the host's spool, then those of each guest's, as one spool that ``metrics.spool`` can read.
+    """Return the lines of the host's spool and of each guest's as one spool that ``metrics.spool`` can read.
 
-    A guest's sources get the indices after the host's. Lines that are torn are passed on as they are: reading the spool counts them.
+    The indices of a guest's sources follow the host's. Torn lines are passed on unchanged, and the reader of the spool counts them.
     """
     first = 0
     for line in host:
-        first = max(first, _past(line))
-        yield _ended(line)
+        first = max(first, _next_index(line))
+        yield _with_newline(line)
     yield from _shifted(guests, first)
 
 
 def append(spool: Path, guests: Sequence[GuestSpool]) -> None:
-    """Put the guests' lines at the end of the host's spool file, as ``merge`` does. Raises OSError."""
+    """Append the guests' lines to the host's spool file, as ``merge`` does. Raises OSError."""
     with open(spool, encoding="utf-8") as host:
-        first = max((_past(line) for line in host), default=0)
+        first = max((_next_index(line) for line in host), default=0)
     with open(spool, "a", encoding="utf-8") as file:
         file.writelines(_shifted(guests, first))
 
 
 def _shifted(guests: Sequence[GuestSpool], first: int) -> Iterator[str]:
     for guest in guests:
-        most = first
+        next_index = first
         for line in guest.lines:
             document = _document(line)
             if document is None:
-                yield _ended(line)
+                yield _with_newline(line)
                 continue
             if "sources" in document:
                 document["first"] = int(document["first"]) + first
-                document["sources"] = [[one[0], entity(guest.name, one[1], guest.renames), *one[2:]] for one in document["sources"]]
-                most = max(most, document["first"] + len(document["sources"]))
+                document["sources"] = [
+                    [source[0], entity(guest.name, source[1], guest.renames), *source[2:]] for source in document["sources"]
+                ]
+                next_index = max(next_index, document["first"] + len(document["sources"]))
             else:
                 document["i"] = int(document["i"]) + first
                 document["t"] = round(guest.clock.host(float(document["t"])), 6)
             yield _line(document)
-        first = most
+        first = next_index
 
 
-def _past(line: str) -> int:
-    """The index after those that a line announces; 0 for any other line."""
+def _next_index(line: str) -> int:
+    """Return the first index after those that a line announces, or 0 for another line."""
     document = _document(line) if '"sources"' in line else None
     return int(document["first"]) + len(document["sources"]) if document is not None and "sources" in document else 0
 
 
-def _ended(line: str) -> str:
+def _with_newline(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n"
 
 
 def announcement(sources: Sequence[Source], first: int) -> str:
-    """The line that tells which sources the next indices stand for."""
+    """Return the line that declares the sources of the next indices."""
     return _line({"sources": [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources], "first": first})
 
 
 def lines(records: bytes) -> tuple[list[str], bytes]:
-    """An agent's records as lines of a spool, and what is left of a record that is not whole yet."""
-    found = []
+    """Return an agent's records as lines of a spool, and the incomplete rest."""
+    spool_lines = []
     at = 0
     while at + RECORD.size <= len(records):
         when, index, size = RECORD.unpack_from(records, at)
@@ -109,9 +116,9 @@ def lines(records: bytes) -> tuple[list[str], bytes]:
         if end > len(records):
             break
         text = records[at + RECORD.size : end].decode(errors="replace")
-        found.append((reading_line(when / 1e9, index, text) if index >= 0 else reading_line(when / 1e9, ~index, None, text)) + "\n")
+        spool_lines.append((reading_line(when / 1e9, index, text) if index >= 0 else reading_line(when / 1e9, ~index, None, text)) + "\n")
         at = end
-    return found, records[at:]
+    return spool_lines, records[at:]
 
 
 def _document(line: str) -> dict[str, Any] | None:
@@ -119,9 +126,82 @@ def _document(line: str) -> dict[str, Any] | None:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(document, dict) and ({"sources", "first"} <= document.keys() or {"t", "i", "raw"} <= document.keys())
-    return document if whole else None
+    valid = isinstance(document, dict) and ({"sources", "first"} <= document.keys() or {"t", "i", "raw"} <= document.keys())
+    return document if valid else None
 
 
 def _line(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":")) + "\n"
+
+
+Ask = Callable[[], tuple[float, float]]
+"""Call of the guest: returns its clock at the arrival of the request and at the departure of the answer (seconds since the epoch)."""
+
+TRIES = 8
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Offset of a guest's clock: at the host's instant ``at`` it showed ``offset`` seconds more, ± ``uncertainty``."""
+
+    at: float
+    offset: float
+    uncertainty: float
+
+
+def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time) -> Offset:
+    """Call the guest ``tries`` times and use the answer with the shortest round trip. Raises what ``ask`` raises."""
+    best: Offset | None = None
+    for _ in range(tries):
+        t1 = clock()
+        t2, t3 = ask()
+        t4 = clock()
+        low, high = bounds(t1, t2, t3, t4)
+        offset = Offset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
+        if best is None or offset.uncertainty < best.uncertainty:
+            best = offset
+    if best is None:
+        raise ValueError("a clock measurement needs at least one call")
+    return best
+
+
+class GuestClock:
+    """Conversion between the two clocks, by the measurements so far."""
+
+    def __init__(self) -> None:
+        """Before the first measurement conversions raise ValueError."""
+        self.measured: list[Offset] = []
+
+    def add(self, offset: Offset) -> None:
+        """Add a measurement. They are kept in the order of their instants."""
+        self.measured.insert(bisect_right([measurement.at for measurement in self.measured], offset.at), offset)
+
+    def offset(self, at: float) -> float:
+        """Return the seconds by which the guest is ahead at an instant of the host's clock."""
+        return between([(measurement.at, measurement.offset) for measurement in self.measured], at)
+
+    def guest(self, at: float) -> float:
+        """Return the guest's clock at an instant of the host's."""
+        return at + self.offset(at)
+
+    def host(self, at: float) -> float:
+        """Return the host's clock at an instant of the guest's: the inverse of ``guest``."""
+        return at - between([(measurement.at + measurement.offset, measurement.offset) for measurement in self.measured], at)
+
+    @property
+    def uncertainty(self) -> float:
+        """Maximum error of a converted instant in seconds: that of the worst measurement. Changes between measurements are not included."""
+        if not self.measured:
+            raise ValueError("the guest's clock has not been measured")
+        return max(measurement.uncertainty for measurement in self.measured)
+
+    @property
+    def drift(self) -> float | None:
+        """Seconds that the guest gains per second of the host between the first and the last measurement. None within their uncertainty."""
+        if len(self.measured) < 2:
+            return None
+        first, last = self.measured[0], self.measured[-1]
+        changed = last.offset - first.offset
+        if abs(changed) <= first.uncertainty + last.uncertainty or last.at <= first.at:
+            return None
+        return changed / (last.at - first.at)

@@ -1,4 +1,4 @@
-"""Everything that guests of one PostgreSQL boot from, made once and kept in the cache: kernel, first file system, root image."""
+"""Boot images of guests, built once per PostgreSQL installation and cached: kernel, initramfs, root image."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from pgherd.runtimes.vm.root_image import RootImage
 
 @dataclass(frozen=True)
 class Images:
-    """What guests boot from: paths of the kernel as QEMU gets it and of the first file system, and the root image. ``seconds`` by
-    part, as far as something was made."""
+    """Boot images of guests: paths of the kernel as QEMU loads it, of the initramfs, and of the root image.
+
+    ``seconds`` has the build time of each part that was built now.
+    """
 
     kernel: Kernel
     boot: str
@@ -35,7 +37,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Kept:
-    """One thing that the cache keeps for guests: what it is, its path, bytes on disk, when it was made (seconds since the epoch)."""
+    """Cached file or directory: kind, path, bytes on disk, creation time (seconds since the epoch)."""
 
     kind: str
     path: str
@@ -56,64 +58,65 @@ def build(
     again: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Images:
-    """Everything for guests of this installation, made now as far as the cache does not have it.
+    """Return the boot images of guests with this installation. Parts that the cache lacks are built.
 
-    ``account`` is the servers' (None: ours), ``extra`` further files for the guest, ``scratch`` a directory of ours on the cache's file
-    system that the caller removes (``scratch_tree``). ``again`` makes the root image anew and tries KVM again.
+    ``account`` is the servers' user (None: the current one). ``extra`` are further files for the guest. ``scratch`` is a private
+    directory on the cache's file system, which the caller removes (``scratch_tree``). ``again`` rebuilds the root image and probes KVM
+    again.
 
     Raises:
-        CapabilityError: QEMU, a kernel, mkfs.ext4, busybox or another tool is missing; the message names it.
+        CapabilityError: QEMU, a kernel, mkfs.ext4, busybox or another tool is missing. The message names it.
     """
     acceleration.program()
     mkfs()
     initramfs.busybox()
     seconds: dict[str, float] = {}
-    began = node.now()
+    started = node.now()
 
-    def passed(part: str) -> None:
-        nonlocal began
-        seconds[part], began = node.now() - began, node.now()
+    def record_time(part: str) -> None:
+        nonlocal started
+        seconds[part], started = node.now() - started, node.now()
 
     chosen = kernel.ensure(node, cache_dir, scratch, say=say)
-    passed("kernel")
+    record_time("kernel")
     hypervisor = acceleration.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
-    passed("trying the hypervisor")
-    # A real processor unpacks it at once.
+    record_time("trying the hypervisor")
+    # A real processor unpacks it quickly.
     boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else _readable(chosen, cache_dir, scratch)
-    passed("unpacking the kernel")
+    record_time("unpacking the kernel")
     initrd = _first_file_system(chosen, cache_dir, scratch)
-    passed("first file system")
+    record_time("first file system")
     root = root_image.ensure(node, installation, account, cache_dir, scratch, extra=extra, again=again, say=say)
-    passed("root image")
+    record_time("root image")
     return Images(chosen, boot, initrd, root, hypervisor, seconds)
 
 
 def scratch_tree(node: Node, journal: Journal) -> str:
-    """A directory for what is being made, on the cache's file system; it goes with the journal."""
+    """Create a build directory on the cache's file system. The journal removes it."""
     return str(paths.work_tree(node, journal, "vm", None))
 
 
 def _boot_image(chosen: Kernel, cache_dir: str, scratch: str) -> str:
-    """The kernel unpacked, where QEMU can boot that; else as it is."""
-    found = os.stat(chosen.image)
-    mark = _digest(chosen.image, found.st_size, found.st_mtime_ns)
-    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{mark}.elf"
-    refused = target.with_suffix(".none")
+    """Return the uncompressed kernel where QEMU can boot it, or the installed file."""
+    status = os.stat(chosen.image)
+    digest = _digest(chosen.image, status.st_size, status.st_mtime_ns)
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{digest}.elf"
+    unsupported = target.with_suffix(".none")
     if target.exists():
         return str(target)
-    if refused.exists():
+    if unsupported.exists():
         return _readable(chosen, cache_dir, scratch)
     data = kernel.uncompressed(Path(chosen.image).read_bytes())
-    _put(refused if data is None else target, data or b"", scratch)
+    _put(unsupported if data is None else target, data or b"", scratch)
     return _readable(chosen, cache_dir, scratch) if data is None else str(target)
 
 
 def _readable(chosen: Kernel, cache_dir: str, scratch: str) -> str:
-    """The kernel as it is, where every account can read it: some distributions keep theirs for root, and QEMU does not run as root."""
-    found = os.stat(chosen.image)
-    if found.st_mode & 0o004:
+    """Return the kernel in a file that all users can read. Some distributions restrict it to root, and QEMU does not run as root."""
+    status = os.stat(chosen.image)
+    if status.st_mode & 0o004:
         return chosen.image
-    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{_digest(chosen.image, found.st_size, found.st_mtime_ns)}.image"
+    target = root_image.home(cache_dir) / f"kernel-{chosen.release}-{_digest(chosen.image, status.st_size, status.st_mtime_ns)}.image"
     if not target.exists():
         _put(target, Path(chosen.image).read_bytes(), scratch)
     return str(target)
@@ -128,11 +131,11 @@ def _first_file_system(chosen: Kernel, cache_dir: str, scratch: str) -> str:
 
 
 def _put(target: Path, data: bytes, scratch: str) -> None:
-    """Write a file that appears whole or not at all."""
+    """Write a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(scratch, target.name)
     temporary.write_bytes(data)
-    temporary.chmod(0o644)  # for the account that QEMU runs as
+    temporary.chmod(0o644)  # for QEMU's user
     temporary.replace(target)
 
 
@@ -141,16 +144,16 @@ def _digest(*parts: object) -> str:
 
 
 def list_all(cache_dir: str) -> list[Kept]:
-    """What the cache keeps for guests, by kind and age."""
-    place = root_image.home(cache_dir)
-    kept = [_kept("kernel package", path) for path in sorted(place.glob("kernel/*"))]
-    kept += [_kept("kernel", path) for path in sorted([*place.glob("kernel-*.elf"), *place.glob("kernel-*.image")])]
-    kept += [_kept("first file system", path) for path in sorted(place.glob("initrd-*.cpio"))]
-    kept += [
+    """Return the cached files of guests, by kind and age."""
+    cache = root_image.home(cache_dir)
+    cached = [_kept("kernel package", path) for path in sorted(cache.glob("kernel/*"))]
+    cached += [_kept("kernel", path) for path in sorted([*cache.glob("kernel-*.elf"), *cache.glob("kernel-*.image")])]
+    cached += [_kept("first file system", path) for path in sorted(cache.glob("initrd-*.cpio"))]
+    cached += [
         Kept("root image", image.path, image.bytes, image.made, f"PostgreSQL {image.version} of {image.bin}")
         for image in root_image.list_all(cache_dir)
     ]
-    return kept
+    return cached
 
 
 def _kept(kind: str, path: Path) -> Kept:
@@ -159,24 +162,24 @@ def _kept(kind: str, path: Path) -> Kept:
 
 
 def clean(cache_dir: str, in_use: Iterable[str] = (), *, kernels: bool = False) -> tuple[list[Kept], list[Kept]]:
-    """Remove what the cache keeps for guests, except paths that are in use: (removed, left).
+    """Remove the cached files of guests, except paths in use. Return (removed, left).
 
-    Kernels that were fetched stay, unless ``kernels``.
+    Downloaded kernels stay, unless ``kernels``.
     """
     used = set(in_use)
     removed: list[Kept] = []
-    left: list[Kept] = []
-    for one in list_all(cache_dir):
-        if one.path in used or (one.kind == "kernel package" and not kernels):
-            left.append(one)
+    remaining: list[Kept] = []
+    for item in list_all(cache_dir):
+        if item.path in used or (item.kind == "kernel package" and not kernels):
+            remaining.append(item)
             continue
-        path = Path(one.path).parent if one.kind == "root image" else Path(one.path)
+        path = Path(item.path).parent if item.kind == "root image" else Path(item.path)
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-        removed.append(one)
-    place = root_image.home(cache_dir)
-    for path in [place / "hypervisor.json", *place.glob("kernel-*.none")]:
+        removed.append(item)
+    cache = root_image.home(cache_dir)
+    for path in [cache / "hypervisor.json", *cache.glob("kernel-*.none")]:
         path.unlink(missing_ok=True)
-    return removed, left
+    return removed, remaining

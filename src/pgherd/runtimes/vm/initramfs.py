@@ -1,7 +1,9 @@
-"""A guest's first file system: busybox, modules in the order in which they are loaded, and a script (cpio, format newc).
+"""Boot scripts of a guest: the initramfs, and process 1 of the root image.
 
-It is not compressed: the memory that it takes is freed when the guest goes over to its root image, and an emulated processor unpacks
-slowly. Linux, Documentation/driver-api/early-userspace/buffer-format.rst describes the format.
+The initramfs has busybox, kernel modules in load order, and a script that mounts the root image (cpio, format newc; Linux,
+Documentation/driver-api/early-userspace/buffer-format.rst). It is not compressed, because its memory is freed when the guest switches to
+the root image, and because an emulated processor unpacks slowly. ``INIT`` then mounts disks, sets up network and cgroups, and starts the
+agent.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm.closure import is_static
+from pgherd.runtimes.vm.guest_tree import is_static
 from pgherd.runtimes.vm.kernel import Kernel, read_module
 
 APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "switch_root", "chroot", "poweroff")
-"""What scripts of a first file system may call."""
+"""Busybox programs for scripts of an initramfs."""
 
 Entry = tuple[str, int, bytes]
-"""Name, mode with the kind of file, and contents (a link's target)."""
+"""Name, mode with the file type, and contents (a link's target)."""
 
-_INIT = """#!/bin/sh
+_INITRAMFS_SCRIPT = """#!/bin/sh
 # Process 1 of the guest until its root image is there.
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
@@ -47,9 +49,14 @@ exec switch_root /root /usr/lib/pgherd/init
 
 
 def archive(
-    kernel: Kernel, modules: Sequence[str], *, init: str = _INIT, directories: Sequence[str] = (), files: Mapping[str, bytes] | None = None
+    kernel: Kernel,
+    modules: Sequence[str],
+    *,
+    init: str = _INITRAMFS_SCRIPT,
+    directories: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The archive; ``init`` is the script that the kernel starts, ``files`` are further ones by name.
+    """Return the archive. ``init`` is the script that the kernel starts. ``files`` are further files by name.
 
     Raises:
         CapabilityError: there is no busybox that runs without libraries.
@@ -68,17 +75,17 @@ def archive(
 
 
 def busybox() -> str:
-    """The path of a busybox that needs no libraries; raises CapabilityError."""
-    found = shutil.which("busybox")
-    if found is None:
-        raise CapabilityError("busybox is missing, the first program of every guest; install the package busybox-static")
-    if not is_static(Path(found).read_bytes()):
-        raise CapabilityError(f"{found} needs shared libraries, which a guest's first file system does not have; install busybox-static")
-    return found
+    """Return the path of a busybox that needs no libraries. Raises CapabilityError where there is none."""
+    path = shutil.which("busybox")
+    if path is None:
+        raise CapabilityError("busybox is missing (the first program of each guest); install the package busybox-static")
+    if not is_static(Path(path).read_bytes()):
+        raise CapabilityError(f"{path} needs shared libraries, which a guest's initramfs lacks; install busybox-static")
+    return path
 
 
 def cpio(entries: Sequence[Entry]) -> bytes:
-    """An archive of these entries, in their order: directories come before what is in them. All belong to root."""
+    """Return an archive of these entries in their order. Directories must precede their contents. All entries belong to root."""
     return b"".join(_entry(number, *entry) for number, entry in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1))
 
 
@@ -89,3 +96,70 @@ def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
     head = b"070701" + b"".join(b"%08X" % field for field in fields) + path
     head += b"\0" * (-len(head) % 4)
     return head + data + b"\0" * (-len(data) % 4)
+
+
+AGENT_PORT = "pgherd.agent"
+"""Name of the virtio-serial port between the node on the host and the agent in the guest."""
+HOME = "/usr/lib/pgherd"
+"""Directory of pgherd's files in the root image."""
+AGENT = "agent"
+"""Name of the agent's program, a compiled module in ``HOME``. The modules that it imports are in the same directory."""
+ADDRESS = "10.0.2.15"
+"""Guest's address in QEMU's user network."""
+GATEWAY = "10.0.2.2"
+"""Host's address in it."""
+READY = "pgherd: the guest has come up"
+"""Line on the console before the agent starts."""
+
+INIT = f"""#!/bin/sh
+# Process 1 of the guest. It powers the guest off when the agent ends.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{HOME}/bin LC_ALL=C TZ=UTC HOME=/root TERM=vt100
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+stop() {{ echo "pgherd: $*"; sync; poweroff -f; }}
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs -o mode=1777 shm /dev/shm; mount -t devpts -o mode=620,ptmxmode=666 pts /dev/pts
+mount -t cgroup2 cgroup /sys/fs/cgroup
+ln -sf /proc/self/fd /dev/fd; ln -sf /proc/self/mounts /etc/mtab
+
+disk() {{ # SERIAL PATH
+    for block in /sys/block/vd*; do
+        if [ "$(cat $block/serial)" = "$1" ]; then
+            mkdir -p "$2" && mount -t ext4 /dev/${{block##*/}} "$2" && return
+        fi
+    done
+    stop "disk $1 cannot be mounted at $2"
+}}
+shell=
+for word in $(cat /proc/cmdline); do
+    value=${{word#*=}}
+    case $word in
+    pgherd.name=*) hostname "$value" ;;
+    pgherd.disk=*) disk "${{value%%:*}}" "${{value#*:}}" ;;
+    pgherd.shell=*) shell=$value ;;
+    esac
+done
+
+ip link set lo up
+if ip link set eth0 up 2>/dev/null; then
+    ip addr add {ADDRESS}/24 dev eth0
+    ip route add default via {GATEWAY}
+fi
+
+tries=0
+while [ ! -e /dev/virtio-ports/{AGENT_PORT} ] && [ $tries -lt 200 ]; do
+    mkdir -p /dev/virtio-ports
+    for port in /sys/class/virtio-ports/*; do
+        [ ! -s $port/name ] || ln -sf "../${{port##*/}}" "/dev/virtio-ports/$(cat $port/name)"
+    done
+    [ -e /dev/virtio-ports/{AGENT_PORT} ] || {{ tries=$((tries + 1)); sleep 0.05; }}
+done
+
+if [ -n "$shell" ]; then
+    (while :; do setsid cttyhack /bin/sh -i </dev/$shell >/dev/$shell 2>&1; sleep 1; done) &
+fi
+read -r python <{HOME}/interpreter
+echo "{READY}"
+# On OOM the kernel must kill a server, which is reported, and not the agent, which reports it.
+(echo -1000 >/proc/self/oom_score_adj; exec "$python" -E -s -S {HOME}/{AGENT}.pyc /dev/virtio-ports/{AGENT_PORT})
+stop "the agent ended with exit code $?"
+"""

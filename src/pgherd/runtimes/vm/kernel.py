@@ -1,6 +1,6 @@
-"""The kernel that guests boot: one that is installed, else the distribution's package, unpacked into the cache.
+"""Kernel of guests: an installed one, or the distribution's package unpacked into the cache.
 
-A package is never installed for this: its scripts would build a boot image for this machine.
+The package is not installed, because its scripts would build a boot image for this machine.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
 NEEDED = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "virtio_console", "ext4", "overlay")
-"""What a guest cannot do without, as modules or built in."""
+"""Features that a guest requires, as modules or built in."""
 USEFUL = ("virtio_mmio", "virtio_rng", "crc32c_generic", "crc32c_intel")
-"""Loaded where the kernel has them: other buses, and what ext4 asks for at run time only."""
+"""Modules that are loaded if the kernel has them: other buses, and those that ext4 loads at run time."""
 PACKAGES = ("linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic")
-"""Debian's and Ubuntu's kernels, the smallest first."""
+"""Kernel packages of Debian and Ubuntu, the smallest first."""
 
 _DOWNLOAD_SECONDS = 300.0
 _XEN_PVH = 18  # XEN_ELFNOTE_PHYS32_ENTRY (Linux, include/xen/interface/elfnote.h)
@@ -34,10 +34,10 @@ _XEN_PVH = 18  # XEN_ELFNOTE_PHYS32_ENTRY (Linux, include/xen/interface/elfnote.
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that a guest can boot.
+    """Kernel that a guest can boot.
 
-    ``image`` is the compressed image, ``release`` what ``uname -r`` says of it, ``modules`` the directory of its modules
-    (``lib/modules/RELEASE``), ``origin`` whether it is installed or was unpacked from a package.
+    ``image`` is the compressed image, ``release`` the output of ``uname -r``, ``modules`` the directory of its modules
+    (``lib/modules/RELEASE``). ``origin``: installed, or unpacked from a package.
     """
 
     image: str
@@ -47,15 +47,15 @@ class Kernel:
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Module → its file; a name's dashes are underscores, as the kernel has them."""
-        found = {}
+        """Module → its file. A name's dashes are underscores, as in the kernel."""
+        files = {}
         for path in Path(self.modules, "kernel").rglob("*.ko*"):
-            found[_plain(path.name.partition(".ko")[0])] = path
-        return found
+            files[_plain(path.name.partition(".ko")[0])] = path
+        return files
 
     @cached_property
     def built_in(self) -> frozenset[str]:
-        """Modules that are part of the kernel itself."""
+        """Modules that are part of the kernel image."""
         try:
             lines = Path(self.modules, "modules.builtin").read_text().splitlines()
         except OSError:
@@ -63,23 +63,23 @@ class Kernel:
         return frozenset(_plain(Path(line).name.removesuffix(".ko")) for line in lines)
 
     def missing(self, modules: Sequence[str]) -> list[str]:
-        """Those of the modules that it has in neither way."""
+        """Return the modules that it has neither as a file nor built in."""
         return [name for name in modules if _plain(name) not in self.files and _plain(name) not in self.built_in]
 
-    def load_order(self, wanted: Sequence[str]) -> list[Path]:
-        """The files of modules and of all that they depend on (as their own headers say), those that others need first."""
+    def load_order(self, modules: Sequence[str]) -> list[Path]:
+        """Return the files of modules and of their dependencies (from the modules' headers), dependencies first."""
         order: list[Path] = []
 
         def add(name: str) -> None:
             path = self.files.get(_plain(name))
             if path is None or path in order:
-                return  # built into the kernel, or there already
+                return  # built in, or added already
             depends = re.search(rb"\0depends=([^\0]*)", read_module(path))
             for other in filter(None, (depends[1].decode() if depends else "").split(",")):
                 add(other)
             order.append(path)
 
-        for name in wanted:
+        for name in modules:
             add(name)
         return order
 
@@ -89,7 +89,7 @@ def _plain(name: str) -> str:
 
 
 def read_module(path: Path) -> bytes:
-    """A module's file, uncompressed (distributions compress them with xz, gzip or zstd); raises CapabilityError."""
+    """Return a module's uncompressed contents. Distributions use xz, gzip or zstd. Raises CapabilityError."""
     data = path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(data)
@@ -100,22 +100,24 @@ def read_module(path: Path) -> bytes:
     return data
 
 
-def _unzstd(data: bytes, what: str) -> bytes:
+def _unzstd(data: bytes, name: str) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise CapabilityError(f"{what} is compressed with zstd; pip install 'pgherd[compression]' for the library that reads it") from None
+        raise CapabilityError(f"{name} is compressed with zstd; pip install 'pgherd[compression]' for the library that reads it") from None
     return zstandard.ZstdDecompressor().decompressobj().decompress(data)
 
 
 def present(cache_dir: str, needed: Sequence[str] = NEEDED) -> Kernel | None:
-    """A kernel that is on this machine already and has these modules: an installed one, else one that was unpacked; of several the
-    smaller kind, then the newest."""
+    """Return a kernel on this machine with these modules, or None: an installed one, or an unpacked one.
+
+    Of several the smaller package comes first, then the newest.
+    """
     unpacked = sorted(
         _home(cache_dir).glob("linux-*"), key=lambda home: ("cloud" in home.name or "virtual" in home.name, _version(home.name))
     )
-    found = [*_below(Path("/"), "installed"), *(kernel for home in reversed(unpacked) for kernel in _below(home, "unpacked"))]
-    return next((kernel for kernel in found if not kernel.missing(needed)), None)
+    kernels = [*_below(Path("/"), "installed"), *(kernel for home in reversed(unpacked) for kernel in _below(home, "unpacked"))]
+    return next((kernel for kernel in kernels if not kernel.missing(needed)), None)
 
 
 def _home(cache_dir: str) -> Path:
@@ -123,14 +125,14 @@ def _home(cache_dir: str) -> Path:
 
 
 def _below(home: Path, origin: Literal["installed", "unpacked"]) -> list[Kernel]:
-    """Kernels below a root directory, the newest first: /boot/vmlinuz-RELEASE, or lib/modules/RELEASE/vmlinuz as Fedora has them."""
-    found = {}
+    """Return the kernels below a root directory, newest first: /boot/vmlinuz-RELEASE, or lib/modules/RELEASE/vmlinuz as in Fedora."""
+    by_release = {}
     for modules in (*home.glob("lib/modules/*"), *home.glob("usr/lib/modules/*")):
         release = modules.name
         for image in (home / "boot" / f"vmlinuz-{release}", modules / "vmlinuz"):
-            if release not in found and (modules / "kernel").is_dir() and os.access(image, os.R_OK):
-                found[release] = Kernel(str(image), release, str(modules), origin)
-    return [found[release] for release in sorted(found, key=_version, reverse=True)]
+            if release not in by_release and (modules / "kernel").is_dir() and os.access(image, os.R_OK):
+                by_release[release] = Kernel(str(image), release, str(modules), origin)
+    return [by_release[release] for release in sorted(by_release, key=_version, reverse=True)]
 
 
 def _version(release: str) -> list[int]:
@@ -146,21 +148,21 @@ def ensure(
     packages: Sequence[str] = PACKAGES,
     say: Callable[[str], None] = print,
 ) -> Kernel:
-    """A kernel with the modules: one that is there, else unpacked now from the first of the packages that can be had.
+    """Return a kernel with the modules: an existing one, or one that is unpacked now from the first available package.
 
-    ``scratch`` is a directory of ours on the cache's file system; what is left in it goes with it.
+    ``scratch`` is a private directory on the cache's file system. Remaining files in it are removed with it.
 
     Raises:
-        CapabilityError: there is none, and none can be fetched; the message says why.
+        CapabilityError: there is none, and none can be downloaded. The message has the reason.
     """
     if os.uname().machine != "x86_64":
-        raise CapabilityError(f"guests are made for x86_64 only, and this machine is {os.uname().machine}")
-    if (found := present(cache_dir, needed)) is not None:
-        return found
+        raise CapabilityError(f"guests need x86_64, and this machine is {os.uname().machine}")
+    if (existing := present(cache_dir, needed)) is not None:
+        return existing
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise CapabilityError(
-                f"no installed kernel can be read that has {', '.join(needed)}, and there is no {tool} to fetch one; "
+                f"no readable installed kernel has {', '.join(needed)}, and there is no {tool} to fetch one; "
                 "install the distribution's kernel package (guests boot it from /boot)"
             )
     refused = []
@@ -170,47 +172,49 @@ def ensure(
         except CapabilityError as error:
             refused.append(str(error))
             continue
-        if (found := present(cache_dir, needed)) is not None:
-            return found
+        if (existing := present(cache_dir, needed)) is not None:
+            return existing
         refused.append(f"{package} lacks a module")
-    raise CapabilityError(f"no kernel for guests: none is installed with {', '.join(needed)}, and of the packages {'; '.join(refused)}")
+    raise CapabilityError(f"no kernel for guests: none with {', '.join(needed)} is installed; packages: {'; '.join(refused)}")
 
 
 def _unpack(node: Node, package: str, home: Path, scratch: str, say: Callable[[str], None]) -> None:
-    """The package that a kernel's name stands for, unpacked as ``home/VERSIONED-NAME``."""
-    said = node.run(Command(["apt-cache", "depends", package])).out
-    named = re.search(r"Depends: (linux-image-\d\S*)", said)
-    if named is None:
-        raise CapabilityError(f"{package} is not known to apt ('apt-get update' once may help)")
-    say(f"fetching the kernel package {named[1]}, which is unpacked into the cache and not installed")
-    place = Path(scratch, f"kernel-{package}")
-    place.mkdir(parents=True)
-    parts = [named[1], *re.findall(r"Depends: (linux-modules-\d\S*)", node.run(Command(["apt-cache", "depends", named[1]])).out)]
-    done = node.run(Command(["apt-get", "download", *parts], cwd=str(place), env=_proxies()), timeout=_DOWNLOAD_SECONDS)
-    files = sorted(place.glob("*.deb"))
-    if done.code or not files:
-        words = (done.err.strip() or "no reason given").splitlines()[-1]
-        raise CapabilityError(f"{named[1]} cannot be downloaded ({words})")
+    """Unpack the package that a kernel's name depends on, as ``home/VERSIONED-NAME``."""
+    dependencies = node.run(Command(["apt-cache", "depends", package])).out
+    versioned = re.search(r"Depends: (linux-image-\d\S*)", dependencies)
+    if versioned is None:
+        raise CapabilityError(f"{package} is unknown to apt; run 'apt-get update'")
+    say(f"fetching the kernel package {versioned[1]} (unpacked into the cache, not installed)")
+    directory = Path(scratch, f"kernel-{package}")
+    directory.mkdir(parents=True)
+    parts = [versioned[1], *re.findall(r"Depends: (linux-modules-\d\S*)", node.run(Command(["apt-cache", "depends", versioned[1]])).out)]
+    completed = node.run(Command(["apt-get", "download", *parts], cwd=str(directory), env=_proxies()), timeout=_DOWNLOAD_SECONDS)
+    files = sorted(directory.glob("*.deb"))
+    if completed.code or not files:
+        reason = (completed.err.strip() or "no reason given").splitlines()[-1]
+        raise CapabilityError(f"{versioned[1]} cannot be downloaded ({reason})")
     for file in files:
-        done = node.run(Command(["dpkg-deb", "-x", str(file), str(place / "whole")]), timeout=_DOWNLOAD_SECONDS)
-        if done.code:
-            raise CapabilityError(f"{file.name} cannot be unpacked ({done.err.strip()[-200:]})")
+        completed = node.run(Command(["dpkg-deb", "-x", str(file), str(directory / "whole")]), timeout=_DOWNLOAD_SECONDS)
+        if completed.code:
+            raise CapabilityError(f"{file.name} cannot be unpacked ({completed.err.strip()[-200:]})")
         file.unlink()
     home.mkdir(parents=True, exist_ok=True)
-    target = home / named[1]
-    if not target.exists():  # another pgherd may have been faster
-        (place / "whole").rename(target)
+    target = home / versioned[1]
+    if not target.exists():  # a concurrent pgherd may have unpacked it
+        (directory / "whole").rename(target)
 
 
 def _proxies() -> dict[str, str]:
-    """Commands get a clean environment; apt needs to know of a proxy."""
+    """Return the proxy variables for apt. Commands run in a clean environment."""
     return {name: value for name, value in os.environ.items() if name.lower() in ("http_proxy", "https_proxy", "no_proxy")}
 
 
 def uncompressed(data: bytes) -> bytes | None:
-    """The ELF kernel inside a compressed image (Linux, Documentation/arch/x86/boot.rst: payload_offset and payload_length), if QEMU
-    can boot that directly (it has a PVH entry); else None. An emulated processor takes seconds to unpack xz by itself; lz4 it unpacks
-    quickly, and that image stays as it is, since each QEMU has the kernel's file in its memory."""
+    """Return the ELF kernel inside a compressed image, or None if QEMU cannot boot it directly (it has no PVH entry).
+
+    Linux, Documentation/arch/x86/boot.rst, describes payload_offset and payload_length. An emulated processor takes seconds to unpack xz.
+    It unpacks lz4 quickly, so such an image stays compressed, because each QEMU loads the kernel's file into its memory.
+    """
     if len(data) < 0x250 or data[0x202:0x206] != b"HdrS" or struct.unpack_from("<H", data, 0x206)[0] < 0x208:
         return None
     begin = (data[0x1F1] or 4) * 512 + 512

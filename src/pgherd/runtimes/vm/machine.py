@@ -1,4 +1,4 @@
-"""A running guest: QEMU as a process of the node, its monitor, its console."""
+"""Virtual machine: QEMU as a process of the node, its QMP monitor, and its console."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import acceleration, qemu
 from pgherd.runtimes.vm.acceleration import Hypervisor
-from pgherd.runtimes.vm.monitor import Monitor
 from pgherd.runtimes.vm.qemu import BALLOON, Guest, Places
-from pgherd.runtimes.vm.questions import Questions
+from pgherd.runtimes.vm.qmp import CALL_TIMEOUT_S, QmpClient
 
 BOOT_SECONDS = 120.0
-"""For a guest to come up; an emulated processor on a busy host is slow."""
+"""Time limit for booting. An emulated processor on a busy host is slow."""
 _QUIT_SECONDS = 5.0
-_WHOLE = 1000
-_MEMORY_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
+_ALL_LINES = 1000
+_OOM_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
 
 
 class Machine:
-    """One guest, from start to stop. Its QEMU dies with this process, and is in the journal while it runs."""
+    """One guest from start to stop. QEMU ends with this process, and is in the journal while it runs."""
 
     def __init__(
         self,
@@ -43,17 +42,17 @@ class Machine:
         journal: Journal | None = None,
         account: str | None = None,
     ) -> None:
-        """``directory`` is private and has a short path: the guest's sockets and its console's log lie in it. QEMU runs as ``account``
-        (None: as ourselves), whose the directory and the guest's disks must be.
+        """``directory`` is private and has a short path. It holds the guest's sockets and its console's log. QEMU runs as ``account``
+        (None: the current user), which must own the directory and the guest's disks.
 
         Raises:
-            UsageError: no guest can be like that.
-            CapabilityError: the directory's path is too long for sockets, or a library is missing.
+            UsageError: the description of the guest is invalid.
+            CapabilityError: the directory's path is too long for sockets.
         """
         guest.check()
         self.node, self.guest, self.directory, self.hypervisor = node, guest, directory, hypervisor
-        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log", "asked")))
-        longest = max((self.places.monitor, self.places.agent, self.places.console, self.places.questions), key=len)
+        self.places = Places(*(os.path.join(directory, name) for name in ("qmp", "agent", "console", "console.log")))
+        longest = max((self.places.monitor, self.places.agent, self.places.console), key=len)
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             size = len(os.fsencode(longest))
             raise CapabilityError(
@@ -64,30 +63,27 @@ class Machine:
         self._account = account if self._groups is not None else None
         self._note: int | None = None
         self._process: Process | None = None
-        self._monitor: Monitor | None = None
-        self.questions = Questions(self.places.questions, self.name)
-        """For what is asked every second, by whoever manages its balloon."""
+        self.qmp = QmpClient(self.places.monitor, self.name)
         self._errors = os.path.join(directory, "qemu.log")
 
     @property
     def name(self) -> str:
-        """The guest's name."""
         return self.guest.name
 
     @property
     def pid(self) -> int:
-        """QEMU's; raises TrialError if it was not started."""
+        """Pid of QEMU. Raises TrialError if it was not started."""
         if self._process is None:
             raise TrialError(f"guest {self.name} has not been started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether its QEMU runs."""
+        """Whether QEMU runs."""
         return self._process is not None and self._process.poll() is None
 
     def ended(self, patience: float = 2.0) -> bool:
-        """Whether its QEMU has ended, or does in a moment: its sockets close before the process is gone."""
+        """Return whether QEMU has ended, or ends within ``patience`` seconds. Its sockets close before the process ends."""
         with contextlib.suppress(TimeoutError):
             if self._process is not None:
                 self._process.wait(patience)
@@ -95,14 +91,14 @@ class Machine:
 
     @property
     def agent_socket(self) -> str:
-        """The socket to which a node connects in order to talk with the guest's agent."""
+        """Socket of the guest's agent, for a node."""
         return self.places.agent
 
     def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
-        """Start QEMU in its container and return at once; ``wait_ready`` tells when the guest has come up.
+        """Start QEMU in its container and return at once. ``wait_ready`` waits for the guest.
 
-        All that QEMU uses is charged to the container: the guest's memory, its vCPUs, its disks. Call it from a thread that outlives
-        the guest (see ``Node.spawn``).
+        All use of QEMU is charged to the container: the guest's memory, its vCPUs, its disks. Call it from a thread that outlives the
+        guest (see ``Node.spawn``).
 
         Raises:
             OSError: QEMU cannot be started.
@@ -119,7 +115,7 @@ class Machine:
         """Wait until the agent in the guest has opened its port.
 
         Raises:
-            TrialError: the guest ended, or did not come up in time; the message holds the console's last lines.
+            TrialError: the guest ended, or did not boot in time. The message has the console's last lines.
         """
         deadline = time.monotonic() + timeout
         while not self._came_up():
@@ -137,31 +133,24 @@ class Machine:
         try:
             devices = self.execute("query-chardev")
         except TrialError:
-            return False  # QEMU is only just starting, or has just ended: the caller looks
+            return False  # QEMU is starting or has just ended, which the caller checks
         return any(device["label"] == "agent" and device["frontend-open"] for device in devices)
 
-    def execute(self, name: str, /, timeout: float = 10.0, **arguments: Any) -> Any:
-        """Run a command of QMP: ``execute("balloon", value=2**28)``; names with dashes are given as ``**{"node-name": …}``.
+    def execute(self, name: str, /, timeout: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
+        """Run a QMP command: ``execute("balloon", value=2**28)``. Pass names with dashes as ``**{"node-name": …}``.
 
         Raises:
             TrialError: QEMU refuses it, does not answer within ``timeout`` seconds, or has ended.
         """
-        monitor = self._monitor or Monitor(self.places.monitor, self.name)
         try:
-            if self._monitor is None:
-                monitor.connect(timeout)
-                self._monitor = monitor
-            return monitor.execute(name, arguments or None, timeout)
-        except TrialError as error:
+            return self.qmp.execute(name, arguments or None, timeout)
+        except TrialError:
             if self._process is not None and self._process.poll() is not None:
                 raise TrialError(f"guest {self.name} {self.ending()}; {self.last_words()}") from None
-            if self._monitor is not None and monitor.lost:  # the next command connects anew
-                monitor.close()
-                self._monitor = None
-            raise error
+            raise
 
     def stop(self) -> None:
-        """End it at once, as if the power went; servers in it are to be stopped before. Nothing happens if it does not run."""
+        """End QEMU at once, like a power failure. Stop its servers before. Does nothing if QEMU does not run."""
         if self._process is None:
             return
         if self.running:
@@ -171,10 +160,7 @@ class Machine:
                 self._process.wait(_QUIT_SECONDS)
             except TimeoutError:
                 self.kill()
-        if self._monitor is not None:
-            self._monitor.close()
-            self._monitor = None
-        self.questions.close()
+        self.qmp.close()
         if self._journal is not None and self._note is not None:
             self._journal.done(self._note)
             self._note = None
@@ -186,50 +172,50 @@ class Machine:
             self._process.wait(10.0)
 
     def vcpu_threads(self) -> list[int]:
-        """The thread of this host that runs each vCPU."""
-        found = sorted(self.execute("query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
-        return [int(vcpu["thread-id"]) for vcpu in found]
+        """Return the host's thread of each vCPU."""
+        vcpus = sorted(self.execute("query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
+        return [int(vcpu["thread-id"]) for vcpu in vcpus]
 
     def pin(self, cpus: Sequence[int]) -> dict[int, int]:
-        """Give each vCPU one of these CPUs for itself, in turn, and return thread → CPU. QEMU's other threads keep their affinity.
+        """Assign one of these CPUs to each vCPU, in turn. Return thread → CPU. QEMU's other threads keep their affinity.
 
         Raises:
             TrialError: the kernel refuses it.
         """
-        given = {thread: cpus[index % len(cpus)] for index, thread in enumerate(self.vcpu_threads())}
-        for thread, cpu in given.items():
-            done = self.node.run(Command(["taskset", "-pc", str(cpu), str(thread)]), timeout=10)
-            if done.code != 0:
-                raise TrialError(f"a vCPU of guest {self.name} cannot be put on CPU {cpu}: {done.err.strip()}")
-        return given
+        cpu_of = {thread: cpus[index % len(cpus)] for index, thread in enumerate(self.vcpu_threads())}
+        for thread, cpu in cpu_of.items():
+            completed = self.node.run(Command(["taskset", "-pc", str(cpu), str(thread)]), timeout=10)
+            if completed.code != 0:
+                raise TrialError(f"a vCPU of guest {self.name} cannot be put on CPU {cpu}: {completed.err.strip()}")
+        return cpu_of
 
     def ending(self) -> str:
-        """How QEMU ended, in words."""
+        """Return a description of how QEMU ended."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return "has not ended"
         return "powered itself off" if code == 0 else f"ended with QEMU's exit code {code}" if code > 0 else f"was ended by signal {-code}"
 
     def last_words(self, lines: int = 8) -> str:
-        """What QEMU complained of, else the console's last lines; of a kernel that gave up, those before and of its panic."""
-        told = self._tail(self._errors, 3) if self._process is not None and self._process.poll() not in (None, 0) else ""
-        said = self.console_tail(_WHOLE).splitlines()
-        panic = next((number for number, line in enumerate(said) if "Kernel panic" in line), None)
-        shown = "\n".join(said[-lines:] if panic is None else said[max(0, panic + 1 - lines) : panic + 1])
-        parts = [f"QEMU says:\n{told}"] * bool(told) + [f"its console ends with:\n{shown}"] * bool(shown)
+        """Return QEMU's last error messages and the console's last lines. After a kernel panic these are the lines up to the panic."""
+        errors = self._tail(self._errors, 3) if self._process is not None and self._process.poll() not in (None, 0) else ""
+        console = self.console_tail(_ALL_LINES).splitlines()
+        panic = next((number for number, line in enumerate(console) if "Kernel panic" in line), None)
+        tail = "\n".join(console[-lines:] if panic is None else console[max(0, panic + 1 - lines) : panic + 1])
+        parts = [f"QEMU says:\n{errors}"] * bool(errors) + [f"its console ends with:\n{tail}"] * bool(tail)
         return "\n".join(parts) or "its console shows nothing"
 
     def memory_kills(self) -> list[str]:
-        """The processes that the guest's kernel has ended for want of memory, as its console tells: the names of programs."""
-        return _MEMORY_KILL.findall(self.console_tail(_WHOLE))
+        """Return the programs that the guest's kernel has killed for lack of memory (OOM), from its console."""
+        return _OOM_KILL.findall(self.console_tail(_ALL_LINES))
 
     def console_tail(self, lines: int = 8) -> str:
-        """The console's last lines."""
+        """Return the console's last lines."""
         return self._tail(self.places.log, lines)
 
     @staticmethod
     def _tail(path: str, lines: int) -> str:
-        # The directory belongs to QEMU's account, and we may be root: no link of its is followed, and no pipe is waited for.
+        # QEMU's user owns the directory, and this process may be root: do not follow links, and do not wait for pipes.
         try:
             with open(path, errors="replace", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
                 text = file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""

@@ -7,8 +7,8 @@ from pgherd.model.errors import UsageError
 from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes
 from pgherd.runtimes import balloon_law
+from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.balloon_manager import law_guest
-from pgherd.runtimes.balloon_policy import moves
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
 from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.schemes import deploy

@@ -12,7 +12,7 @@ from pgherd.prepare import host_share, vm_memory_policy
 from pgherd.prepare.container_limits import Limits
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.runtimes.balloon_policy import moves
+from pgherd.runtimes.balloon_law import moves
 from pgherd.studies.density.options import SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
 

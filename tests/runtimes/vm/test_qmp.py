@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.model.errors import TrialError
-from pgherd.runtimes.vm import questions as module
-from pgherd.runtimes.vm.questions import QUESTIONS_THREAD, Questions
+from pgherd.runtimes.vm import qmp as module
+from pgherd.runtimes.vm.qmp import READER_THREAD, QmpClient
 
 GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}
 MOVED = {"event": "BALLOON_CHANGE", "data": {"actual": 1}, "timestamp": {"seconds": 1, "microseconds": 1}}
@@ -62,33 +62,33 @@ class Qemu:
         self._server.close()
 
 
-def expect_an_answer(qemu: Qemu, questions: Questions) -> None:
+def expect_an_answer(qemu: Qemu, client: QmpClient) -> None:
     """To a question like the first one, over a connection anew where the former one is gone."""
-    again = questions.ask([("query-balloon", None)], list)
+    again = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 5})
     assert again.result(LATEST) == [5]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[str], tuple[Qemu, Questions]]]:
-    made: list[Qemu | Questions] = []
+def make(tmp_path: Path) -> Iterator[Callable[[str], tuple[Qemu, QmpClient]]]:
+    made: list[Qemu | QmpClient] = []
 
-    def pair(name: str = "db01") -> tuple[Qemu, Questions]:
+    def pair(name: str = "db01") -> tuple[Qemu, QmpClient]:
         qemu = Qemu(tmp_path / name)
-        questions = Questions(qemu.path, name)
-        made.extend((questions, qemu))
-        return qemu, questions
+        client = QmpClient(qemu.path, name)
+        made.extend((client, qemu))
+        return qemu, client
 
     yield pair
     for one in made:
         one.close()
-    assert not module._connected
+    assert not module._clients
 
 
 def test_all_of_a_question_goes_out_before_anything_is_answered(make) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None), ("balloon", {"value": 2**28})], sum)
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None), ("balloon", {"value": 2**28})], sum)
     assert qemu.asked(2) == [{"execute": "query-balloon", "arguments": {}}, {"execute": "balloon", "arguments": {"value": 2**28}}]
     qemu.say({"return": 1})
     assert not asked.done()
@@ -97,21 +97,21 @@ def test_all_of_a_question_goes_out_before_anything_is_answered(make) -> None:
 
 
 def test_an_answer_may_come_in_pieces_and_with_events_between(make) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None)], list)
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
-    before = questions.heard("BALLOON_CHANGE"), questions.heard("STOP")
-    assert before[0] == questions.heard("BALLOON_CHANGE")
+    before = client.heard("BALLOON_CHANGE"), client.heard("STOP")
+    assert before[0] == client.heard("BALLOON_CHANGE")
     qemu.say(MOVED)
     qemu._client.sendall(b'{"return": {"actual"')
     qemu._client.sendall(b": 7}}\r\n")
     assert asked.result(LATEST) == [{"actual": 7}]
-    assert questions.heard("BALLOON_CHANGE") != before[0] and questions.heard("STOP") == before[1]
+    assert client.heard("BALLOON_CHANGE") != before[0] and client.heard("STOP") == before[1]
 
 
-def test_answers_belong_to_questions_in_their_order(make) -> None:
-    qemu, questions = make()
-    asked = [questions.ask([("query-status", None)], list) for _ in range(3)]
+def test_answers_belong_to_client_in_their_order(make) -> None:
+    qemu, client = make()
+    asked = [client.ask([("query-status", None)], list) for _ in range(3)]
     qemu.asked(3)
     qemu.say({"return": 1}, {"error": {"class": "GenericError", "desc": "not now"}}, {"return": 3})
     assert asked[0].result(LATEST) == [1] and asked[2].result(LATEST) == [3]
@@ -120,32 +120,32 @@ def test_answers_belong_to_questions_in_their_order(make) -> None:
 
 
 def test_what_cannot_be_made_of_an_answer_is_told_to_who_asked(make) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None)], lambda answers: answers[0]["actual"])
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None)], lambda answers: answers[0]["actual"])
     qemu.asked()
     qemu.say({"return": {}})
     with pytest.raises(KeyError):
         asked.result(LATEST)
-    expect_an_answer(qemu, questions)
+    expect_an_answer(qemu, client)
 
 
 def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_anew(make) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None), ("query-blockstats", None)], list)
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None), ("query-blockstats", None)], list)
     qemu.asked(2)
     qemu.say({"return": 1})
-    heard = questions.heard("BALLOON_CHANGE")
+    heard = client.heard("BALLOON_CHANGE")
     qemu.hang_up()
     with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: it has closed its monitor"):
         asked.result(LATEST)
-    expect_an_answer(qemu, questions)
-    assert questions.heard("BALLOON_CHANGE") != heard, "events may have been missed"
+    expect_an_answer(qemu, client)
+    assert client.heard("BALLOON_CHANGE") != heard, "events may have been missed"
 
 
 @pytest.mark.parametrize("said", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}', b'{"error": 7}', b'{"error": null}'])
 def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None)], list)
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu._client.sendall(said + b"\n")
     assert qemu._client.recv(1) == b"", "it is closed"
@@ -155,12 +155,12 @@ def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) ->
     else:
         with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: [A-Z][A-Za-z]*Error: "):
             asked.result(LATEST)
-    expect_an_answer(qemu, questions)
+    expect_an_answer(qemu, client)
 
 
 def test_a_line_may_be_long_but_not_without_an_end(make) -> None:
-    qemu, questions = make()
-    asked = [questions.ask([("human-monitor-command", None)], lambda answers: len(answers[0])) for _ in range(2)]
+    qemu, client = make()
+    asked = [client.ask([("human-monitor-command", None)], lambda answers: len(answers[0])) for _ in range(2)]
     qemu.asked(2)
     qemu.say({"return": "x" * (9 << 20)})
     assert asked[0].result(LATEST) == 9 << 20
@@ -171,17 +171,17 @@ def test_a_line_may_be_long_but_not_without_an_end(make) -> None:
 
 
 def test_of_events_only_those_are_counted_that_somebody_asks_for(make) -> None:
-    qemu, questions = make()
-    before = questions.heard("BALLOON_CHANGE")
-    asked = questions.ask([("query-balloon", None)], list)
+    qemu, client = make()
+    before = client.heard("BALLOON_CHANGE")
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say(*({"event": f"E{number}", "data": {}} for number in range(1000)), MOVED, {"return": 1})
     assert asked.result(LATEST) == [1]
-    assert questions.heard("BALLOON_CHANGE") != before and list(questions._heard) == ["BALLOON_CHANGE"]
+    assert client.heard("BALLOON_CHANGE") != before and list(client._event_counts) == ["BALLOON_CHANGE"]
 
 
 def test_where_no_thread_can_be_started_each_question_is_told_so(make, monkeypatch: pytest.MonkeyPatch) -> None:
-    qemu, questions = make()
+    qemu, client = make()
     waited: list[select.epoll] = []
 
     class NotStarted(threading.Thread):
@@ -192,18 +192,18 @@ def test_where_no_thread_can_be_started_each_question_is_told_so(make, monkeypat
         waited.append(select.epoll())
         return waited[-1]
 
-    monkeypatch.setattr(module, "_ready", None)
+    monkeypatch.setattr(module, "_poller", None)
     monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=NotStarted))
     monkeypatch.setattr(module, "select", SimpleNamespace(epoll=epoll, EPOLLIN=select.EPOLLIN))
     for _ in range(2):
-        asked = questions.ask([("query-balloon", None)], list)
+        asked = client.ask([("query-balloon", None)], list)
         with pytest.raises(TrialError, match="the monitor of guest db01 cannot be reached: can't start new thread"):
             asked.result(0)
         assert qemu.accept().recv(1) == b"", "it is closed"
         qemu.hang_up()
     assert len(waited) == 2 and all(one.closed for one in waited)
     monkeypatch.undo()
-    asked = questions.ask([("query-balloon", None)], list)
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 5})
     assert asked.result(LATEST) == [5]
@@ -214,33 +214,71 @@ def test_who_would_wait_behind_others_to_be_connected_is_told_at_once(tmp_path: 
         server.bind(str(tmp_path / "busy"))
         server.listen(0)
         other.connect(str(tmp_path / "busy"))
-        asked = Questions(str(tmp_path / "busy"), "x").ask([("query-balloon", None)], list)
+        asked = QmpClient(str(tmp_path / "busy"), "x").ask([("query-balloon", None)], list)
         with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*temporarily unavailable"):
             asked.result(0)
 
 
 def test_nobody_there_is_told_by_the_answer(tmp_path: Path) -> None:
-    asked = Questions(str(tmp_path / "none"), "x").ask([("query-balloon", None)], list)
+    asked = QmpClient(str(tmp_path / "none"), "x").ask([("query-balloon", None)], list)
     with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*No such file"):
         asked.result(0)
 
 
 def test_closing_ends_every_wait(make) -> None:
-    qemu, questions = make()
-    asked = questions.ask([("query-balloon", None)], list)
+    qemu, client = make()
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
-    questions.close()
-    questions.close()
+    client.close()
+    client.close()
     with pytest.raises(TrialError, match="its monitor was closed"):
         asked.result(LATEST)
 
 
 def test_a_guest_that_does_not_answer_holds_up_no_other_and_one_thread_reads_for_all(make) -> None:
     frozen = [make(f"f{number}") for number in range(12)]
-    waiting = [questions.ask([("query-balloon", None)], list) for _, questions in frozen]
-    qemu, questions = make("a")
-    asked = questions.ask([("query-balloon", None)], list)
+    waiting = [client.ask([("query-balloon", None)], list) for _, client in frozen]
+    qemu, client = make("a")
+    asked = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 1})
     assert asked.result(LATEST) == [1] and not any(one.done() for one in waiting)
-    assert [thread.name for thread in threading.enumerate()].count(QUESTIONS_THREAD) == 1
+    assert [thread.name for thread in threading.enumerate()].count(READER_THREAD) == 1
+
+
+def test_one_command_is_a_plain_call(make) -> None:
+    """One connection serves plain calls and questions together."""
+    qemu, client = make()
+    polled = client.ask([("query-balloon", None)], list)
+    answered = threading.Thread(target=lambda: (qemu.asked(2), qemu.say({"return": 5}, {"return": {"running": True}})))
+    answered.start()
+    assert client.execute("query-status") == {"running": True} and polled.result(LATEST) == [5]
+    answered.join()
+
+
+def test_a_refused_command_holds_qemu_s_own_words(make) -> None:
+    qemu, client = make()
+    threading.Thread(target=lambda: (qemu.asked(), qemu.say({"error": {"class": "GenericError", "desc": "no balloon"}}))).start()
+    with pytest.raises(TrialError, match="QEMU of guest db01 refuses balloon: no balloon"):
+        client.execute("balloon", {"value": 1})
+
+
+def test_no_answer_in_time_is_an_error_and_a_late_one_belongs_to_no_other_command(make) -> None:
+    qemu, client = make()
+    with pytest.raises(TrialError, match=r"did not answer stop within 0\.2 s"):
+        client.execute("stop", timeout=0.2)
+    qemu.asked()
+    qemu.say({"return": 1})
+    expect_an_answer(qemu, client)
+
+
+def test_an_end_in_the_middle_of_a_command_is_an_error(make) -> None:
+    qemu, client = make()
+    threading.Thread(target=lambda: (qemu.asked(), qemu.hang_up())).start()
+    with pytest.raises(TrialError, match="QEMU of guest db01 has not answered cont: it has closed its monitor"):
+        client.execute("cont")
+
+
+def test_nobody_there_is_an_error_of_a_command(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="the monitor of guest x cannot be reached"):
+        QmpClient(str(tmp_path / "none"), "x").execute("query-status")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.runtimes.placement import Placement
+from pgherd.runtimes.runtime import Placement
 
 
 def container(vcpus: float | None = None, cpus: tuple[int, ...] | None = None) -> Container:
