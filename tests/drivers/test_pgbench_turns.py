@@ -56,12 +56,12 @@ def test_nothing_of_a_late_turn_s_begin_counts() -> None:
 
 
 def test_what_is_too_slow_for_turns_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a transaction of local/a never ended while it counted, too long .* --arms one-at-a-time"):
+    with pytest.raises(ValueError, match="a transaction of local/a never ended in the counted time, too long .* --arms one-at-a-time"):
         count(Report(3000), [Logged(9.0, 1.0)], WINDOW, 4, "local/a")
     with pytest.raises(ValueError, match="never ended"):
         count(Report(0), [], WINDOW, 4, "x")
     assert count(Report(303), steady(101), WINDOW, 8, "x").throughput == pytest.approx(200, rel=0.02)
-    with pytest.raises(ValueError, match="takes 44.4 ms, too long to be counted in turns of which 400 ms count"):
+    with pytest.raises(ValueError, match="takes 44.4 ms, too long for time slices of which 400 ms count"):
         count(Report(270), steady(90), WINDOW, 8, "x")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pgherd.metrics import accounting
+from pgherd.metrics import cgroup
 from pgherd.metrics.keyed import flat_keyed
 from pgherd.model.deployment import Container
 from pgherd.model.errors import UsageError
@@ -116,7 +116,7 @@ class GuestBalloons:
     def _free(self) -> int | None:
         """What the group around the guests could still be charged with, bytes, its least used file pages and what is left over of split
         huge pages included; None: nobody counts."""
-        place = accounting.memory(self._groups())
+        place = cgroup.memory(self._groups())
         if place is None or self._budget is None:
             return None
         used = int(self._node.read(f"{place.directory}/{_USED[place.version]}"))
@@ -124,7 +124,7 @@ class GuestBalloons:
         dropped = flat_keyed(stat, {_DROPPED_FIRST[place.version]: "file"}).get("file", 0.0)
         return self._budget - used + int(dropped + self._split(place, used, stat))
 
-    def _split(self, place: accounting.Accounting, used: int, stat: str) -> float:
+    def _split(self, place: cgroup.Accounting, used: int, stat: str) -> float:
         """Bytes that the group is charged with and nobody has: QEMU lays guests on transparent huge pages, and one of which a balloon has
         taken a part stays charged as a whole until the kernel looks for memory (deferred split, mm/huge_memory.c). 0 where the kernel
         does not tell all that is in use."""

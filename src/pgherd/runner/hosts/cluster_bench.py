@@ -28,7 +28,7 @@ from pgherd.runner.hosts.relay import Relay
 from pgherd.runner.hosts.verdicts import Seen
 from pgherd.runner.play.bench import Played
 from pgherd.runner.watcher import Watcher
-from pgherd.store.merged_samples import HostSamples, merge_samples
+from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD = 2.0
 """Seconds between the agreement on an instant and the instant, until it is known how long the hosts take to be ready."""

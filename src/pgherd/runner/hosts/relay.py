@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from pgherd.drivers.telling import on_clock
+from pgherd.drivers.registry import on_clock
 from pgherd.runner.hosts.clocks import Clocks
 from pgherd.runner.hosts.crew import Crew
 from pgherd.runner.hosts.lookout import Glimpse
