@@ -5,7 +5,7 @@ import pytest
 
 from pgherd.drivers.pgbench_output import Progress, last_words, latency, percentile, read_logs, read_progress, read_report
 
-# ---- pgbench_output
+# ---- progress, report and log
 
 
 def test_reads_plain_progress_lines(capture) -> None:
@@ -125,7 +125,7 @@ def test_failed_and_skipped_and_torn_lines_of_the_log_are_left_out() -> None:
     assert [(row.at, row.latency) for row in read_logs({"log.12": text, "log.x": text, "stdout": text}, rate=False)] == [(5.5, 0.1)]
 
 
-# ---- log_sample
+# ---- latency of sampled transactions
 
 
 def test_percentiles_need_ten_values_beyond_them() -> None:

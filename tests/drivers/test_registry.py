@@ -3,7 +3,7 @@ import pytest
 from pgherd.drivers.registry import driver, drivers, on_clock, read_rates, tells
 from pgherd.model.errors import UsageError
 
-# ---- registry
+# ---- drivers by name
 
 
 def test_finds_every_driver_by_its_own_name() -> None:
@@ -16,7 +16,7 @@ def test_an_unknown_driver_is_a_usage_error_that_names_the_known_ones() -> None:
         driver("idle")
 
 
-# ---- telling
+# ---- progress while a driver runs
 
 
 LINE = "progress: {} s, {} tps, lat 0.8 ms stddev 0.1, 0 failed\n"

@@ -24,7 +24,7 @@ def test_v1_counts_where_a_container_has_both(groups, cpu, memory) -> None:
     assert cgroup.memory(groups) == memory
 
 
-# ---- cgroup_cpu
+# ---- CPU
 
 
 A = "container:a"
@@ -67,7 +67,7 @@ def test_other_groups_are_read_for_their_usage_only() -> None:
     assert found == [("platform:a", "/x/a/cpuacct.usage", "v1 usage"), ("platform:b", "/u/b/cpu.stat", "v2")]
 
 
-# ---- cgroup_memory
+# ---- memory
 
 
 def test_reads_v1_of_cgroup_memory(parsed) -> None:

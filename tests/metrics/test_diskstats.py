@@ -4,7 +4,7 @@ from pgherd.metrics.diskstats import SAMPLER, device_series, guest_series
 from pgherd.metrics.sampler import View
 from pgherd.metrics.spool import SpoolReading
 
-# ---- diskstats
+# ---- sampler
 
 
 (SOURCE,) = SAMPLER.sources(View())
@@ -54,7 +54,7 @@ def test_old_kernels_have_no_flushes() -> None:
     assert "flushes" not in values and "discards" not in values
 
 
-# ---- device_series
+# ---- series between samples
 
 
 def sample(t: float, **values: float) -> SpoolReading:
@@ -90,7 +90,7 @@ def test_only_intervals_of_the_window_and_none_that_are_too_short() -> None:
 
 
 def test_both_views_of_a_guests_drive_have_their_series():
-    """The hypervisor tells no queue."""
+    """The hypervisor reports no queue."""
     inside = [(t, "diskstats", "guest-disk:db01/vdb", {"major": 254.0, "minor": 16.0, **values}) for t, _, _, values in (
         sample(10.0), sample(11.0, writes=10, weighted_io_time=0.5)
     )]  # fmt: skip

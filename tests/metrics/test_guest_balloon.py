@@ -9,7 +9,7 @@ from pgherd.metrics.guest_balloon import BALLOON_MANAGER, GUEST_BALLOON
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.node.protocol import Source
 
-# ---- guest_balloon
+# ---- guests
 
 
 SOURCE = Source("guest_balloon", "guest:a", "file", "a")
@@ -55,7 +55,7 @@ def test_any_json_is_a_reading_or_a_value_error(document) -> None:
         list(GUEST_BALLOON.parse(json.dumps(document), SOURCE))
 
 
-# ---- balloon_manager
+# ---- balloon manager
 
 
 MANAGER = Source("balloon_manager", "platform:balloon-manager", "qmp", "")

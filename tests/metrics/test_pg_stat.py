@@ -6,7 +6,7 @@ from pgherd.metrics.pg_stat import DATABASE, PG_IO, PG_WAL, database_statement, 
 from pgherd.metrics.sampler import ServerView, View
 from pgherd.node.protocol import Source
 
-# ---- database
+# ---- databases
 
 
 SOURCE = Source("database", "server:a/pg", "sql", "host=/s")
@@ -61,7 +61,7 @@ def test_refuses_other_answers(raw: str) -> None:
         list(DATABASE.parse(raw, SOURCE))
 
 
-# ---- pg_io
+# ---- I/O
 
 
 def test_reads_what_a_server_answers(parsed) -> None:
@@ -81,7 +81,7 @@ def test_refuses_other_answers_of_pg_io() -> None:
         list(PG_IO.parse("[[1]]", Source("pg_io", "server:a/pg", "sql", "x")))
 
 
-# ---- pg_wal
+# ---- WAL
 
 
 def test_every_version_has_as_many_columns_as_there_are_metrics() -> None:

@@ -5,7 +5,7 @@ from pgherd.metrics.procfs import CPU, PRESSURE
 from pgherd.metrics.sampler import ContainerView, View
 from pgherd.node.protocol import Source
 
-# ---- cpu
+# ---- CPU
 
 
 (SOURCE,) = CPU.sources(View())
@@ -47,7 +47,7 @@ def test_reads_the_host_in_bytes(parsed) -> None:
     assert len(values) == 14
 
 
-# ---- vmstat
+# ---- paging
 
 
 def test_reads_what_the_kernel_counts(parsed, text) -> None:

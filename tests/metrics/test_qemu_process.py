@@ -8,7 +8,7 @@ from pgherd.node.protocol import Source
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
 from pgherd.studies.emulated import MARK
 
-# ---- qemu_process
+# ---- memory and CPU
 
 
 MB = 2**20
@@ -33,7 +33,7 @@ def test_reads_a_real_process() -> None:
     status, smaps = read("status"), read("smaps", str(256 * MB))
     assert set(status) == {"qemu.anon", "qemu.shared", "qemu.file", "qemu.swapped"}
     held = status["qemu.anon"] + status["qemu.shared"]
-    # Both were read of a guest that did nothing, so that what the mappings say is what the process has.
+    # Both were read of an idle guest, so the sums of the mappings match the process.
     assert smaps["guest.resident"] + smaps["qemu.overhead"] == pytest.approx(held, abs=2 * MB)
     assert 0 < smaps["guest.resident"] <= 256 * MB and smaps["qemu.overhead"] > 5 * MB
 
@@ -77,7 +77,7 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
         list(QEMU_PROCESS.parse("7 (qemu) S 1 2", Source("qemu_process", "guest:a", "file", "/x", tag="cpu")))
 
 
-# ---- guest_machine
+# ---- emulation
 
 
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
@@ -95,7 +95,7 @@ def test_another_command_line_is_an_error():
         list(GUEST_MACHINE.parse("sleep\x0060\0", source))
 
 
-# ---- same_page_merging
+# ---- same-page merging
 
 
 def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged() -> None:

@@ -7,7 +7,7 @@ from pgherd.metrics.keyed import TICKS
 from pgherd.metrics.processes import PAGE
 from pgherd.metrics.spool import Latest, Spool, readings
 
-# ---- spool
+# ---- readings
 
 
 ANNOUNCED = {
@@ -153,7 +153,7 @@ def test_iterated_anew_it_goes_on_with_what_has_been_added() -> None:
     assert [reading[1] for reading in spool] == ["vmstat"], "the sources that were announced before are known"
 
 
-# ---- latest
+# ---- last readings
 
 
 class Growing:
@@ -227,7 +227,7 @@ def test_a_failure_that_is_the_last_word_is_counted():
     looks=st.sets(st.integers(0, 40)),
 )
 def test_however_often_one_looks_the_sums_are_those_of_the_whole_spool(readings, looks):
-    """Several processes make one container's CPU: each counts from its own first reading on."""
+    """Several processes make one container's CPU: each counts from its first reading on."""
     sources = [("processes", "container:a", "tree", str(pid), "tree") for pid in range(3)]
     highest = [0, 0, 0]
     lines = [announced(*sources)]

@@ -4,7 +4,7 @@ from pgherd.metrics.sampler import SwapView, View
 from pgherd.metrics.swap import OURS, SWAP, ZRAM
 from pgherd.node.protocol import Source
 
-# ---- swap
+# ---- swap areas
 
 
 def test_tells_our_area_from_others(parsed) -> None:

@@ -5,7 +5,7 @@ import pytest
 from pgherd.runner.hosts.metrics import qualified
 from pgherd.store.samples import HostSamples, merge_samples, read_samples, write_samples
 
-# ---- samples
+# ---- one host
 
 
 def test_samples_come_back_by_sampler_and_metric(tmp_path):
@@ -48,7 +48,7 @@ def test_few_and_many_cells_give_the_same_file(tmp_path, monkeypatch, few):
     assert [path.name for path in (tmp_path / "samples").iterdir()] == ["cpu.parquet"]
 
 
-# ---- merged_samples
+# ---- several hosts
 
 
 def renamed(entity, host):
@@ -89,7 +89,7 @@ def test_without_samples_nothing_is_written(tmp_path):
 
 
 def test_one_name_on_two_hosts_is_two_entities(tmp_path):
-    """And what is called alike in their files is told apart by the file that it stands in."""
+    """Entities with the same name in several files are distinguished by their file."""
     rows = [(1.0, "swap", "swap:own", {"swap.used": 1.0}), (2.0, "swap", "swap:own", {"swap.used": 2.0})]
     parts = [host(tmp_path, name, ahead, rows) for name, ahead in (("a", 0.0), ("b", 0.5), ("c", -0.5))]
     merge_samples(parts, tmp_path / "trial")

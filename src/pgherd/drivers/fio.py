@@ -201,35 +201,35 @@ MIX_WITH_RATE = (
 )
 
 
-def _values(direction: Direction, side: Side, iops: float) -> dict[str, float]:
-    values = {f"{direction}_iops": iops, f"{direction}_bytes_per_second": iops * side.bytes / side.ios}
-    if side.mean is not None:
-        values[f"{direction}_mean_ms"] = side.mean
+def _values(direction: Direction, stats: Side, iops: float) -> dict[str, float]:
+    values = {f"{direction}_iops": iops, f"{direction}_bytes_per_second": iops * stats.bytes / stats.ios}
+    if stats.mean is not None:
+        values[f"{direction}_mean_ms"] = stats.mean
     for share in PERCENTILES:
-        value = percentile(side, share)
+        value = percentile(stats, share)
         if value is not None:
             values[f"{direction}_p{100 * share:g}_ms".replace(".", "_")] = value
     return values
 
 
-def percentile(side: Side, share: float) -> float | None:
+def percentile(stats: Side, share: float) -> float | None:
     """Return a percentile in ms, or None if fewer than ten I/Os are above it or fio does not report it."""
-    return side.percentiles.get(share) if side.counted * (1 - share) >= MIN_BEYOND - 1e-9 else None
+    return stats.percentiles.get(share) if stats.counted * (1 - share) >= MIN_BEYOND - 1e-9 else None
 
 
-def _latency(sides: Sequence[Side]) -> Latency:
-    """Return the latency of all I/Os; of a mix only mean and maximum, because fio reports percentiles per direction."""
-    ios = sum(side.ios for side in sides)
-    means = [(side.mean, side.ios) for side in sides if side.mean is not None]
+def _latency(directions: Sequence[Side]) -> Latency:
+    """Return the latency of all I/Os. A mix has only mean and maximum, because fio reports percentiles per direction."""
+    ios = sum(stats.ios for stats in directions)
+    means = [(stats.mean, stats.ios) for stats in directions if stats.mean is not None]
     latency = Latency(
         mean=sum(mean * n for mean, n in means) / ios if means and ios else None,
-        maximum=max((side.maximum for side in sides if side.maximum is not None), default=None),
-        sampled=sum(side.counted for side in sides),
+        maximum=max((stats.maximum for stats in directions if stats.maximum is not None), default=None),
+        sampled=sum(stats.counted for stats in directions),
     )
-    if len(sides) != 1:
+    if len(directions) != 1:
         return latency
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return latency.model_copy(update={name: percentile(sides[0], share) for name, share in shares.items()})
+    return latency.model_copy(update={name: percentile(directions[0], share) for name, share in shares.items()})
 
 
 DRIVER = FioDriver()

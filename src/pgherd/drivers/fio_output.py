@@ -57,7 +57,7 @@ class Report:
     @property
     def seconds(self) -> float:
         """Run time of the slower direction."""
-        return max((side.seconds for side in self.sides.values()), default=0.0)
+        return max((stats.seconds for stats in self.sides.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ def read_report(files: Mapping[str, str]) -> Report:
     return Report(
         version=version.removeprefix("fio-"),
         at=float(document.get("timestamp_ms", 1000 * document.get("timestamp", 0))) / 1000,
-        sides={direction: _side(jobs, direction) for direction in DIRECTIONS},
+        sides={direction: _direction_stats(jobs, direction) for direction in DIRECTIONS},
         cpu=max((float(job.get("usr_cpu", 0.0)) + float(job.get("sys_cpu", 0.0))) / 100 for job in jobs),
     )
 
 
-def _side(jobs: list[dict[str, Any]], direction: Direction) -> Side:
+def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> Side:
     parts = [job.get(direction) or {} for job in jobs]
     ios = sum(float(part.get("total_ios", 0)) for part in parts)
     if not ios:

@@ -1,7 +1,7 @@
 """Driver for iperf3: TCP streams over a link. SIGINT ends iperf3 early with its full report.
 
-A load's ``clients`` are the parallel streams. ``Load.options``: ``reverse`` (1: the remote end sends), ``rate`` (bits/s per stream;
-without it unlimited), ``window`` (bytes of the socket buffers; without it the kernel tunes them), ``congestion`` (the algorithm).
+A load's ``clients`` are the parallel streams. ``Load.options``: ``reverse`` (1: the remote end sends), ``rate`` (bits/s per stream,
+default unlimited), ``window`` (bytes of the socket buffers, default tuned by the kernel), ``congestion`` (the algorithm).
 
 **Counting.** A transaction is a byte that the sender passes to its socket. iperf3 reports bytes by intervals of one second from the start
 of its test. That start is uncertain by the time that its streams need to connect, a few round trips. Windows are cut from the

@@ -188,7 +188,7 @@ def _in_progress(report: Report, clients: int) -> float:
 
 
 def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict[str, float]:
-    """Return the window's committed transactions by the names of the load's scripts; empty if none has a name.
+    """Return the window's committed transactions by the names of the load's scripts, or nothing if none has a name.
 
     ``sample`` has the logged transactions of the window. ``transactions`` is the number of all.
     """

@@ -54,7 +54,7 @@ def tells(driver: str) -> bool:
 
 
 def read_rates(driver: str, stderr: str) -> list[Told]:
-    """Return the rates in lines of a driver's stderr, in order; empty for a driver that reports only at its end."""
+    """Return the rates in lines of a driver's stderr, in order, or nothing for a driver that reports only at its end."""
     return _READERS[driver](stderr) if driver in _READERS else []
 
 

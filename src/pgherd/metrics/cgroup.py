@@ -72,7 +72,7 @@ class CgroupCpuSampler:
     )
 
     def sources(self, view: View) -> list[Source]:
-        """Return three files of a v1 group or one of a v2 group; of groups that are no containers only the usage."""
+        """Return three files of a v1 group, one of a v2 group, and only the usage of groups that are no containers."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []
         for container in view.containers:
@@ -179,8 +179,8 @@ class CgroupMemorySampler:
         Metric("memory.swap", "bytes", "gauge", "swapped-out memory"),
         Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
         Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
-        Metric("memory.swap_in", "pages", "counter", "swapped in"),
-        Metric("memory.swap_out", "pages", "counter", "swapped out"),
+        Metric("memory.swap_in", "pages", "counter", "pages swapped in"),
+        Metric("memory.swap_out", "pages", "counter", "pages swapped out"),
         Metric("memory.refault_file", "pages", "counter", "file pages read again after their eviction"),
         Metric("memory.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
         Metric("memory.fault", "faults", "counter", "page faults with and without I/O"),

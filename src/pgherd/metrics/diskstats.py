@@ -102,7 +102,7 @@ def device_series(readings: Iterable[SpoolReading], start: float, end: float) ->
 
     Rates are over the interval between two samples, not over whole seconds, so bursts keep their height. Mean sizes are
     ``…_bytes`` over requests. Response times are the growth of the kernel's summed durations over the requests
-    completed. The kernel's write time includes flushes; their time is subtracted, as flushes are from writes.
+    completed. The kernel's write time includes flushes, so their time is subtracted.
     """
     samples: dict[str, list[tuple[float, dict[str, float]]]] = {}
     for t, sampler, entity, values in readings:

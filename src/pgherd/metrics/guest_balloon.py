@@ -34,7 +34,7 @@ _NOT_REPORTED = 2**63
 
 
 class GuestBalloonSampler:
-    """Readings of ``guest:NAME``. The guest's statistics are those of virtio 1.2, section 5.5.6.4; a missing one is absent.
+    """Readings of ``guest:NAME``. The guest's statistics are those of virtio 1.2, section 5.5.6.4. A missing one is absent.
 
     Memory that a database balloon inside the guest returns is first free memory of the guest, and later part of the
     guest's balloon. Never add the two.

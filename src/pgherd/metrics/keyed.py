@@ -27,14 +27,14 @@ def number(text: str) -> float:
     return float(text)
 
 
-def flat_keyed(raw: str, wanted: Mapping[str, str], scale: float = 1.0) -> dict[str, float]:
+def flat_keyed(raw: str, names: Mapping[str, str], scale: float = 1.0) -> dict[str, float]:
     """Parse ``key value`` lines into metric name → value × scale.
 
     A colon after the key and a unit after the value (/proc/meminfo) are ignored.
 
     Args:
         raw: the text.
-        wanted: key → metric name. Other keys are skipped.
+        names: key → metric name. Other keys are skipped.
         scale: factor of all values.
 
     Raises:
@@ -43,11 +43,11 @@ def flat_keyed(raw: str, wanted: Mapping[str, str], scale: float = 1.0) -> dict[
     values: dict[str, float] = {}
     for line in raw.splitlines():
         key, _, remainder = line.partition(" ")
-        name = wanted.get(key.rstrip(":"))
+        name = names.get(key.rstrip(":"))
         if name is not None:
             values[name] = number(remainder.split()[0] if remainder.split() else "") * scale
     if not values:
-        raise ValueError(f"none of {', '.join(sorted(wanted)[:4])} … in a text that begins with '{raw[:40]}'")
+        raise ValueError(f"none of {', '.join(sorted(names)[:4])} … in a text that begins with '{raw[:40]}'")
     return values
 
 
@@ -62,7 +62,7 @@ def nested_keyed(raw: str) -> dict[str, dict[str, str]]:
 
 
 def process_fields(line: str, last: int) -> list[str]:
-    """Split a line of /proc/PID/stat into the fields after the command's name; the first one has index 0.
+    """Split a line of /proc/PID/stat into the fields after the command's name. The first one has index 0.
 
     The name is in parentheses and may contain spaces and parentheses, so the last ``)`` closes it.
 

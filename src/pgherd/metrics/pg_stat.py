@@ -56,7 +56,7 @@ _VACUUM = "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacu
 
 
 def database_statement(major: int) -> str:
-    """Return the statement for a major version; its columns are the metrics of ``DatabaseSampler`` in order."""
+    """Return the statement for a major version. Its columns are the metrics of ``DatabaseSampler`` in order."""
     checkpoints = _BGWRITER if major < 17 else _CHECKPOINTER
     return "\nCROSS JOIN ".join((_DATABASES, checkpoints, _WAL if major >= 14 else _NO_WAL, _VACUUM))
 
@@ -89,7 +89,7 @@ class DatabaseSampler:
         _counter("wal.bytes", "bytes", "WAL generated"),
         _counter("wal.records", "records", "WAL records generated"),
         _counter("wal.fpi", "pages", "full-page images in the WAL"),
-        Metric("vacuum.workers", "processes", "gauge", "active autovacuum workers (visible to superusers and pg_read_all_stats)"),
+        Metric("vacuum.workers", "processes", "gauge", "active autovacuum worker processes (visible to superusers and pg_read_all_stats)"),
     )
 
     def sources(self, view: View) -> list[Source]:
@@ -98,7 +98,7 @@ class DatabaseSampler:
         ]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        # PostgreSQL counts milliseconds; the metrics are seconds.
+        # PostgreSQL counts milliseconds, but the metrics are seconds.
         scales = {metric.name: 0.001 if metric.unit == "s" else 1.0 for metric in self.metrics}
         yield source.entity, {name: value * scales[name] for name, value in row_values(raw, self.metrics).items()}
 
@@ -113,7 +113,7 @@ FROM (SELECT reads, writes, extends, fsyncs, evictions, backend_type = 'client b
 _IO_COUNTS = (
     ("reads", "operations", "read operations of relation files"),
     ("writes", "operations", "write operations of relation files"),
-    ("extends", "operations", "extensions of relation files"),
+    ("extends", "operations", "extend operations of relation files"),
     ("fsyncs", "calls", "fsync calls for relation files"),
     ("evictions", "blocks", "blocks evicted from shared or local buffers to make room"),
 )
@@ -157,7 +157,7 @@ FROM pg_stat_io WHERE object <> 'wal') r"""
 
 
 def wal_statement(major: int) -> str:
-    """Return the statement for a major version; its columns are the metrics of ``PgWalSampler`` in order."""
+    """Return the statement for a major version. Its columns are the metrics of ``PgWalSampler`` in order."""
     wal = _WAL_18 if major >= 18 else _WAL_14
     io = _IO_18 if major >= 18 else _IO_16 if major >= 16 else _IO_NONE
     return "\nCROSS JOIN ".join((_ALL + wal, io))
@@ -175,7 +175,7 @@ class PgWalSampler:
         _counter("wal.writes", "operations", "writes of WAL buffers to the WAL files"),
         _counter("wal.syncs", "calls", "syncs of WAL files"),
         _counter("wal.write_bytes", "bytes", "data written to the WAL files (18 and later)"),
-        _counter("wal.buffers_full", "times", "WAL writes caused by full WAL buffers"),
+        _counter("wal.buffers_full", "times", "times WAL was written because the WAL buffers were full"),
         _counter("io.read_bytes", "bytes", "data read from relation files (16 and later)"),
         _counter("io.write_bytes", "bytes", "data written to relation files, extensions included (16 and later)"),
     )

@@ -56,7 +56,7 @@ class ProcessesSampler:
         return sources
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """Yield one reading; of a tree only the CPU time, because shared memory would be counted once per process."""
+        """Yield one reading. A tree has only CPU time, because shared memory would be counted once per process."""
         if source.tag == "schedstat":
             yield source.entity, {"cpu.usage": _run_time(raw)}
             return

@@ -46,7 +46,7 @@ class CpuSampler:
         return [Source(self.name, "host", "file", "/proc/stat")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """Yield one reading; columns that an old kernel lacks are zero."""
+        """Yield one reading. Columns that an old kernel lacks are zero."""
         values: dict[str, float] = {}
         online = 0
         for line in raw.splitlines():
@@ -135,16 +135,16 @@ class VmstatSampler:
 
     name = "vmstat"
     metrics = (
-        Metric("vm.pswpin", "pages", "counter", "swapped in"),
-        Metric("vm.pswpout", "pages", "counter", "swapped out"),
+        Metric("vm.pswpin", "pages", "counter", "pages swapped in"),
+        Metric("vm.pswpout", "pages", "counter", "pages swapped out"),
         Metric("vm.pgfault", "faults", "counter", "page faults"),
         Metric("vm.pgmajfault", "faults", "counter", "page faults that needed I/O"),
         Metric("vm.refault_file", "pages", "counter", "file pages read again after their eviction"),
         Metric("vm.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
-        Metric("vm.pgscan_kswapd", "pages", "counter", "scanned for reclaim by kswapd"),
-        Metric("vm.pgscan_direct", "pages", "counter", "scanned by processes that reclaimed memory directly"),
-        Metric("vm.zswpin", "pages", "counter", "taken out of the compressed swap cache"),
-        Metric("vm.zswpout", "pages", "counter", "put into the compressed swap cache"),
+        Metric("vm.pgscan_kswapd", "pages", "counter", "pages scanned for reclaim by kswapd"),
+        Metric("vm.pgscan_direct", "pages", "counter", "pages scanned by processes that reclaimed memory directly"),
+        Metric("vm.zswpin", "pages", "counter", "pages taken out of the compressed swap cache"),
+        Metric("vm.zswpout", "pages", "counter", "pages put into the compressed swap cache"),
         Metric("vm.oom_kill", "kills", "counter", "OOM kills"),
     )
 

@@ -13,7 +13,7 @@ from pgherd.node.protocol import Source
 _STATUS = {
     "RssAnon": "qemu.anon",
     "RssShmem": "qemu.shared",
-    "HugetlbPages": "qemu.shared",  # a memory file on reserved huge pages; no other line counts it
+    "HugetlbPages": "qemu.shared",  # a memory file on reserved huge pages, which no other line counts
     "RssFile": "qemu.file",
     "VmSwap": "qemu.swapped",
 }
@@ -154,7 +154,7 @@ _KSM_DIRECTORY = "/sys/kernel/mm/ksm"
 _KSM_FILES = {"ksm.shared": "pages_shared", "ksm.saved": "pages_sharing", "ksm.unshared": "pages_unshared", "ksm.scans": "full_scans"}
 _MERGED = "guest.merged"
 _PAGE_BYTES = 4096
-"""Size of the pages that KSM merges; guests are x86-64 only."""
+"""Size of the pages that KSM merges. Guests are x86-64 only."""
 
 
 class SamePageMergingSampler:
@@ -171,12 +171,12 @@ class SamePageMergingSampler:
         Metric("ksm.shared", "bytes", "gauge", "merged pages that are kept once by KSM"),
         Metric("ksm.saved", "bytes", "gauge", "memory saved by KSM: all further uses of merged pages"),
         Metric("ksm.unshared", "bytes", "gauge", "mergeable pages without an identical page"),
-        Metric("ksm.scans", "rounds", "counter", "full scans of all mergeable memory"),
+        Metric("ksm.scans", "rounds", "counter", "rounds over all mergeable memory"),
         Metric(_MERGED, "bytes", "gauge", "memory of its hypervisor process merged by KSM"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """Return four files of the host and one of each guest whose memory may be merged; nothing without such a guest."""
+        """Return four files of the host and one of each mergeable guest, or nothing without such a guest."""
         guests = [guest for guest in view.guests if guest.merging]
         if not guests:
             return []

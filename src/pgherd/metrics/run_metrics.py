@@ -56,10 +56,14 @@ RESULT_TRANSACTIONS = Family(
     "",
     _PHASE_LABELS,
 )
-RESULT_WINDOW = Family("pgherd_result_window_seconds", "gauge", "Length of that common window", "seconds", _PHASE_LABELS)
-RESULT_FAILED = Family("pgherd_result_failed_transactions", "gauge", "Failed transactions in that window", "", _PHASE_LABELS)
+RESULT_WINDOW = Family("pgherd_result_window_seconds", "gauge", "Length of the common window of that phase", "seconds", _PHASE_LABELS)
+RESULT_FAILED = Family("pgherd_result_failed_transactions", "gauge", "Failed transactions in that common window", "", _PHASE_LABELS)
 RESULT_LATENCY = Family(
-    "pgherd_result_latency_seconds", "gauge", "Latency in that window by statistic", "seconds", (*_PHASE_LABELS, "statistic")
+    "pgherd_result_latency_seconds",
+    "gauge",
+    "Latency in the common window of that phase by statistic",
+    "seconds",
+    (*_PHASE_LABELS, "statistic"),
 )
 RUN_TRANSACTIONS = Family(
     "pgherd_run_transactions", "counter", "Transactions in the common windows of all finished trials", "", _TARGET_LABELS
@@ -302,7 +306,7 @@ class Progress:
         self._latency, self._lag = latency / 1000, None if lag is None else lag / 1000
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the values of the last line; nothing before the first."""
+        """Yield the values of the last line, or nothing before the first."""
         return _renamed_if(self._emulated, self._samples())
 
     def _samples(self) -> Iterator[Sample]:

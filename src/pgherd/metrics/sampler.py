@@ -119,7 +119,7 @@ class View:
     """Everything that runs at the start of a phase and can be sampled.
 
     Attributes:
-        budget: the run cgroup, directory by controller; empty if there is none.
+        budget: the run cgroup, directory by controller. Empty if there is none.
         trace: True if block requests are traced.
         volumes: volumes that are a driver's target: target → working directory of the driver.
     """

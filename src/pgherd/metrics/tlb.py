@@ -36,8 +36,8 @@ class TlbSampler:
 
     name = "tlb"
     metrics = (
-        Metric("tlb.load_misses", "misses", "counter", "loads without a translation in any level of the data TLB, by the processor"),
-        Metric("tlb.store_misses", "misses", "counter", "stores without a translation in any level of the data TLB"),
+        Metric("tlb.load_misses", "misses", "counter", "load misses in all levels of the data TLB, as the processor counts them"),
+        Metric("tlb.store_misses", "misses", "counter", "store misses in all levels of the data TLB"),
         Metric("tlb.walks", "walks", "counter", "completed page walks for data"),
         Metric("tlb.walk_cycles", "cycles", "counter", "cycles with an active page walk for data"),
         Metric("tlb.cycles", "cycles", "counter", "all cycles"),

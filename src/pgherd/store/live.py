@@ -154,7 +154,7 @@ class Lines:
 
         Args:
             path: the file. It need not exist yet, and may be removed at any time.
-            recent: number of bytes at the end to read in the first iteration; None for the complete file.
+            recent: number of bytes at the end to read in the first iteration. None reads the complete file.
             always: prefix of lines that are also read from the part before.
         """
         self._path, self._recent, self._always = path, recent, always
@@ -175,7 +175,7 @@ class Lines:
         yield from complete.split(b"\n") if end else ()
 
     def _skip(self, file: BinaryIO, until: int) -> Iterator[bytes]:
-        """Skip to the first line that starts at or after the offset; yield the skipped lines with the prefix ``always``."""
+        """Skip to the first line that starts at or after the offset. Yields the skipped lines with the prefix ``always``."""
         while self._offset < until and (line := file.readline()).endswith(b"\n"):
             self._offset += len(line)
             if self._always is not None and line.startswith(self._always):

@@ -78,7 +78,7 @@ def _from_file(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: 
 
 
 def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float, str, float]]:
-    """Return (t, entity, value) of one metric of one trial in order of time; empty if it was not sampled."""
+    """Return (t, entity, value) of one metric of one trial in order of time, or nothing if it was not sampled."""
     file = directory / "samples" / f"{sampler}.parquet"
     if not file.is_file():
         return []
