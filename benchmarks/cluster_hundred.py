@@ -28,7 +28,7 @@ from pgherd.cluster import certificates, engine
 from pgherd.cluster.remote import Remote
 from pgherd.distributed.metrics import qualified
 from pgherd.model.errors import TrialError
-from pgherd.store.merged_samples import HostSamples, merge_samples
+from pgherd.store.samples import HostSamples, merge_samples
 
 SIZES = (4, 10, 25, 50, 100)
 PER_PROCESS = 25

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from pgherd.cli.progress import TerminalProgress
-from pgherd.metrics.cgroup_cpu import SAMPLER as CGROUP_CPU
+from pgherd.metrics.cgroup import CGROUP_CPU
 from pgherd.metrics.sampler import View
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial

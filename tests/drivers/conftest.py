@@ -24,7 +24,7 @@ class Captured:
     load: Load
 
     def window(self, start: float, end: float) -> Window:
-        """From and to so many seconds after the process was started."""
+        """Return the window between two instants, in seconds after the start of the process."""
         return Window(self.started + start, self.started + end, self.stop)
 
 

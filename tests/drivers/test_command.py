@@ -68,7 +68,7 @@ def test_one_that_was_told_to_end_ran_until_then():
 
 def test_an_ending_that_is_none_is_an_error():
     assert read_ending({}) is None
-    with pytest.raises(ValueError, match="does not say how"):
+    with pytest.raises(ValueError, match="no exit code and instant"):
         read_ending({ENDED: '{"code": 1}'})
 
 

@@ -68,7 +68,7 @@ class TestArgv:
             ({"colour": "red"}, "no option 'colour'; known: bs, direct"),
             (
                 {"rw": "randrw", "read_rate": "70", "write_rate": "30", "rwmixread": "70"},
-                "rwmixread and a rate do not go together.*--rate 70,30",
+                "rwmixread and a rate exclude each other.*--rate 70,30",
             ),
         ],
     )
@@ -119,9 +119,9 @@ def test_a_mix_is_told_by_direction_and_meets_its_rates():
     found = DRIVER.result(Load.model_validate(run["load"]), files("mix-70-30"), run["started"], window, "disk0")
     assert found.values["read_iops"] == pytest.approx(70, abs=2) and found.values["write_iops"] == pytest.approx(30, abs=2)
     assert found.values["read_bytes_per_second"] == pytest.approx(found.values["read_iops"] * 8192)
-    assert found.latency.p50 is None and found.latency.mean is not None, "fio tells percentiles for each direction only"
+    assert found.latency.p50 is None and found.latency.mean is not None, "fio reports percentiles per direction only"
     assert found.per_second == pytest.approx([a + b for a, b in zip(found.series["read_iops"], found.series["write_iops"], strict=True)])
-    assert "write_p99_ms" not in found.values, "fewer than ten writes lie beyond it"
+    assert "write_p99_ms" not in found.values, "fewer than ten writes are above it"
 
 
 def test_a_percentile_needs_ten_ios_beyond_it():

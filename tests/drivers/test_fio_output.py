@@ -67,11 +67,11 @@ def test_a_report_of_3_42_stands_between_other_lines_and_jobs_are_added_up():
 @pytest.mark.parametrize(
     ("given_files", "said"),
     [
-        ({}, "wrote no report; its last words: nothing at all"),
+        ({}, "wrote no report; its last messages: no output"),
         ({"stderr": "fio: engine nonsense not loadable\nfio: failed to load engine\n"}, "wrote no report.*failed to load engine"),
-        ({"report.json": '{\n  "fio version" : "fio-3.33",\n  "jobs" : [\n'}, "torn"),
+        ({"report.json": '{\n  "fio version" : "fio-3.33",\n  "jobs" : [\n'}, "truncated"),
         ({"report.json": '{\n  "fio version" : "fio-2.21", "jobs": []}'}, "fio-2.21, but fio 3.0 or later"),
-        ({"report.json": '{\n  "fio version" : "fio-3.33", "jobs": []}'}, "names no job"),
+        ({"report.json": '{\n  "fio version" : "fio-3.33", "jobs": []}'}, "has no job"),
         (
             {
                 "report.json": '{\n"fio version" : "fio-3.33", "jobs": [{"jobname": "load", "error": 28}]}',

@@ -91,7 +91,7 @@ def test_the_receiver_knows_neither_round_trips_nor_retransmits():
         ({"stdout": "", "stderr": "iperf3: parameter error\n"}, "parameter error"),
         ({"stdout": "[1]", "stderr": ""}, "no JSON object"),
         ({"stdout": '{"start": {}, "intervals": [], "end": {}}', "stderr": ""}, "no interval"),
-        ({}, "it said nothing"),
+        ({}, "wrote no report: no output"),
     ],
 )
 def test_a_failure_is_told_in_iperf3s_words(texts, message):

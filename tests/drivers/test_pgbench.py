@@ -101,7 +101,7 @@ class TestResult:
         assert found.latency.sampled == logged
 
     def test_what_a_throttled_pgbench_needs_to_end_takes_nothing_from_the_window(self) -> None:
-        """Two clients, 1000 transactions a second in all from 100.0 on; told to stop at 102.9, it ends at 103.0 for want of CPU."""
+        """Two clients, 1000 transactions a second in all from 100.0 on; stopped at 102.9, it ends at 103.0 because of its CPU quota."""
         line = "progress: {:.3f} s, 1000.0 tps, lat 2.0 ms stddev 0.1, 0 failed\n"
         stdout = "number of transactions actually processed: 2902\nnumber of failed transactions: 0 (0.000%)\n"
         stdout += (

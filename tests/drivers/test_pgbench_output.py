@@ -3,7 +3,9 @@ import re
 
 import pytest
 
-from pgherd.drivers.pgbench_output import Progress, last_words, read_logs, read_progress, read_report
+from pgherd.drivers.pgbench_output import Progress, last_words, latency, percentile, read_logs, read_progress, read_report
+
+# ---- progress, report and log
 
 
 def test_reads_plain_progress_lines(capture) -> None:
@@ -14,7 +16,7 @@ def test_reads_plain_progress_lines(capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         (
             "progress: 1795303192.909 s, 43946.0 tps, lat 0.044 ms stddev 0.153, 0 failed",
@@ -38,8 +40,8 @@ def test_reads_plain_progress_lines(capture) -> None:
         ),
     ],
 )
-def test_reads_every_kind_of_progress_line(line: str, wanted: Progress) -> None:
-    assert read_progress(f"pgbench: setting random seed to 7\n{line}\n") == [wanted]
+def test_reads_every_kind_of_progress_line(line: str, expected: Progress) -> None:
+    assert read_progress(f"pgbench: setting random seed to 7\n{line}\n") == [expected]
 
 
 def test_a_torn_progress_line_is_left_out() -> None:
@@ -78,8 +80,8 @@ def test_the_scripts_own_lines_are_not_the_totals(capture) -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("killed", r"no final report; its last words: pgbench \("),
-        ("terminated", r"no final report; its last words: pgbench \("),
+        ("killed", r"no final report; its last messages: pgbench \("),
+        ("terminated", r"no final report; its last messages: pgbench \("),
         ("sql-error", 'failed: pgbench: error: ERROR:  relation "no_such_table" does not exist'),
         ("lost", "failed: .*terminating connection due to administrator command"),
         ("refused", "failed: pgbench: error: connection to server on socket .* failed"),
@@ -91,7 +93,7 @@ def test_a_failed_run_is_told_with_its_last_words(capture, case: str, said: str)
 
 
 def test_nothing_written_is_said() -> None:
-    with pytest.raises(ValueError, match="nothing at all"):
+    with pytest.raises(ValueError, match="no output"):
         read_report({})
     assert last_words("", "progress: 1.0 s\n") == "progress: 1.0 s"
 
@@ -121,3 +123,21 @@ def test_the_log_agrees_with_the_report_where_everything_is_logged(capture) -> N
 def test_failed_and_skipped_and_torn_lines_of_the_log_are_left_out() -> None:
     text = "0 1 100 0 5 500000\n0 2 failed 0 5 600000\n0 3 skipped 0 5 700000 12\n0 4 deadlock 0 5 7\n0 5 200 0\n0 6 300 0 5 9"
     assert [(row.at, row.latency) for row in read_logs({"log.12": text, "log.x": text, "stdout": text}, rate=False)] == [(5.5, 0.1)]
+
+
+# ---- latency of sampled transactions
+
+
+def test_percentiles_need_ten_values_beyond_them() -> None:
+    values = [float(i) for i in range(200)]
+    assert percentile(values, 0.5) == 99.5
+    assert percentile(values, 0.95) == pytest.approx(189.05)
+    assert percentile(values[:199], 0.95) is None
+    assert percentile(values, 0.99) is None
+    assert percentile([], 0.5) is None
+
+
+def test_the_mean_is_not_the_sample_s():
+    found = latency([float(i) for i in range(20, 0, -1)], 3.5)
+    assert (found.mean, found.p50, found.p95, found.maximum, found.sampled) == (3.5, 10.5, None, 20.0, 20)
+    assert latency([], None).maximum is None

@@ -16,7 +16,7 @@ WINDOW = Window(10.0, 13.0, 13.0, TURNS, counted=0.4)
 
 
 def steady(per_turn: int, latency: float = 1.0) -> list[Logged]:
-    """So many transactions in each turn, evenly, all logged."""
+    """Return evenly spaced transactions in each slice, all logged."""
     return [Logged(turn.first + 0.5 * (i + 1) / per_turn, latency) for turn in TURNS for i in range(per_turn)]
 
 
@@ -32,7 +32,7 @@ def test_a_steady_load_is_counted_exactly_where_all_is_logged() -> None:
 def test_of_a_sample_the_share_decides_and_the_report_has_the_number() -> None:
     ramp = [Logged(9.0 + i / 1000, 1.0) for i in range(1000)]
     found = count(Report(20_000), [*ramp, *steady(1000)][::5], WINDOW, 4, "x")
-    assert found.transactions == pytest.approx(15_000, rel=0.005), "three quarters lie in the window"
+    assert found.transactions == pytest.approx(15_000, rel=0.005), "three quarters are in the window"
     assert found.throughput == pytest.approx(10_000, rel=0.01)
 
 
@@ -49,19 +49,19 @@ def test_what_does_not_count_is_in_no_rate() -> None:
 
 
 def test_nothing_of_a_late_turn_s_begin_counts() -> None:
-    """It ends when it was to end, and so is short; what lay ready comes at once."""
+    """A slice that starts late still ends on time, so it is short. Transactions in progress end at once."""
     late = replace(WINDOW, turns=(*TURNS, Span(13.45, 13.5)), end=13.5, stop=13.5, lead=0.05)
     ready = [Logged(13.451, 1.0) for _ in range(500)]
     assert count(Report(3500), [*steady(1000), *ready], late, 4, "x").throughput == pytest.approx(2000, rel=0.002)
 
 
 def test_what_is_too_slow_for_turns_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a transaction of local/a never ended while it counted, too long .* --arms one-at-a-time"):
+    with pytest.raises(ValueError, match="a transaction of local/a never ended in the counted time, too long .* --arms one-at-a-time"):
         count(Report(3000), [Logged(9.0, 1.0)], WINDOW, 4, "local/a")
     with pytest.raises(ValueError, match="never ended"):
         count(Report(0), [], WINDOW, 4, "x")
     assert count(Report(303), steady(101), WINDOW, 8, "x").throughput == pytest.approx(200, rel=0.02)
-    with pytest.raises(ValueError, match="takes 44.4 ms, too long to be counted in turns of which 400 ms count"):
+    with pytest.raises(ValueError, match="takes 44.4 ms, too long for time slices of which 400 ms count"):
         count(Report(270), steady(90), WINDOW, 8, "x")
 
 
@@ -78,7 +78,7 @@ def test_never_more_than_all(values: list[tuple[float, float]], more: int) -> No
 
 
 def test_one_turn_is_the_whole_window(capture) -> None:
-    """Two ways of counting one captured run come to the same, but for what chance does to a sample."""
+    """Two ways of counting one captured run agree up to the random error of the sample."""
     run = capture("select-only")
     window = run.window(0.6, 2.8)
     plain = DRIVER.result(run.load, run.files, run.started, window, "x")

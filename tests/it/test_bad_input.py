@@ -36,7 +36,7 @@ def files(pgherd) -> Path:
             ("--runtime", "process", "--cpu-mode", "quota"), CANNOT, "--cpu-mode quota needs the cgroup runtime", id="quota of no group"
         ),
         pytest.param(("--runtime", "process", "--memory", "1GB"), CANNOT, "--memory needs the cgroup runtime", id="memory of no group"),
-        pytest.param(("--runs", "/proc/runs"), BAD_USAGE, "cannot make a run directory in /proc/runs", id="no place for runs"),
+        pytest.param(("--runs", "/proc/runs"), BAD_USAGE, "cannot create a run directory in /proc/runs", id="no place for runs"),
         pytest.param(("--script", "/nonexistent.sql"), BAD_USAGE, "/nonexistent.sql cannot be read", id="no script"),
         pytest.param(("--run-as", "root"), BAD_USAGE, "root, which PostgreSQL refuses", id="root"),
     ],
@@ -130,7 +130,7 @@ def test_run_directories_that_cannot_be_read(pgherd, finished):
         ("", "run.json cannot be read"),
         ('{"schema": "other/1"}', "has schema 'other/1', but this pgherd reads 'pgherd/run/1'"),
         ("[1, 2]", "has schema 'None'"),
-        (json.dumps({**json.loads(whole), "trials": 7}), "run.json is not what this pgherd writes: trials"),
+        (json.dumps({**json.loads(whole), "trials": 7}), "run.json is no record of a run: trials"),
     ]
     for text, said in damages:
         (finished / "run.json").write_text(text)
@@ -158,7 +158,7 @@ def test_directories_that_are_no_run(pgherd, files):
         ended = pgherd(*verb, str(files / "empty"))
         assert ended.code == BAD_USAGE and "is not a run directory of pgherd: it has no run.json" in ended.message
     ended = pgherd("show", "nothing")
-    assert ended.code == BAD_USAGE and "no run 'nothing' in" in ended.message and "it holds none" in ended.message
+    assert ended.code == BAD_USAGE and "no run 'nothing' in" in ended.message and "it has none" in ended.message
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root gives the directory to itself alone")

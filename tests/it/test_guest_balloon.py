@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis import memory_effects
-from pgherd.metrics.qemu_process import SAMPLER as QEMU
+from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container

@@ -20,7 +20,7 @@ import pytest
 from pgherd.drivers.driver import Endpoint, Window
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_report
-from pgherd.metrics import database, pg_io
+from pgherd.metrics.pg_stat import DATABASE, PG_IO
 from pgherd.metrics.sampler import ServerView, View
 from pgherd.model.load import Load
 
@@ -93,7 +93,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Running]:
 def sample(server: Running) -> dict[str, float]:
     view = View(servers=[ServerView("a/pg", server.conninfo, server.major, 1)])
     values: dict[str, float] = {}
-    for sampler in (database.SAMPLER, pg_io.SAMPLER):
+    for sampler in (DATABASE, PG_IO):
         for source in sampler.sources(view):
             rows = [[None if cell is None else str(cell) for cell in row] for row in server.query(source.statement)]
             for entity, some in sampler.parse(json.dumps(rows), source):
@@ -104,7 +104,7 @@ def sample(server: Running) -> dict[str, float]:
 
 def test_samplers_see_what_happens(server: Running) -> None:
     before = sample(server)
-    assert set(before) >= {metric.name for metric in database.METRICS}
+    assert set(before) >= {metric.name for metric in DATABASE.metrics}
     assert ("io.reads" in before) == (server.major >= 16)
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         for _ in range(50):

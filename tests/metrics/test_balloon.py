@@ -23,7 +23,7 @@ def test_reads_one_row() -> None:
     assert values["balloon.pool"] == 268435456
     assert values["balloon.bytes"] == 100663296
     assert values["balloon.deflations"] == 3
-    assert "balloon.available" not in values, "a server that cannot tell says nothing"
+    assert "balloon.available" not in values, "a value that the server cannot determine is absent"
 
 
 def test_one_column_for_each_metric() -> None:

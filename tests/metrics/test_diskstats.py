@@ -1,7 +1,11 @@
 import pytest
 
-from pgherd.metrics.diskstats import SAMPLER
+from pgherd.metrics.diskstats import SAMPLER, device_series, guest_series
 from pgherd.metrics.sampler import View
+from pgherd.metrics.spool import SpoolReading
+
+# ---- sampler
+
 
 (SOURCE,) = SAMPLER.sources(View())
 
@@ -48,3 +52,55 @@ def test_old_kernels_have_no_flushes() -> None:
     ((_, values),) = SAMPLER.parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", SOURCE)
     assert values["writes"] == 5
     assert "flushes" not in values and "discards" not in values
+
+
+# ---- series between samples
+
+
+def sample(t: float, **values: float) -> SpoolReading:
+    zero = dict.fromkeys(
+        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "weighted_io_time"), 0.0
+    )
+    return t, "diskstats", "disk:vdb", {"major": 254.0, "minor": 16.0, **zero, **values}
+
+
+def test_rates_are_those_between_two_samples() -> None:
+    readings = [
+        sample(10.0),
+        sample(11.0, writes=100, write_bytes=819200, write_time=0.5, weighted_io_time=0.5, io_time=0.25),
+        sample(13.0, writes=100, write_bytes=819200, write_time=0.5, weighted_io_time=0.5, io_time=0.25),
+    ]
+    (series,) = device_series(readings, 10.0, 20.0).values()
+    assert (series.at, series.seconds) == ([1.0, 3.0], [1.0, 2.0])
+    assert (series.writes, series.write_bytes, series.queue, series.busy) == ([100, 0], [819200, 0], [0.5, 0], [0.25, 0])
+    assert series.write_await == [pytest.approx(5.0), None] and series.read_await == [None, None]
+
+
+def test_flushes_and_their_time_are_not_the_writes() -> None:
+    readings = [sample(0.0, flushes=0, flush_time=0), sample(1.0, writes=50, write_time=0.3, flushes=100, flush_time=0.2)]
+    (series,) = device_series(readings, 0.0, 5.0).values()
+    assert (series.write_await, series.flush_await) == ([pytest.approx(2.0)], [pytest.approx(2.0)])
+    assert series.flushes == [100]
+
+
+def test_only_intervals_of_the_window_and_none_that_are_too_short() -> None:
+    readings = [sample(t) for t in (0.0, 1.0, 2.0, 2.1, 3.0)]
+    assert device_series(readings, 0.5, 2.5)["254:16"].at == [1.5]
+    assert device_series([(1.0, "cpu", "host", {"cpu.user": 1.0})], 0.0, 2.0) == {}
+
+
+def test_both_views_of_a_guests_drive_have_their_series():
+    """The hypervisor reports no queue."""
+    inside = [(t, "diskstats", "guest-disk:db01/vdb", {"major": 254.0, "minor": 16.0, **values}) for t, _, _, values in (
+        sample(10.0), sample(11.0, writes=10, weighted_io_time=0.5)
+    )]  # fmt: skip
+    zero = dict.fromkeys(("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "flushes", "flush_time"), 0.0)
+    below = [
+        (10.0, "qemu_blockstats", "guest-drive:db01/data", zero),
+        (11.0, "qemu_blockstats", "guest-drive:db01/data", {**zero, "writes": 8.0}),
+    ]
+    found = guest_series([*inside, *below, sample(10.5)], 9.0, 12.0)
+    assert set(found) == {"guest-disk:db01/vdb", "guest-drive:db01/data"}
+    assert (found["guest-disk:db01/vdb"].writes, found["guest-disk:db01/vdb"].queue) == ([10.0], [0.5])
+    assert (found["guest-drive:db01/data"].writes, found["guest-drive:db01/data"].queue) == ([8.0], [None])
+    assert device_series([*inside, *below], 9.0, 12.0) == {}

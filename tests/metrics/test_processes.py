@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pgherd.metrics.cpu import TICKS
+from pgherd.metrics.keyed import TICKS
 from pgherd.metrics.processes import PAGE, SAMPLER
 from pgherd.metrics.sampler import ContainerView, ProcessView, View
 from pgherd.node.protocol import Source

@@ -1,34 +1,39 @@
 from pathlib import Path
 
 import pytest
+from pgherd.studies.emulated import MARK
 
-from pgherd.metrics.qemu_process import SAMPLER
+from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.node.protocol import Source
+from pgherd.runtimes.vm.qemu import Guest, Places, arguments
+
+# ---- memory and CPU
+
 
 MB = 2**20
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
 
 
 def read(name: str, tag: str = "") -> dict[str, float]:
-    ((entity, values),) = SAMPLER.parse((CAPTURED / name).read_text(), Source("qemu_process", "guest:a", "file", "/x", tag=tag))
+    ((entity, values),) = QEMU_PROCESS.parse((CAPTURED / name).read_text(), Source("qemu_process", "guest:a", "file", "/x", tag=tag))
     assert entity == "guest:a"
     return values
 
 
 def test_three_files_of_each_guest_one_seldom() -> None:
-    status, smaps, stat = SAMPLER.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
+    status, smaps, stat = QEMU_PROCESS.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
     assert (status.where, status.every, status.entity) == ("/proc/7/status", 1, "guest:a")
     assert (smaps.where, smaps.tag) == ("/proc/7/smaps", str(256 * MB)) and smaps.every > 10
     assert (stat.where, stat.every) == ("/proc/7/stat", 1)
-    assert SAMPLER.sources(View()) == []
+    assert QEMU_PROCESS.sources(View()) == []
 
 
 def test_reads_a_real_process() -> None:
     status, smaps = read("status"), read("smaps", str(256 * MB))
     assert set(status) == {"qemu.anon", "qemu.shared", "qemu.file", "qemu.swapped"}
     held = status["qemu.anon"] + status["qemu.shared"]
-    # Both were read of a guest that did nothing, so that what the mappings say is what the process has.
+    # Both were read of an idle guest, so the sums of the mappings match the process.
     assert smaps["guest.resident"] + smaps["qemu.overhead"] == pytest.approx(held, abs=2 * MB)
     assert 0 < smaps["guest.resident"] <= 256 * MB and smaps["qemu.overhead"] > 5 * MB
 
@@ -36,7 +41,7 @@ def test_reads_a_real_process() -> None:
 def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
     lines = ["100000-10100000 rwxp 00000000 00:00 0 ", "Rss: 100 kB", "20000000-30000000 rw-p 00000000 00:00 0 ", "Rss: 300 kB"]
     lines += ["40000000-80000000 rw-p 00000000 00:00 0 ", "Rss: 4 kB", "90000000-90001000 r--p 0 08:01 7   /usr/bin/qemu", "Rss: 50 kB"]
-    ((_, values),) = SAMPLER.parse("\n".join(lines), Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    ((_, values),) = QEMU_PROCESS.parse("\n".join(lines), Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
     assert values == {"guest.resident": 300 * 1024, "qemu.overhead": 104 * 1024}
 
 
@@ -45,17 +50,17 @@ def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
 )
 def test_refuses_other_text(tag, raw) -> None:
     with pytest.raises(ValueError):
-        list(SAMPLER.parse(raw, Source("qemu_process", "guest:a", "file", "/x", tag=tag)))
+        list(QEMU_PROCESS.parse(raw, Source("qemu_process", "guest:a", "file", "/x", tag=tag)))
 
 
 def test_reserved_huge_pages_are_the_guests_memory_too() -> None:
     """Lines as the kernel writes them of a memory file on huge pages: they are in no Rss."""
     status = "RssAnon:\t  100 kB\nRssFile:\t 7 kB\nRssShmem:\t  4 kB\nVmSwap:\t 0 kB\nHugetlbPages:\t  262144 kB\n"
-    ((_, values),) = SAMPLER.parse(status, Source("qemu_process", "guest:a", "file", "/x"))
+    ((_, values),) = QEMU_PROCESS.parse(status, Source("qemu_process", "guest:a", "file", "/x"))
     assert values["qemu.shared"] == 256 * MB + 4 * 1024 and values["qemu.anon"] == 100 * 1024
     smaps = "20000000-30000000 rw-s 00000000 00:0f 7   /memfd:memory-backend-memfd (deleted)\nRss: 0 kB\nShared_Hugetlb: 0 kB\n"
     smaps += "Private_Hugetlb: 262144 kB\n40000000-40100000 rw-p 00000000 00:00 0 \nRss: 60 kB\nPrivate_Hugetlb: 0 kB\n"
-    ((_, split),) = SAMPLER.parse(smaps, Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    ((_, split),) = QEMU_PROCESS.parse(smaps, Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
     assert split == {"guest.resident": 256 * MB, "qemu.overhead": 60 * 1024}
 
 
@@ -63,10 +68,62 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
     """Fields 14, 15 and 43 of proc(5), in ticks of 10 ms; the name of a process may be as odd as it likes."""
     fields = ["7", "(qemu (x) y)", "S"] + [str(number) for number in range(4, 53)]
     fields[13], fields[14], fields[42] = "250", "150", "300"
-    ((_, values),) = SAMPLER.parse(" ".join(fields), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+    ((_, values),) = QEMU_PROCESS.parse(" ".join(fields), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
     assert values == {"qemu.cpu": 4.0, "qemu.cpu_guest": 3.0}
     with open("/proc/self/stat") as file:
-        ((_, ours),) = SAMPLER.parse(file.read(), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+        ((_, ours),) = QEMU_PROCESS.parse(file.read(), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
     assert ours["qemu.cpu"] > 0 and ours["qemu.cpu_guest"] == 0
     with pytest.raises(ValueError, match="/proc/PID/stat"):
-        list(SAMPLER.parse("7 (qemu) S 1 2", Source("qemu_process", "guest:a", "file", "/x", tag="cpu")))
+        list(QEMU_PROCESS.parse("7 (qemu) S 1 2", Source("qemu_process", "guest:a", "file", "/x", tag="cpu")))
+
+
+# ---- emulation
+
+
+@pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
+def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
+    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l", "/s"))
+    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    assert source.where == "/proc/4711/cmdline"
+    assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {MARK: found})]
+    assert EMULATED == MARK, "what studies look at"
+
+
+def test_another_command_line_is_an_error():
+    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    with pytest.raises(ValueError, match="is no command line of QEMU"):
+        list(GUEST_MACHINE.parse("sleep\x0060\0", source))
+
+
+# ---- same-page merging
+
+
+def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged() -> None:
+    assert SAME_PAGE_MERGING.sources(View(guests=[GuestView("a", 7, 256 * MB)])) == []
+    guests = [GuestView("a", 7, 256 * MB, merging=True), GuestView("b", 8, 256 * MB), GuestView("c", 9, 256 * MB, merging=True)]
+    found = {(source.entity, source.where): source.tag for source in SAME_PAGE_MERGING.sources(View(guests=guests))}
+    assert found == {
+        ("host", "/sys/kernel/mm/ksm/pages_shared"): "ksm.shared",
+        ("host", "/sys/kernel/mm/ksm/pages_sharing"): "ksm.saved",
+        ("host", "/sys/kernel/mm/ksm/pages_unshared"): "ksm.unshared",
+        ("host", "/sys/kernel/mm/ksm/full_scans"): "ksm.scans",
+        ("guest:a", "/proc/7/ksm_merging_pages"): "guest.merged",
+        ("guest:c", "/proc/9/ksm_merging_pages"): "guest.merged",
+    }
+
+
+def test_pages_become_bytes_and_rounds_stay() -> None:
+    def read(raw: str, tag: str) -> dict[str, float]:
+        ((_, values),) = SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag))
+        return values
+
+    # As a kernel with two merged guests gave them.
+    assert read("22033\n", "ksm.shared") == {"ksm.shared": 22033 * 4096}
+    assert read("37913\n", "ksm.saved") == {"ksm.saved": 37913 * 4096}
+    assert read("23\n", "ksm.scans") == {"ksm.scans": 23}
+
+
+@pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.merged"), ("1", "ksm.other"), ("1", "")])
+def test_refuses_other_text_of_same_page_merging(raw: str, tag: str) -> None:
+    with pytest.raises(ValueError):
+        list(SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))

@@ -1,8 +1,10 @@
 import pytest
 
 from pgherd.metrics.sampler import SwapView, View
-from pgherd.metrics.swap import OURS, SAMPLER
+from pgherd.metrics.swap import OURS, SWAP, ZRAM
 from pgherd.node.protocol import Source
+
+# ---- swap areas
 
 
 def test_tells_our_area_from_others(parsed) -> None:
@@ -16,12 +18,39 @@ def test_tells_our_area_from_others(parsed) -> None:
 
 
 def test_is_read_where_a_run_has_made_swap() -> None:
-    assert SAMPLER.sources(View()) == []
-    (source,) = SAMPLER.sources(View(swap=SwapView("/dev/zram3", 3)))
+    assert SWAP.sources(View()) == []
+    (source,) = SWAP.sources(View(swap=SwapView("/dev/zram3", 3)))
     assert (source.where, source.tag) == ("/proc/swaps", "/dev/zram3")
 
 
 @pytest.mark.parametrize("raw", ["", "something else", "Filename Type Size Used Priority\n/dev/x partition"])
 def test_refuses_other_text(raw: str) -> None:
     with pytest.raises(ValueError, match="/proc/swaps"):
-        list(SAMPLER.parse(raw, Source("swap", "swap", "file", "/proc/swaps")))
+        list(SWAP.parse(raw, Source("swap", "swap", "file", "/proc/swaps")))
+
+
+# ---- zram
+
+
+def test_reads_what_is_held_and_what_it_takes(parsed) -> None:
+    values = parsed("zram", "zram-mm_stat", entity="zram:zram1")["zram:zram1"]
+    assert values == {
+        "zram.original": 9105408,
+        "zram.compressed": 9101392,
+        "zram.used": 9113600,
+        "zram.limit": 33554432,
+        "zram.used_most": 16834560,
+        "zram.same": 0,
+    }
+
+
+def test_reads_the_runs_own_device_only() -> None:
+    assert ZRAM.sources(View()) == []
+    assert ZRAM.sources(View(swap=SwapView("/srv/x.swap"))) == []
+    (source,) = ZRAM.sources(View(swap=SwapView("/dev/zram3", 3)))
+    assert (source.entity, source.where) == ("zram:zram3", "/sys/block/zram3/mm_stat")
+
+
+def test_refuses_other_text_of_zram() -> None:
+    with pytest.raises(ValueError, match="mm_stat"):
+        list(ZRAM.parse("1 2 3", Source("zram", "zram:zram1", "file", "/x")))

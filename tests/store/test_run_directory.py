@@ -69,7 +69,7 @@ def test_a_run_that_is_not_there_is_said_with_those_that_are(run, tmp_path):
 def test_an_ambiguous_part_is_refused(run, tmp_path):
     other = RunDirectory.create(tmp_path, "density")
     other.save(record(other.name))
-    with pytest.raises(RunDirectoryError, match="fits 2 runs"):
+    with pytest.raises(RunDirectoryError, match="matches 2 runs"):
         RunDirectory.find("density", tmp_path)
 
 
@@ -81,7 +81,7 @@ def test_an_ambiguous_part_is_refused(run, tmp_path):
         ('{"hello": 1}', "has schema 'None'"),
         ("[]", "has schema 'None'"),
         ('{"schema": "pgherd/run/99"}', "has schema 'pgherd/run/99', but this pgherd reads 'pgherd/run/1'"),
-        ('{"schema": "pgherd/run/1"}', "is not what this pgherd writes: run: Field required"),
+        ('{"schema": "pgherd/run/1"}', "is no record of a run: run: Field required"),
     ],
 )
 def test_truncated_or_foreign_records_are_told_in_one_message(run, text, message):

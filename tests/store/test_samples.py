@@ -1,6 +1,11 @@
-import pytest
+from functools import partial
 
-from pgherd.store.samples import read_samples, write_samples
+import pytest
+from pgherd.runner.hosts.metrics import qualified
+
+from pgherd.store.samples import HostSamples, merge_samples, read_samples, write_samples
+
+# ---- one host
 
 
 def test_samples_come_back_by_sampler_and_metric(tmp_path):
@@ -35,9 +40,60 @@ def test_odd_entities_survive(tmp_path):
 @pytest.mark.parametrize("few", [0, 10**9])
 def test_few_and_many_cells_give_the_same_file(tmp_path, monkeypatch, few):
     """Few are handed over as values, many by way of a file."""
-    monkeypatch.setattr("pgherd.store.samples._FEW", few)
+    monkeypatch.setattr("pgherd.store.samples._MAX_CELLS", few)
     samples = [(0.1 + i, "cpu", f"disk:\u00e4 {i}'", {"a": 1 / 3 * 10**i} | ({"b": -0.0} if i % 2 else {})) for i in range(40)]
     write_samples(tmp_path, samples)
     assert read_samples(tmp_path, "cpu", "a") == [(t, entity, values["a"]) for t, _, entity, values in samples]
     assert [t for t, _, value in read_samples(tmp_path, "cpu", "b")] == [t for t, _, _, values in samples if "b" in values]
     assert [path.name for path in (tmp_path / "samples").iterdir()] == ["cpu.parquet"]
+
+
+# ---- several hosts
+
+
+def renamed(entity, host):
+    return qualified(entity, host)
+
+
+def host(tmp_path, name, ahead, rows):
+    directory = tmp_path / name
+    directory.mkdir()
+    write_samples(directory, rows)
+    return HostSamples(directory, ahead, partial(renamed, host=name))
+
+
+def test_rows_of_all_hosts_stand_on_one_clock_under_their_own_names(tmp_path):
+    a = host(tmp_path, "a", 100.0, [(101.0, "cpu", "host", {"cpu.user": 1.0}), (102.0, "cpu", "host", {"cpu.user": 2.0})])
+    b = host(
+        tmp_path,
+        "b",
+        -50.0,
+        [
+            (-48.5, "cpu", "host", {"cpu.user": 5.0, "cpu.irq": 0.5}),
+            (-48.5, "diskstats", "disk:sda", {"reads": 7.0}),
+            (-48.5, "diskstats", "disk:sdb", {"reads": 8.0}),
+            (-48.0, "cgroup_cpu", "container:db2", {"cpu.usage": 3.0}),
+        ],
+    )
+    target = tmp_path / "trial"
+    assert [file.name for file in merge_samples([a, b], target)] == ["cgroup_cpu.parquet", "cpu.parquet", "diskstats.parquet"]
+    assert read_samples(target, "cpu", "cpu.user") == [(1.0, "host:a", 1.0), (1.5, "host:b", 5.0), (2.0, "host:a", 2.0)]
+    assert read_samples(target, "cpu", "cpu.irq") == [(1.5, "host:b", 0.5)], "what a host does not have is no zero"
+    assert read_samples(target, "diskstats", "reads") == [(1.5, "disk:b/sda", 7.0), (1.5, "disk:b/sdb", 8.0)]
+    assert read_samples(target, "cgroup_cpu", "cpu.usage") == [(2.0, "container:db2", 3.0)]
+
+
+def test_without_samples_nothing_is_written(tmp_path):
+    assert merge_samples([HostSamples(tmp_path / "a", 0.0, str)], tmp_path / "trial") == []
+    assert not (tmp_path / "trial").exists()
+
+
+def test_one_name_on_two_hosts_is_two_entities(tmp_path):
+    """Entities with the same name in several files are distinguished by their file."""
+    rows = [(1.0, "swap", "swap:own", {"swap.used": 1.0}), (2.0, "swap", "swap:own", {"swap.used": 2.0})]
+    parts = [host(tmp_path, name, ahead, rows) for name, ahead in (("a", 0.0), ("b", 0.5), ("c", -0.5))]
+    merge_samples(parts, tmp_path / "trial")
+    assert sorted(read_samples(tmp_path / "trial", "swap", "swap.used")) == [
+        (0.5, "swap:b/own", 1.0), (1.0, "swap:a/own", 1.0), (1.5, "swap:b/own", 2.0), (1.5, "swap:c/own", 1.0), (2.0, "swap:a/own", 2.0),
+        (2.5, "swap:c/own", 2.0),
+    ]  # fmt: skip

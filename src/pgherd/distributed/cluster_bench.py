@@ -29,7 +29,7 @@ from pgherd.model.trial import Trial
 from pgherd.runner.loop import nothing_left
 from pgherd.runner.play.bench import Played
 from pgherd.runner.watcher import Watcher
-from pgherd.store.merged_samples import HostSamples, merge_samples
+from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD = 2.0
 """Seconds between the agreement on an instant and the instant, until it is known how long the hosts take to be ready."""

@@ -10,9 +10,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.drivers.telling import tells
-from pgherd.metrics.latest import Latest
-from pgherd.metrics.spool import SpoolReading
+from pgherd.drivers.registry import tells
+from pgherd.metrics.spool import Latest, SpoolReading
 from pgherd.model.trial import Trial
 from pgherd.store.live import SPOOL, Lines, output_name
 

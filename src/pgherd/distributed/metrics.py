@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pgherd.metrics.accounting import BUDGET, LOCKED
+from pgherd.metrics.cgroup import BUDGET, LOCKED
 
 Table = Mapping[str, Mapping[str, float]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pgherd.distributed.metrics import device_of, merged
-from pgherd.metrics.accounting import BUDGET
+from pgherd.metrics.cgroup import BUDGET
 from pgherd.model import placing
 from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Container, Host, Place

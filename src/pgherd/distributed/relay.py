@@ -19,7 +19,7 @@ from pgherd.distributed.clocks import Clocks
 from pgherd.distributed.crew import Crew
 from pgherd.distributed.lookout import Glimpse
 from pgherd.distributed.metrics import qualified
-from pgherd.drivers.telling import on_clock
+from pgherd.drivers.registry import on_clock
 from pgherd.store.live import SPOOL, TOLD, output_name
 
 INTERVAL = 5.0

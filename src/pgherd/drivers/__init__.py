@@ -1,1 +1,1 @@
-"""The real tools that make load: each module is an argv and a parser of the tool's output. No load generator of ours."""
+"""Load generators: each module builds the command line of a real tool and parses its output. pgherd generates no load itself."""

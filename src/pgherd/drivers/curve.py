@@ -1,4 +1,4 @@
-"""How many transactions had ended by an instant: a piecewise linear, never falling curve."""
+"""Cumulative count over time: a piecewise linear curve that never decreases."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from math import floor
 class CumulativeCurve:
     """A count over wall-clock time, linear between its points, flat before the first and after the last.
 
-    Tools report counts by interval, and the intervals of two tools never coincide. On the curve any window can be
-    asked for; the parts of a window always add up to the whole.
+    Tools report counts by interval, and the intervals of two tools never coincide. The curve gives the count of any
+    window, and the parts of a window always add up to the window's count.
     """
 
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
-        """Points ``(instant, count so far)`` in order of time. A point that is not later than the one before it
-        replaces it; a count below the one before it is lifted to it, so that the curve never falls.
+        """Build the curve from points ``(instant, count so far)`` in order of time.
+
+        A point that is not later than its predecessor replaces it. A count below its predecessor is raised to it, so
+        that the curve never decreases.
 
         Raises:
             ValueError: there are no points.
@@ -35,7 +37,7 @@ class CumulativeCurve:
             raise ValueError("a cumulative curve needs at least one point")
 
     def at(self, time: float) -> float:
-        """The count at an instant."""
+        """Return the count at an instant."""
         i = bisect_right(self.times, time)
         if i == 0:
             return self.counts[0]
@@ -46,10 +48,10 @@ class CumulativeCurve:
         return min(c1, c0 + (c1 - c0) * ((time - t0) / (t1 - t0)))
 
     def between(self, start: float, end: float) -> float:
-        """What was added from start to end."""
+        """Return the increase from start to end."""
         return self.at(end) - self.at(start)
 
     def per_second(self, start: float, end: float) -> list[float]:
-        """What was added in each whole second from start on; a last part of a second is left out."""
+        """Return the increase in each whole second from start on. An incomplete last second is left out."""
         levels = [self.at(start + i) for i in range(floor(end - start + 1e-6) + 1)]
         return [after - before for before, after in pairwise(levels)]

@@ -1,4 +1,4 @@
-"""What a driver is."""
+"""Protocol of a driver, with the values that it gets and returns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from pgherd.model.result import TargetResult
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a driver finds its target: a database's address (socket directory or host, port, name, user) and the PostgreSQL
-    bin directory; a volume's ``directory``; a link's far end (host, port); and the directory (writable by the driver) for its
-    output files. What a target does not have is empty."""
+    """Address of a driver's target. Fields that do not apply to the target are empty.
+
+    Attributes:
+        target: the target's name.
+        bin: directory of the PostgreSQL programs.
+        host: socket directory or host of a database; remote host of a link.
+        port: port of a database, or of the remote end of a link.
+        database: name of a database.
+        user: user for the database.
+        output: directory for output files, writable by the driver.
+        scale: scale factor of a database.
+        directory: directory of a volume.
+    """
 
     target: str
     bin: str
@@ -29,7 +39,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Span:
-    """Between which instants a driver ran, as its own output shows, or went on."""
+    """Interval in which a driver ran, or ran in one slice, in seconds since the epoch."""
 
     first: float
     last: float
@@ -37,9 +47,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Window:
-    """The measured window, wall-clock seconds; ``stop`` is the instant at which the driver was told to end. ``turns`` are those spans of
-    it in which the driver went on, if loads took turns: the last ``counted`` seconds of each count for rates, and nothing of its first
-    ``lead`` seconds, however short it came to be."""
+    """The measured window, seconds since the epoch.
+
+    Attributes:
+        start: its start.
+        end: its end.
+        stop: the instant at which the driver was stopped.
+        turns: slices of the window in which the driver ran, if loads run in interleaved time slices.
+        counted: seconds at the end of each slice that count for rates.
+        lead: seconds at the start of each slice that never count, even if the slice is short.
+    """
 
     start: float
     end: float
@@ -50,11 +67,11 @@ class Window:
 
 
 class Driver(Protocol):
-    """A tool: how to call it, how to end it early with a full report, how to read what it wrote.
+    """A load generator: its command line, the signal that ends it early with a full report, and the parser of its output.
 
-    Output files are named after ``endpoint.output``: ``stdout``, ``stderr`` and what the tool itself writes. ``span``
-    and ``result`` take those files' texts by name; a missing or truncated text raises ValueError with the tool's last
-    words. ``exit_codes`` are those of a run that went well, ended by the signal or not.
+    Output files are in ``endpoint.output``: ``stdout``, ``stderr`` and the tool's files. ``span`` and ``result`` get their
+    texts by file name. A missing or truncated text raises ValueError with the tool's last messages. ``exit_codes`` are
+    those of a successful run, stopped by the signal or not.
     """
 
     name: str
@@ -62,13 +79,13 @@ class Driver(Protocol):
     exit_codes: tuple[int, ...]
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
-        """The command line that runs this load for at most ``seconds``."""
+        """Return the command line that runs this load for at most ``seconds``. Raises UsageError for an invalid load."""
         ...
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
-        """Between which instants the driver made load."""
+        """Return the interval in which the driver generated load."""
         ...
 
     def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
-        """The target's result over the common window."""
+        """Return the target's result over the common window. The caller adds ``client_cpu`` and ``raw``."""
         ...

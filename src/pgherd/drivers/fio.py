@@ -1,16 +1,20 @@
-"""fio as a driver: I/O on one file of a volume, ended early by SIGINT, on which it writes its whole report.
+"""Driver for fio: I/O on one file of a volume. SIGINT ends fio early with its full report.
 
-A load's ``clients`` are the I/Os that each job keeps in flight, its ``threads`` the jobs. ``Load.options``: ``rw`` (read, write,
-randread, randwrite, rw, randrw), ``bs`` and ``size`` (bytes; the file must be there and as large), ``direct`` (1 or 0), ``engine``,
-``ramp`` (seconds at the start that fio leaves out of its report), ``read_rate`` and ``write_rate`` (I/Os per second: a mix at
-fixed rates is stated as two of them), ``rwmixread`` (per cent of reads, for a mix without rates), ``seed``.
+A load's ``clients`` are the I/Os that each job keeps in flight. Its ``threads`` are the jobs. ``Load.options``:
 
-**Counting.** I/Os are counted on a cumulative curve for each direction through fio's log of I/Os per second, which the
-report's total closes; a window's I/Os are the difference of the curve at its borders, linear between two points.
+- ``rw``: read, write, randread, randwrite, rw or randrw;
+- ``bs`` and ``size``: bytes. The file must exist and have this size;
+- ``direct``: 1 or 0; ``engine``; ``seed``;
+- ``ramp``: seconds at the start that fio leaves out of its report;
+- ``read_rate`` and ``write_rate``: I/Os per second. A mix at fixed rates needs both;
+- ``rwmixread``: percentage of reads, for a mix without rates.
 
-**Latency** is of every I/O after fio's own ramp, percentiles by fio's histogram (its bins are at most 1.6 % wide). At a fixed
-rate fio counts latency from when it creates an I/O, not from when that was due: where the rate is not met latency hides the
-delay, and the rate that was reached shows it.
+**Counting.** I/Os are counted on a cumulative curve per direction. Its points are from fio's log of I/Os per second, and the report's
+total is its last point. The I/Os of a window are the difference of the curve at its borders, linear between two points.
+
+**Latency** covers every I/O after fio's ramp. Percentiles are from fio's histogram, whose bins are at most 1.6 % wide. At a fixed rate fio
+counts latency from the creation of an I/O, not from its scheduled time. If the rate is not met, latency hides the delay, but the
+achieved rate shows it.
 """
 
 from __future__ import annotations
@@ -28,38 +32,38 @@ from pgherd.model.load import Load
 from pgherd.model.result import Latency, TargetResult
 
 FILE = "pgherd.data"
-"""The file in a volume's directory on which all jobs of a load work."""
+"""Name of the file in a volume's directory that all jobs of a load use."""
 PERIOD = 1.0
 """Seconds between lines of the log."""
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
-BEYOND = 10
-"""So many I/Os must lie beyond a percentile for it to be told."""
-SETTLING = 1.0
-"""fio's own ramp is so many seconds shorter than the phase's: it needs a part of that to start."""
+MIN_BEYOND = 10
+"""Minimum number of I/Os above a percentile. Otherwise the percentile is not reported."""
+STARTUP_S = 1.0
+"""Difference between the phase's warm-up and fio's ramp, because fio needs part of the warm-up to start."""
 
 _MODES = ("read", "write", "randread", "randwrite", "rw", "randrw")
-_KNOWN = {"rw", "bs", "size", "direct", "engine", "ramp", "read_rate", "write_rate", "rwmixread", "seed"}
+_OPTIONS = {"rw", "bs", "size", "direct", "engine", "ramp", "read_rate", "write_rate", "rwmixread", "seed"}
 INTERRUPTED = 128
-"""Its exit code when a signal ended it and its report is whole."""
+"""Exit code of fio after a signal with a complete report."""
 
 
 class FioDriver:
-    """See the module."""
+    """Driver for fio. The module's docstring has the details."""
 
     name = "fio"
     stop_signal: int = signal.SIGINT
     exit_codes: tuple[int, ...] = (0, INTERRUPTED)
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
-        """The command line; it writes ``report.json`` and ``log_iops.N.log`` into ``endpoint.output``.
+        """Return the command line. fio writes ``report.json`` and ``log_iops.N.log`` into ``endpoint.output``.
 
         Raises:
             UsageError: an unknown option or mode, or rates together with ``rwmixread``.
         """
         options = load.options
-        unknown = sorted(set(options) - _KNOWN)
+        unknown = sorted(set(options) - _OPTIONS)
         if unknown:
-            raise UsageError(f"a fio load has no option '{unknown[0]}'; known: {', '.join(sorted(_KNOWN))}")
+            raise UsageError(f"a fio load has no option '{unknown[0]}'; known: {', '.join(sorted(_OPTIONS))}")
         mode, size = options.get("rw", ""), int(options.get("size", 0))
         if mode not in _MODES:
             raise UsageError(f"a fio load needs rw, one of {', '.join(_MODES)}, not '{mode}'")
@@ -75,16 +79,16 @@ class FioDriver:
             f"--ioengine={options.get('engine', 'psync')}",
             f"--iodepth={load.clients}",
             f"--numjobs={load.threads}",
-            # Jobs that are processes of their own would outlive a fio that is killed, until their time is over.
+            # Jobs as processes would outlive a killed fio until the end of their run time.
             "--thread=1",
             f"--direct={options.get('direct', '1')}",
             "--group_reporting=1",
-            # The file is there: it is neither made longer nor its blocks allocated anew.
+            # The file exists, so fio must neither extend nor reallocate it.
             "--overwrite=1",
             "--fallocate=none",
             "--time_based=1",
             f"--runtime={max(1, ceil(seconds))}",
-            f"--ramp_time={round(1000 * max(0.0, float(options.get('ramp', 0)) - SETTLING))}ms",
+            f"--ramp_time={round(1000 * max(0.0, float(options.get('ramp', 0)) - STARTUP_S))}ms",
             "--refill_buffers=1",
             "--randrepeat=0",
             f"--randseed={options.get('seed', '1')}",
@@ -97,7 +101,7 @@ class FioDriver:
         return [*argv, f"--write_iops_log={endpoint.output}/{LOG}", f"--log_avg_msec={round(1000 * PERIOD)}", "--log_unix_epoch=1"]
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
-        """From the end of fio's own ramp to the instant it was told to stop, or to its own end if that came first.
+        """Return the interval from the end of fio's ramp to the stop, or to fio's end if that is earlier.
 
         Raises:
             ValueError: fio failed or wrote no report.
@@ -107,11 +111,11 @@ class FioDriver:
         return Span(first, max(first, min(stop, first + report.seconds)))
 
     def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
-        """The target's result over the common window; ``client_cpu`` and ``raw`` are left to the caller.
+        """Return the target's result over the common window.
 
-        ``values`` are, for each direction that made I/Os: ``read_iops``, ``read_bytes_per_second``, ``read_mean_ms``,
-        ``read_p50_ms``, ``read_p95_ms``, ``read_p99_ms``, ``read_p99_9_ms``; and ``job_cpu``, the share of one CPU that the busiest
-        job used. ``series`` are ``read_iops`` and ``write_iops`` by second.
+        ``values`` are, for each direction with I/Os: ``read_iops``, ``read_bytes_per_second``, ``read_mean_ms``,
+        ``read_p50_ms``, ``read_p95_ms``, ``read_p99_ms``, ``read_p99_9_ms``. ``job_cpu`` is the CPU usage of the busiest job
+        as a fraction of one CPU. ``series`` are ``read_iops`` and ``write_iops`` by second.
 
         Raises:
             ValueError: fio failed or wrote no report, or the window is empty.
@@ -120,19 +124,19 @@ class FioDriver:
             raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
         report, logs = read_report(files), read_logs(files)
         span, seconds = self.span(files, started, window.stop), window.end - window.start
-        curves = {side: curve(report, logs, side, span) for side in DIRECTIONS if report.sides[side].ios}
-        done = {side: one.between(window.start, window.end) for side, one in curves.items()}
-        series = {f"{side}_iops": one.per_second(window.start, window.end) for side, one in curves.items()}
+        curves = {direction: curve(report, logs, direction, span) for direction in DIRECTIONS if report.sides[direction].ios}
+        counts = {direction: cumulative.between(window.start, window.end) for direction, cumulative in curves.items()}
+        series = {f"{direction}_iops": cumulative.per_second(window.start, window.end) for direction, cumulative in curves.items()}
         values = {"job_cpu": report.cpu}
-        for side, ios in done.items():
-            values |= _values(side, report.sides[side], ios / seconds)
+        for direction, ios in counts.items():
+            values |= _values(direction, report.sides[direction], ios / seconds)
         return TargetResult(
             target=target,
             driver=self.name,
-            transactions=sum(done.values()),
-            throughput=sum(done.values()) / seconds,
-            per_second=[sum(each) for each in zip(*series.values(), strict=True)],
-            latency=_latency([report.sides[side] for side in done]),
+            transactions=sum(counts.values()),
+            throughput=sum(counts.values()) / seconds,
+            per_second=[sum(second) for second in zip(*series.values(), strict=True)],
+            latency=_latency([report.sides[direction] for direction in counts]),
             values=values,
             series=series,
             first=span.first,
@@ -141,14 +145,16 @@ class FioDriver:
 
 
 def file_argv(directory: str, size: int, *, direct: bool) -> list[str]:
-    """The command line that writes a load's file whole, with data that does not compress, and onto the device."""
+    """Return the command line that fills a load's file with incompressible data and syncs it."""
     argv = ["fio", "--name=fill", f"--filename={directory}/{FILE}", f"--size={size}", "--rw=write", "--bs=1m", "--refill_buffers=1"]
     return [*argv, "--thread=1", "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
 
 
 def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Span) -> CumulativeCurve:
-    """The I/Os of a direction over time. Several jobs log for themselves; a line counts its rate times the time since the job's
-    line before it."""
+    """Return the I/Os of a direction over time.
+
+    Each job has its log. A line counts its rate times the time since the job's previous line.
+    """
     points: list[tuple[float, float]] = []
     before: dict[str, float] = {}
     for line in logs:
@@ -156,19 +162,21 @@ def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Sp
             points.append((line.at, line.iops * max(0.0, line.at - before.get(line.job, span.first))))
             before[line.job] = line.at
     total, count = report.sides[direction].ios, 0.0
-    found = [(span.first, 0.0)]
+    cumulative = [(span.first, 0.0)]
     for at, ios in points:
         count = min(count + ios, total)
-        found.append((max(at, found[-1][0]), count))
-    return CumulativeCurve([*found, (max(found[-1][0], span.first + report.seconds), total)])
+        cumulative.append((max(at, cumulative[-1][0]), count))
+    return CumulativeCurve([*cumulative, (max(cumulative[-1][0], span.first + report.seconds), total)])
 
 
 def _first(report: Report, logs: Sequence[Logged], started: float) -> float:
-    """When fio began to count. The log's lines are due each whole period after that and can only be late, so the earliest within
-    its period tells it best; without a log it is the report's instant less the time it covers."""
-    about = report.at - report.seconds
+    """Return the start of fio's counting.
+
+    Log lines are due at each whole period after the start and can only be late, so the earliest within its period is
+    the best estimate. Without a log it is the instant of the report minus the time that it covers.
+    """
     if not logs:
-        return max(started, about)
+        return max(started, report.at - report.seconds)
     first = logs[0].at - PERIOD
     for before, after in pairwise(line.at for line in logs):
         early = (first - after) % PERIOD
@@ -188,40 +196,40 @@ def _rates(options: Mapping[str, str]) -> list[str]:
 
 
 MIX_WITH_RATE = (
-    "rwmixread and a rate do not go together: fio limits reads and writes each for itself, so that a share of reads would hold one of "
-    "them back and neither the share nor the rate would come out; state the mix as two rates, such as --rate 70,30"
+    "rwmixread and a rate exclude each other: fio limits reads and writes separately, so the share of reads would slow down one of "
+    "them, and neither the share nor the rate would be met; state the mix as two rates, such as --rate 70,30"
 )
 
 
-def _values(direction: Direction, side: Side, iops: float) -> dict[str, float]:
-    found = {f"{direction}_iops": iops, f"{direction}_bytes_per_second": iops * side.bytes / side.ios}
-    if side.mean is not None:
-        found[f"{direction}_mean_ms"] = side.mean
+def _values(direction: Direction, stats: Side, iops: float) -> dict[str, float]:
+    values = {f"{direction}_iops": iops, f"{direction}_bytes_per_second": iops * stats.bytes / stats.ios}
+    if stats.mean is not None:
+        values[f"{direction}_mean_ms"] = stats.mean
     for share in PERCENTILES:
-        value = percentile(side, share)
+        value = percentile(stats, share)
         if value is not None:
-            found[f"{direction}_p{100 * share:g}_ms".replace(".", "_")] = value
-    return found
+            values[f"{direction}_p{100 * share:g}_ms".replace(".", "_")] = value
+    return values
 
 
-def percentile(side: Side, share: float) -> float | None:
-    """A percentile in ms; None where fewer than ten I/Os lie beyond it, or fio did not tell it."""
-    return side.percentiles.get(share) if side.counted * (1 - share) >= BEYOND - 1e-9 else None
+def percentile(stats: Side, share: float) -> float | None:
+    """Return a percentile in ms, or None if fewer than ten I/Os are above it or fio does not report it."""
+    return stats.percentiles.get(share) if stats.counted * (1 - share) >= MIN_BEYOND - 1e-9 else None
 
 
-def _latency(sides: Sequence[Side]) -> Latency:
-    """Of all I/Os; of a mix only mean and maximum, since fio tells percentiles for each direction."""
-    ios = sum(side.ios for side in sides)
-    means = [(side.mean, side.ios) for side in sides if side.mean is not None]
-    found = Latency(
+def _latency(directions: Sequence[Side]) -> Latency:
+    """Return the latency of all I/Os. A mix has only mean and maximum, because fio reports percentiles per direction."""
+    ios = sum(stats.ios for stats in directions)
+    means = [(stats.mean, stats.ios) for stats in directions if stats.mean is not None]
+    latency = Latency(
         mean=sum(mean * n for mean, n in means) / ios if means and ios else None,
-        maximum=max((side.maximum for side in sides if side.maximum is not None), default=None),
-        sampled=sum(side.counted for side in sides),
+        maximum=max((stats.maximum for stats in directions if stats.maximum is not None), default=None),
+        sampled=sum(stats.counted for stats in directions),
     )
-    if len(sides) != 1:
-        return found
+    if len(directions) != 1:
+        return latency
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return found.model_copy(update={name: percentile(sides[0], share) for name, share in shares.items()})
+    return latency.model_copy(update={name: percentile(directions[0], share) for name, share in shares.items()})
 
 
 DRIVER = FioDriver()

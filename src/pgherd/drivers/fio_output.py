@@ -1,7 +1,7 @@
-"""Reading what fio 3 writes: the JSON report, and the log of I/Os per second. Everything here is pure.
+"""Parser of the output of fio 3: the JSON report, and the log of I/Os per second. Pure.
 
-Formats: fio's documentation, "JSON output" and "Log File Formats"; show_thread_status_json of stat.c. Latencies in the report
-are nanoseconds (fio 2 gave microseconds under other names, and is not understood), run times milliseconds.
+Formats: fio's documentation, "JSON output" and "Log File Formats"; show_thread_status_json of stat.c. The report has latencies in
+nanoseconds and run times in milliseconds. fio 2 is not supported: it has microseconds under other names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Direction = Literal["read", "write"]
 DIRECTIONS: tuple[Direction, Direction] = ("read", "write")
 
 REPORT = "report.json"
-"""The file of the JSON report, where fio was told to write one; else it is on stdout."""
+"""File of the JSON report. Without it, the report is on stdout."""
 LOG = "log"
 """Prefix of the logs: ``log_iops.1.log`` for the first job."""
 
@@ -26,11 +26,10 @@ _VERSION = re.compile(r"fio-(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Side:
-    """All I/Os of one direction: how many, how many bytes, for how long (seconds), and their latency in ms.
+    """All I/Os of one direction: number, bytes, seconds of run time, and latency in ms.
 
-    ``percentiles`` maps a share (0.99) to the latency below which it lies; ``counted`` is how many I/Os they rest on.
-    Latency is fio's ``lat``, from the I/O's creation to its completion; where a report has percentiles of ``clat`` alone
-    (from submission on) those are taken.
+    ``percentiles`` maps a fraction (0.99) to its latency, over ``counted`` I/Os. Latency is fio's ``lat``, from the
+    creation of an I/O to its completion. If a report has percentiles of ``clat`` (from submission) only, those are used.
     """
 
     ios: float = 0.0
@@ -44,8 +43,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Report:
-    """fio's report over its life after the ramp. ``at`` is when it was written (seconds since the epoch), ``cpu`` the share
-    of one CPU that the busiest job used (user and system)."""
+    """fio's report over its run after the ramp.
+
+    ``at`` is the instant of the report (seconds since the epoch). ``cpu`` is the CPU usage of the busiest job, user and
+    system, as a fraction of one CPU.
+    """
 
     version: str
     at: float
@@ -54,13 +56,13 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """For how long I/Os were made."""
-        return max((side.seconds for side in self.sides.values()), default=0.0)
+        """Run time of the slower direction."""
+        return max((stats.seconds for stats in self.sides.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """I/Os per second over the interval that ended ``at`` (seconds since the epoch), of one job and direction."""
+    """I/Os per second of one job and direction over the interval that ended ``at`` (seconds since the epoch)."""
 
     at: float
     iops: float
@@ -69,38 +71,39 @@ class Logged:
 
 
 def read_report(files: Mapping[str, str]) -> Report:
-    """The report; jobs that fio did not put together are added up, their percentiles being those of the slowest.
+    """Parse the report. Jobs that fio did not group are added up, with the percentiles of the slowest.
 
     Raises:
-        ValueError: there is none, it is torn, a job met an error, or it is of a version before 3; with fio's last words.
+        ValueError: there is no report, it is truncated, a job failed, or fio is older than 3.0. The message has fio's last
+            messages.
     """
     text = files.get(REPORT) or files.get("stdout", "")
-    begin = text.find("{\n")
-    if begin < 0:
-        raise ValueError(f"fio wrote no report; its last words: {last_words(files)}")
+    start = text.find("{\n")
+    if start < 0:
+        raise ValueError(f"fio wrote no report; its last messages: {last_words(files)}")
     try:
-        found, _ = json.JSONDecoder().raw_decode(text[begin:])
+        document, _ = json.JSONDecoder().raw_decode(text[start:])
     except ValueError:
-        raise ValueError(f"fio's report is torn; its last words: {last_words(files)}") from None
-    version = str(found.get("fio version", "")) if isinstance(found, dict) else ""
+        raise ValueError(f"fio's report is truncated; its last messages: {last_words(files)}") from None
+    version = str(document.get("fio version", "")) if isinstance(document, dict) else ""
     numbers = _VERSION.match(version)
     if numbers is None or int(numbers[1]) < 3:
         raise ValueError(f"the report is of {version or 'an unknown fio'}, but fio 3.0 or later is needed; install a newer fio")
-    jobs = found.get("jobs")
+    jobs = document.get("jobs")
     if not isinstance(jobs, list) or not jobs:
-        raise ValueError(f"fio's report names no job; its last words: {last_words(files)}")
+        raise ValueError(f"fio's report has no job; its last messages: {last_words(files)}")
     failed = [job for job in jobs if job.get("error")]
     if failed:
         raise ValueError(f"fio failed with error {failed[0]['error']} in job '{failed[0].get('jobname', '')}': {last_words(files)}")
     return Report(
         version=version.removeprefix("fio-"),
-        at=float(found.get("timestamp_ms", 1000 * found.get("timestamp", 0))) / 1000,
-        sides={direction: _side(jobs, direction) for direction in DIRECTIONS},
+        at=float(document.get("timestamp_ms", 1000 * document.get("timestamp", 0))) / 1000,
+        sides={direction: _direction_stats(jobs, direction) for direction in DIRECTIONS},
         cpu=max((float(job.get("usr_cpu", 0.0)) + float(job.get("sys_cpu", 0.0))) / 100 for job in jobs),
     )
 
 
-def _side(jobs: list[dict[str, Any]], direction: Direction) -> Side:
+def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> Side:
     parts = [job.get(direction) or {} for job in jobs]
     ios = sum(float(part.get("total_ios", 0)) for part in parts)
     if not ios:
@@ -126,21 +129,21 @@ def _lat(part: Mapping[str, Any], name: str) -> float:
 
 
 def _percentiles(part: Mapping[str, Any]) -> dict[float, float]:
-    """Share → ms. Very old reports of fio 3 repeat a name '0.00' for what was not asked for."""
+    """Return fraction → ms. Very old reports of fio 3 repeat the name '0.00' for percentiles that were not requested."""
     for name in ("lat_ns", "clat_ns"):
-        found = (part.get(name) or {}).get("percentile")
-        if found:
-            return {round(float(share) / 100, 6): float(value) / 1e6 for share, value in found.items() if float(share) > 0}
+        percentiles = (part.get(name) or {}).get("percentile")
+        if percentiles:
+            return {round(float(share) / 100, 6): float(value) / 1e6 for share, value in percentiles.items() if float(share) > 0}
     return {}
 
 
 def read_logs(files: Mapping[str, str]) -> list[Logged]:
-    """The lines of all logs of I/Os, by time.
+    """Parse the lines of all logs of I/Os, in order of time.
 
-    Columns: time in ms (since the epoch, under --log_unix_epoch), value, direction (0 read, 1 write, 2 trim), block size,
-    offset, and in later versions priority. What is torn or of another shape is left out.
+    Columns: time in ms (since the epoch, with --log_unix_epoch), value, direction (0 read, 1 write, 2 trim), block size,
+    offset, and in later versions priority. Truncated or malformed lines are left out.
     """
-    found = []
+    entries = []
     for name, text in files.items():
         if not _LOG_NAME.fullmatch(name):
             continue
@@ -151,12 +154,12 @@ def read_logs(files: Mapping[str, str]) -> list[Logged]:
             except (ValueError, IndexError):
                 continue
             if direction in (0, 1):
-                found.append(Logged(at, value, DIRECTIONS[direction], name))
-    return sorted(found, key=lambda one: one.at)
+                entries.append(Logged(at, value, DIRECTIONS[direction], name))
+    return sorted(entries, key=lambda entry: entry.at)
 
 
 def last_words(files: Mapping[str, str]) -> str:
-    """The last lines that tell what went wrong."""
+    """Return the last two lines that describe an error, or the last two lines."""
     lines = [line.strip() for name in ("stderr", "stdout") for line in files.get(name, "").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("fio:") and "terminating on signal" not in line]
-    return " | ".join((told or lines)[-2:]) or "nothing at all"
+    errors = [line for line in lines if line.startswith("fio:") and "terminating on signal" not in line]
+    return " | ".join((errors or lines)[-2:]) or "no output"

@@ -1,15 +1,14 @@
-"""iperf3 as a driver: TCP streams over a link, ended early by SIGINT, on which it writes its whole report.
+"""Driver for iperf3: TCP streams over a link. SIGINT ends iperf3 early with its full report.
 
-A load's ``clients`` are the parallel streams. ``Load.options``: ``reverse`` (1: the far end sends), ``rate`` (bits/s of each
-stream; none: as fast as it goes), ``window`` (bytes of the socket buffers; none: the kernel tunes them), ``congestion`` (the
-algorithm).
+A load's ``clients`` are the parallel streams. ``Load.options``: ``reverse`` (1: the remote end sends), ``rate`` (bits/s per stream,
+default unlimited), ``window`` (bytes of the socket buffers, default tuned by the kernel), ``congestion`` (the algorithm).
 
-**Counting.** A transaction is a byte that the sender handed to its socket. iperf3 reports bytes by intervals of a second from
-the start of its test on; the instant of that start is known to the time that its streams need to connect (a few round trips).
-Windows are cut from that curve.
+**Counting.** A transaction is a byte that the sender passes to its socket. iperf3 reports bytes by intervals of one second from the start
+of its test. That start is uncertain by the time that its streams need to connect, a few round trips. Windows are cut from the
+cumulative curve of the intervals.
 
-**Round trip times** are the kernel's smoothed ones of each stream (tcp_info), so of segments under this very load; only the
-sender knows them: in reverse tests they are absent. **CPU**: before 3.16 iperf3 drives all streams from one thread.
+**Round trip times** are the kernel's smoothed values of each stream (tcp_info), so they include the queues of this load. Only the sender
+has them, so they are absent in reverse tests. **CPU**: before 3.16 iperf3 drives all streams from one thread.
 """
 
 from __future__ import annotations
@@ -30,14 +29,17 @@ from pgherd.model.result import TargetResult
 CONNECT_MS = 5000
 INTERRUPTED = "interrupt - the client has terminated"
 MOST_STREAMS = 128
-"""More of them iperf3 refuses."""
-_KNOWN = {"reverse", "rate", "window", "congestion"}
+"""Largest number of streams that iperf3 accepts."""
+_OPTIONS = {"reverse", "rate", "window", "congestion"}
 
 
 @dataclass(frozen=True)
 class _Interval:
-    """Seconds from the test's start, bytes of all streams, retransmitted segments, and of the streams the round trip times (ms)
-    and congestion windows (bytes)."""
+    """One interval of a report.
+
+    ``start`` and ``end`` are seconds since the start of the test. ``bytes`` and ``retransmits`` (segments) are over all
+    streams. ``rtts`` (ms) and ``windows`` (congestion windows in bytes) are per stream.
+    """
 
     start: float
     end: float
@@ -48,24 +50,24 @@ class _Interval:
 
 
 class Iperf3Driver:
-    """See the module."""
+    """Driver for iperf3. The module's docstring has the details."""
 
     name = "iperf3"
     stop_signal: int = signal.SIGINT
     exit_codes: tuple[int, ...] = (0, 1)
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
-        """The command line; its report goes to stdout.
+        """Return the command line. iperf3 writes its report to stdout.
 
         Raises:
-            UsageError: an unknown option, or more streams than iperf3 takes.
+            UsageError: an unknown option, or more streams than iperf3 accepts.
         """
         options = load.options
-        unknown = sorted(set(options) - _KNOWN)
+        unknown = sorted(set(options) - _OPTIONS)
         if unknown:
-            raise UsageError(f"an iperf3 load has no option '{unknown[0]}'; known: {', '.join(sorted(_KNOWN))}")
+            raise UsageError(f"an iperf3 load has no option '{unknown[0]}'; known: {', '.join(sorted(_OPTIONS))}")
         if load.clients > MOST_STREAMS:
-            raise UsageError(f"iperf3 takes at most {MOST_STREAMS} streams, not {load.clients}")
+            raise UsageError(f"iperf3 accepts at most {MOST_STREAMS} streams, not {load.clients}")
         argv = ["iperf3", "--client", endpoint.host, "--port", str(endpoint.port), "--parallel", str(load.clients)]
         argv += ["--time", str(max(1, math.ceil(seconds))), "--interval", "1", "--connect-timeout", str(CONNECT_MS), "--json"]
         argv += ["--reverse"] if options.get("reverse", "0") == "1" else []
@@ -74,7 +76,7 @@ class Iperf3Driver:
         return argv + (["--congestion", options["congestion"]] if "congestion" in options else [])
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
-        """From the start of the test to the end of its last interval.
+        """Return the interval from the start of the test to the end of its last interval.
 
         Raises:
             ValueError: iperf3 failed or wrote no report.
@@ -84,11 +86,11 @@ class Iperf3Driver:
         return Span(first, max(first, min(stop, first + intervals[-1].end)))
 
     def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
-        """The target's result over the common window; ``client_cpu`` and ``raw`` are left to the caller.
+        """Return the target's result over the common window.
 
         ``values``: ``bits_per_second``, ``retransmits_per_second``, ``rtt_ms`` (mean over streams and seconds), ``rtt_max_ms``,
-        ``window_bytes`` (mean congestion window of a stream), ``remote_cpu`` (share of one CPU that the far end used, over its
-        whole run, where it told).
+        ``window_bytes`` (mean congestion window of a stream), ``remote_cpu`` (CPU usage of the remote end over its complete
+        run, as a fraction of one CPU, if it reported it).
         ``series``: ``bits_per_second`` and ``rtt_ms``.
 
         Raises:
@@ -99,15 +101,17 @@ class Iperf3Driver:
         report = read_report(files)
         first, intervals = _first(report, started), list(_intervals(report))
         seconds = window.end - window.start
-        curve = _curve(first, [(one.end, one.bytes) for one in intervals])
+        curve = _curve(first, [(interval.end, interval.bytes) for interval in intervals])
         sent = curve.between(window.start, window.end)
-        inside = [one for one in intervals if window.start <= first + one.start and first + one.end <= window.end + 1e-6] or intervals
+        inside = [
+            interval for interval in intervals if window.start <= first + interval.start and first + interval.end <= window.end + 1e-6
+        ] or intervals
         values = {"bits_per_second": 8 * sent / seconds}
-        if all(one.retransmits is not None for one in intervals):
-            lost = _curve(first, [(one.end, one.retransmits or 0.0) for one in intervals])
-            values["retransmits_per_second"] = lost.between(window.start, window.end) / seconds
-        rtts = [rtt for one in inside for rtt in one.rtts]
-        windows = [size for one in inside for size in one.windows]
+        if all(interval.retransmits is not None for interval in intervals):
+            retransmits = _curve(first, [(interval.end, interval.retransmits or 0.0) for interval in intervals])
+            values["retransmits_per_second"] = retransmits.between(window.start, window.end) / seconds
+        rtts = [rtt for interval in inside for rtt in interval.rtts]
+        windows = [size for interval in inside for size in interval.windows]
         if rtts:
             values |= {"rtt_ms": math.fsum(rtts) / len(rtts), "rtt_max_ms": max(rtts)}
         if windows:
@@ -127,44 +131,47 @@ class Iperf3Driver:
             values=values,
             series={
                 "bits_per_second": [8 * count for count in per_second],
-                "rtt_ms": [math.fsum(one.rtts) / len(one.rtts) for one in inside if one.rtts],
+                "rtt_ms": [math.fsum(interval.rtts) / len(interval.rtts) for interval in inside if interval.rtts],
             },
         )
 
 
 def read_report(files: Mapping[str, str]) -> dict[str, Any]:
-    """iperf3's JSON document; raises ValueError with its words where it failed or told nothing.
+    """Return iperf3's JSON document. Raises ValueError with its error message if it failed or reported no interval.
 
-    An interrupted client says so as an error, and its report is whole.
+    An interrupted client reports the interruption as an error, but its report is complete.
     """
     text = files.get("stdout", "")
     try:
         report = json.loads(text)
     except ValueError:
-        said = (files.get("stderr", "").strip() or text.strip()[-200:]).splitlines()
-        raise ValueError(f"iperf3 wrote no report: {said[-1] if said else '(it said nothing)'}") from None
+        lines = (files.get("stderr", "").strip() or text.strip()[-200:]).splitlines()
+        raise ValueError(f"iperf3 wrote no report: {lines[-1] if lines else 'no output'}") from None
     if not isinstance(report, dict):
-        raise ValueError("iperf3 wrote no report: what it wrote is no JSON object")
+        raise ValueError("iperf3 wrote no report: its output is no JSON object")
     error = report.get("error")
     if error and error != INTERRUPTED:
         raise ValueError(f"iperf3: {error}")
     if not any(True for _ in _intervals(report)):
-        raise ValueError("iperf3's report holds no interval: it ended within its first second")
+        raise ValueError("iperf3's report has no interval: it ended within its first second")
     return report
 
 
 def _first(report: Mapping[str, Any], started: float) -> float:
-    """When the test began: not before the process, nor before the whole second that iperf3 gives; within a few round trips."""
+    """Return the start of the test, within a few round trips.
+
+    It is neither before the start of the process nor before the whole second that iperf3 reports.
+    """
     try:
-        said = float(report["start"]["timestamp"]["timesecs"])
+        reported = float(report["start"]["timestamp"]["timesecs"])
     except (KeyError, TypeError, ValueError):
         return started
-    return max(started, said) if said < started + 60 else started
+    return max(started, reported) if reported < started + 60 else started
 
 
 def _intervals(report: Mapping[str, Any]) -> Iterator[_Interval]:
-    for one in report.get("intervals", ()):
-        total, streams = one.get("sum", {}), one.get("streams", ())
+    for interval in report.get("intervals", ()):
+        total, streams = interval.get("sum", {}), interval.get("streams", ())
         if total.get("omitted") or float(total.get("end", 0)) <= float(total.get("start", 0)):
             continue
         yield _Interval(

@@ -1,26 +1,27 @@
-"""pgbench as a driver.
+"""Driver for pgbench.
 
-Options of a load (``Load.options``): ``define:NAME`` (pgbench's -D NAME=value), ``seed`` (--random-seed),
-``max_tries`` (--max-tries), ``latency_limit`` (-L, milliseconds).
+``Load.options``: ``define:NAME`` (pgbench's -D NAME=value), ``seed`` (--random-seed), ``max_tries`` (--max-tries), ``latency_limit`` (-L,
+milliseconds).
 
-**Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines: each adds its rate times
-the time since the line before it, and the final report's total closes the curve. A window's transactions are the
-difference of the curve at its borders, linear between two points. Progress lines are a second apart: a window's border
-inside a second assumes a steady rate within that second. Once told to stop, each client only finishes the transaction that it
-is in, and then pgbench takes its time to end (much of it where its CPU quota is used up): so all but the transactions that
-were under way, their number by Little's law, are counted up to the stop.
+**Counting.** Transactions are counted on a cumulative curve through pgbench's progress lines. Each line adds its rate times the time since
+the line before, and the total of the final report is the last point. The transactions of a window are the difference of the curve at
+its borders, linear between two points. Progress lines are one second apart, so a window's border inside a second assumes a steady
+rate within that second.
 
-**Latency.** The mean comes from the progress lines, which cover every transaction, weighted by how much of each lies
-in the window. Percentiles come from the sampled transactions that ended in the window; a percentile is None unless at
-least ten of them lie beyond it. Under a rate, pgbench counts latency from the scheduled start, in the log as in its
-reports ("the reported latency … includes the schedule lag time": documentation of --rate), so queueing is not hidden.
+After the stop, each client only finishes its current transaction, and pgbench then takes time to exit, much of it if its CPU quota is used
+up. So all transactions except those in progress, whose number follows from Little's law, are counted before the stop.
 
-**Turns.** Where loads take turns (`pgherd.drivers.pgbench_turns`), the log says which transactions belong to a turn.
+**Latency.** The mean is from the progress lines, which cover every transaction, weighted by their overlap with the window. Percentiles are
+from the sampled transactions that ended in the window. A percentile is None unless at least ten of them are above it. With a rate,
+pgbench counts latency from the scheduled start, in the log and in its reports ("the reported latency … includes the schedule lag
+time": documentation of --rate), so queueing is not hidden.
 
-**Scripts.** Where a load's scripts have names, transactions are also counted for each name, by the script's number in the
-log: those that ended in the window. That count is exact where every transaction is logged (``sampling`` 1); of a sample
-it is the script's share of the logged transactions times all. Failed transactions are in neither. NOTPM is the number
-of the script ``new-order`` per minute; new orders that roll back on purpose are another script's.
+**Slices.** If loads run in interleaved time slices (`pgherd.drivers.pgbench_turns`), the log shows which transactions belong to a slice.
+
+**Scripts.** If a load's scripts have names, transactions that ended in the window are also counted by name, using the script's number in
+the log. The count is exact if every transaction is logged (``sampling`` 1). Otherwise it is the script's fraction of the logged
+transactions times all transactions. Failed transactions are in neither. NOPM is the number of transactions of the script
+``new-order`` per minute. New orders that roll back on purpose belong to another script.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from pgherd.drivers import log_sample, pgbench_turns
+from pgherd.drivers import pgbench_turns
 from pgherd.drivers.curve import CumulativeCurve
 from pgherd.drivers.driver import Endpoint, Span, Window
-from pgherd.drivers.pgbench_output import Logged, Progress, Report, first_logged, read_logs, read_progress, read_report
+from pgherd.drivers.pgbench_output import Logged, Progress, Report, first_logged, latency, read_logs, read_progress, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import NEW_ORDER, Load
 from pgherd.model.result import Latency, TargetResult
@@ -46,9 +47,9 @@ _FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": 
 
 
 class PgbenchDriver:
-    """pgbench, ended early by SIGALRM: the signal by which it ends a -T run itself, so the final report is complete.
+    """pgbench, stopped by SIGALRM. pgbench ends a -T run with the same signal, so the final report is complete.
 
-    Each client first finishes the transaction it is in. SIGTERM would end it without a report.
+    Each client first finishes its current transaction. SIGTERM would end pgbench without a report.
     """
 
     name = "pgbench"
@@ -56,12 +57,12 @@ class PgbenchDriver:
     exit_codes: tuple[int, ...] = (0,)
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
-        """The command line; it writes ``log.PID[.THREAD]`` into ``endpoint.output``.
+        """Return the command line. pgbench writes ``log.PID[.THREAD]`` into ``endpoint.output``.
 
-        -s is given for scripts only: with a builtin script pgbench reads the scale from the database itself.
+        -s is only used with scripts: with a builtin script pgbench reads the scale from the database.
 
         Raises:
-            UsageError: an unknown option or builtin, a variable that pgbench would refuse, or no script.
+            UsageError: an unknown option, a variable name that pgbench does not accept, or no script.
         """
         argv = [f"{endpoint.bin}/pgbench", "-n", "-M", load.protocol, "-c", str(load.clients), "-j", str(load.threads)]
         argv += ["-T", str(max(1, ceil(seconds))), "-P", "1", "--progress-timestamp"]
@@ -86,8 +87,9 @@ class PgbenchDriver:
         return [*argv, "-h", endpoint.host, "-p", str(endpoint.port), "-U", endpoint.user, endpoint.database]
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
-        """From the first transaction's start (all clients connected) to the instant it was told to stop, or to its own
-        end if that came first.
+        """Return the interval from the first transaction's start, with all clients connected, to the stop.
+
+        It ends with pgbench if that ended earlier.
 
         Raises:
             ValueError: pgbench failed or wrote no report.
@@ -95,13 +97,13 @@ class PgbenchDriver:
         report, progress = read_report(files), read_progress(files.get("stderr", ""))
         first = _first(report, progress, started)
         logged = first_logged(files, False)
-        if logged is not None:  # a line of progress is late where pgbench, or we, did not get to run
+        if logged is not None:  # a progress line is late if pgbench or pgherd was not scheduled
             first = max(started, min(first, logged))
         end = stop if report.seconds is None else min(stop, first + report.seconds)
         return Span(first, max(first, end))
 
     def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
-        """The target's result over the common window; ``client_cpu`` and ``raw`` are left to the caller.
+        """Return the target's result over the common window.
 
         Raises:
             ValueError: pgbench failed or wrote no report, or the window is empty.
@@ -134,10 +136,10 @@ class PgbenchDriver:
 def _count(
     report: Report, progress: Sequence[Progress], logged: Sequence[Logged], started: float, window: Window, clients: int
 ) -> pgbench_turns.Counted:
-    """What it did in a window in which it was never stopped."""
+    """Count the transactions in a window without pauses."""
     curve, failures = curves(report, progress, started, window.stop, clients)
     transactions, seconds = curve.between(window.start, window.end), window.end - window.start
-    sample = [x for x in logged if window.start < x.at <= window.end]
+    sample = [transaction for transaction in logged if window.start < transaction.at <= window.end]
     return pgbench_turns.Counted(
         transactions=transactions,
         failed=round(failures.between(window.start, window.end)),
@@ -152,58 +154,58 @@ def _count(
 def curves(
     report: Report, progress: Sequence[Progress], started: float, stop: float, clients: int
 ) -> tuple[CumulativeCurve, CumulativeCurve]:
-    """Processed and failed transactions over time.
+    """Return processed and failed transactions over time.
 
-    The last point is pgbench's own end (start + duration; ``stop`` where it tells no duration) with the final report's
-    totals. The progress lines' sums may miss the total by rounding; they are cut off at it. Where the end lies after the stop, all
-    but the transactions then under way, one a client at most, had ended by the stop.
+    The last point is the end of pgbench with the totals of the final report. The end is start + duration, or ``stop`` if
+    the report has no duration. Sums of progress lines may exceed the total by rounding, and are limited to it. If the end
+    is after the stop, all transactions except those in progress, at most one per client, ended before the stop.
     """
     first = _first(report, progress, started)
     before = _clock_start(report, progress, started)
-    done, failed = [(first, 0.0)], [(first, 0.0)]
+    processed, failed = [(first, 0.0)], [(first, 0.0)]
     count = failures = 0.0
     for line in progress:
         if line.at > stop:
             break
         count = min(count + line.tps * max(0.0, line.at - before), report.transactions)
         failures = min(failures + line.failed, report.failed)
-        done.append((line.at, count))
+        processed.append((line.at, count))
         failed.append((line.at, failures))
         before = line.at
     end = max(before, first, stop if report.seconds is None else first + report.seconds)
     if stop > before and first < stop < end:
-        done.append((stop, max(count, report.transactions - _under_way(report, clients))))
-    done.append((end, report.transactions))
+        processed.append((stop, max(count, report.transactions - _in_progress(report, clients))))
+    processed.append((end, report.transactions))
     failed.append((end, report.failed))
-    return CumulativeCurve(done), CumulativeCurve(failed)
+    return CumulativeCurve(processed), CumulativeCurve(failed)
 
 
-def _under_way(report: Report, clients: int) -> float:
-    """How many transactions are under way at once, on average: rate times time in the system (Little 1961)."""
+def _in_progress(report: Report, clients: int) -> float:
+    """Return the mean number of transactions in progress: rate times time in the system (Little 1961)."""
     if not report.seconds or report.latency is None:
         return float(clients)
     return min(clients, report.transactions / report.seconds * max(0.0, report.latency - (report.lag or 0.0)) / 1000)
 
 
 def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict[str, float]:
-    """The window's committed transactions by the names of the load's scripts; empty where none has a name.
+    """Return the window's committed transactions by the names of the load's scripts, or nothing if none has a name.
 
-    ``sample`` are the logged transactions of the window, ``transactions`` the number of all.
+    ``sample`` has the logged transactions of the window. ``transactions`` is the number of all.
     """
-    numbers = Counter(x.script for x in sample)
-    times = 1.0 if load.sampling >= 1 or not sample else transactions / len(sample)
+    logged = Counter(transaction.script for transaction in sample)
+    weight = 1.0 if load.sampling >= 1 or not sample else transactions / len(sample)
     counts: dict[str, float] = {}
     for number, script in enumerate(load.scripts):
         if script.name is not None:
-            counts[script.name] = counts.get(script.name, 0.0) + numbers[number] * times
+            counts[script.name] = counts.get(script.name, 0.0) + logged[number] * weight
     return counts
 
 
 def _clock_start(report: Report, progress: Sequence[Progress], started: float) -> float:
-    """When pgbench's progress clock started, just before its clients connected.
+    """Return the start of pgbench's progress clock, just before its clients connect.
 
-    A progress line is due each whole second after that, but only once all clients are connected, and can only be
-    late: the earliest of them within its second, counted back, is the best estimate; never before the process started.
+    A progress line is due at each whole second after that, once all clients are connected. It can only be late, so the
+    earliest within its second, counted back, is the best estimate. It is never before the start of the process.
     """
     if not progress:
         return started
@@ -220,7 +222,7 @@ def _first(report: Report, progress: Sequence[Progress], started: float) -> floa
 
 
 def _latency(report: Report, progress: Sequence[Progress], window: Window, sample: Sequence[Logged], started: float) -> Latency:
-    lags = [x.lag for x in sample if x.lag is not None]
+    lags = [transaction.lag for transaction in sample if transaction.lag is not None]
     weights: list[tuple[float, Progress]] = []
     before = _clock_start(report, progress, started)
     for line in progress:
@@ -234,8 +236,8 @@ def _latency(report: Report, progress: Sequence[Progress], window: Window, sampl
         mean = sum(weight * line.latency for weight, line in weights) / total
         if lag is not None:
             lag = sum(weight * (line.lag or 0.0) for weight, line in weights) / total
-    found = log_sample.latency([x.latency for x in sample], mean)
-    return found.model_copy(update={"lag_mean": lag, "lag_max": max(lags) if lags else report.lag_max})
+    result = latency([transaction.latency for transaction in sample], mean)
+    return result.model_copy(update={"lag_mean": lag, "lag_max": max(lags) if lags else report.lag_max})
 
 
 def _options(load: Load) -> list[str]:

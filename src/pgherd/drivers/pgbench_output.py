@@ -1,14 +1,17 @@
-"""Reading what pgbench 15 to 18 writes: progress lines, the final report, the transaction log.
+"""Parser of the output of pgbench 15 to 18: progress lines, the final report, the transaction log and its latencies. Pure.
 
-Formats: PostgreSQL documentation, pgbench, "Per-Transaction Logging"; the functions printProgressReport, printResults
-and doLog of pgbench.c. Everything here is pure.
+Formats: PostgreSQL documentation, pgbench, "Per-Transaction Logging"; the functions printProgressReport, printResults and doLog of
+pgbench.c.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
+
+from pgherd.model.result import Latency
 
 _PROGRESS = re.compile(
     r"^progress: (?P<at>\d+\.\d+) s, (?P<tps>\d+\.\d+) tps, lat (?P<latency>[\d.]+) ms stddev \S+, (?P<failed>\d+) failed"
@@ -21,8 +24,11 @@ _ERROR = re.compile(r"^pgbench: (?:error|fatal): .*|^(?:FATAL|PANIC): .*|^Run wa
 
 @dataclass(frozen=True)
 class Progress:
-    """One progress line: ``at`` ends its interval (seconds since the epoch); ``latency`` and ``lag`` are means over the
-    interval's transactions in milliseconds, the latency counted from the scheduled start under --rate."""
+    """One progress line.
+
+    ``at`` is the end of its interval (seconds since the epoch). ``latency`` and ``lag`` are means over the interval's
+    transactions in milliseconds. With --rate, latency is counted from the scheduled start.
+    """
 
     at: float
     tps: float
@@ -35,8 +41,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Report:
-    """The final report, over pgbench's whole life. ``seconds`` is how long it made load (transactions / tps; None when
-    nothing was processed), ``connecting`` the seconds it needed to connect, latencies and lags are milliseconds."""
+    """The final report over pgbench's complete run. Latencies and lags are milliseconds.
+
+    ``seconds`` is the duration of the load (transactions ÷ tps), None without transactions. ``connecting`` is the time to
+    connect in seconds.
+    """
 
     transactions: int
     failed: int = 0
@@ -51,8 +60,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One logged transaction that succeeded: when it ended (seconds since the epoch), its latency and (open loop only)
-    its schedule lag in milliseconds; ``script`` counts pgbench's -f and -b from 0."""
+    """One logged transaction that succeeded.
+
+    ``at`` is its end (seconds since the epoch). ``latency`` and ``lag`` (open loop only) are milliseconds. ``script`` is
+    the index of its script among pgbench's -f and -b options.
+    """
 
     at: float
     latency: float
@@ -61,7 +73,7 @@ class Logged:
 
 
 def read_progress(stderr: str) -> list[Progress]:
-    """All progress lines (written with --progress-timestamp), in order."""
+    """Parse all progress lines (written with --progress-timestamp), in order."""
     return [
         Progress(
             at=float(match["at"]),
@@ -77,7 +89,7 @@ def read_progress(stderr: str) -> list[Progress]:
 
 
 def moved_progress(stderr: str, ahead: float) -> str:
-    """The progress lines alone, with instants that are so many seconds earlier."""
+    """Return the progress lines with their instants moved back by ``ahead`` seconds."""
     lines = []
     for match in _PROGRESS.finditer(stderr):
         start, end = match.start("at") - match.start(), match.end("at") - match.start()
@@ -86,10 +98,10 @@ def moved_progress(stderr: str, ahead: float) -> str:
 
 
 def read_report(files: Mapping[str, str]) -> Report:
-    """The final report of ``stdout``.
+    """Parse the final report in ``stdout``.
 
     Raises:
-        ValueError: pgbench wrote none, or an incomplete one, or met an error; the message holds its last words.
+        ValueError: there is no report, it is incomplete, or pgbench failed. The message has pgbench's last messages.
     """
     stdout, stderr = files.get("stdout", ""), files.get("stderr", "")
     if _ERROR.search(stderr) or "Run was aborted" in stdout:
@@ -97,10 +109,10 @@ def read_report(files: Mapping[str, str]) -> Report:
     transactions = _number(r"number of transactions actually processed: (\d+)", stdout)
     failed = _number(r"number of failed transactions: (\d+) ", stdout)
     if transactions is None or failed is None:
-        raise ValueError(f"pgbench wrote no final report; its last words: {last_words(stdout, stderr)}")
+        raise ValueError(f"pgbench wrote no final report; its last messages: {last_words(stdout, stderr)}")
     tps = _number(r"tps = (\d+\.\d+) \(", stdout)
     if transactions and tps is None:
-        raise ValueError(f"pgbench's final report is truncated; its last words: {last_words(stdout, stderr)}")
+        raise ValueError(f"pgbench's final report is truncated; its last messages: {last_words(stdout, stderr)}")
     return Report(
         transactions=int(transactions),
         failed=int(failed),
@@ -115,11 +127,11 @@ def read_report(files: Mapping[str, str]) -> Report:
 
 
 def read_logs(files: Mapping[str, str], rate: bool) -> Iterator[Logged]:
-    """Successful transactions of all log files (``log.PID`` and, one per further thread, ``log.PID.THREAD``).
+    """Yield the successful transactions of all log files: ``log.PID``, and ``log.PID.THREAD`` of each further thread.
 
     Columns: client, transaction number, latency in µs (or 'failed', 'skipped', 'serialization', 'deadlock': left out),
-    script, epoch seconds, microseconds, then the schedule lag in µs if ``rate``, then retries under --max-tries. A line
-    that is torn or of another shape is left out.
+    script, epoch seconds, microseconds, then the schedule lag in µs if ``rate``, then retries with --max-tries. Truncated
+    or malformed lines are left out.
     """
     for name, text in files.items():
         if _LOG_NAME.fullmatch(name):
@@ -127,17 +139,17 @@ def read_logs(files: Mapping[str, str], rate: bool) -> Iterator[Logged]:
 
 
 def first_logged(files: Mapping[str, str], rate: bool) -> float | None:
-    """When the earliest of the logged transactions began, of those that stand first in a log; None where nothing was logged."""
+    """Return the earliest start among the first transactions of the logs, or None if nothing was logged."""
     heads = {name: text[: text.find("\n") + 1] for name, text in files.items()}
-    begun = [one.at - (one.latency - (one.lag or 0.0)) / 1000 for one in read_logs(heads, rate)]
-    return min(begun, default=None)
+    starts = [logged.at - (logged.latency - (logged.lag or 0.0)) / 1000 for logged in read_logs(heads, rate)]
+    return min(starts, default=None)
 
 
 def _read_log(text: str, rate: bool) -> Iterator[Logged]:
-    wanted = 7 if rate else 6
+    column_count = 7 if rate else 6
     for line in text[: text.rfind("\n") + 1].splitlines():
         columns = line.split(" ")
-        if len(columns) < wanted:
+        if len(columns) < column_count:
             continue
         try:
             at = int(columns[4]) + int(columns[5]) / 1e6
@@ -147,15 +159,45 @@ def _read_log(text: str, rate: bool) -> Iterator[Logged]:
 
 
 def last_words(stdout: str, stderr: str) -> str:
-    """The last lines that tell what went wrong: errors first, else what was written last."""
+    """Return the lines with errors, or the last two lines of output."""
     errors = [match[0].strip() for match in _ERROR.finditer(stderr)]
     if errors:
         return " | ".join(dict.fromkeys([*errors[:2], *errors[-1:]]))
-    other = [line.strip() for line in (stderr + "\n" + stdout).splitlines() if line.strip()]
-    told = [line for line in other if not line.startswith("progress: ")] or other
-    return " | ".join(told[-2:]) if told else "nothing at all"
+    lines = [line.strip() for line in (stderr + "\n" + stdout).splitlines() if line.strip()]
+    messages = [line for line in lines if not line.startswith("progress: ")] or lines
+    return " | ".join(messages[-2:]) if messages else "no output"
 
 
 def _number(pattern: str, text: str) -> float | None:
     match = re.search(pattern, text, re.MULTILINE)
     return float(match[1]) if match else None
+
+
+MIN_BEYOND = 10
+"""Minimum number of sampled transactions above a percentile. Otherwise the percentile is None."""
+
+
+def latency(values: Sequence[float], mean: float | None) -> Latency:
+    """Return the latency of a target: percentiles and maximum of sampled transactions (ms), and the ``mean`` of all."""
+    ordered = sorted(values)
+    return Latency(
+        mean=mean,
+        p50=percentile(ordered, 0.5),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        maximum=ordered[-1] if ordered else None,
+        sampled=len(ordered),
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the quantile of sorted values, linear between neighbours (Hyndman and Fan's type 7).
+
+    It is None if fewer than ten values are above it: a p99 needs 1000 values.
+    """
+    if len(ordered) * (1 - share) < MIN_BEYOND - 1e-9:
+        return None
+    position = (len(ordered) - 1) * share
+    low = floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

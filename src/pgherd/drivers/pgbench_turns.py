@@ -1,16 +1,16 @@
-"""Counting what a pgbench did in its turns, where loads take turns. Pure.
+"""Counts of a pgbench that runs in interleaved time slices (``Window.turns``). Pure.
 
-A progress line may hold any number of a pgbench's stops, so nothing can be told from it of a part of its time. The log tells when each
-sampled transaction ended. How many of all the transactions lie in a span is the number of all, which the final report has
-exactly, times the share of the logged ones that lie there: the sample decides about shares only, and the more of the run
-a span holds, the less of chance is in its number.
+pgbench is paused between its slices, and a progress line may span any number of pauses, so progress lines cannot be assigned to a slice.
+The log has the end of each sampled transaction. The number of transactions in a span is the total of the final report, which is exact,
+times the fraction of logged transactions in the span. So the sample only determines fractions, and the larger the span, the
+smaller their random error.
 
-A transaction that was under way when its pgbench was stopped ends as soon as it goes on, and is counted in that turn; its latency holds
-the time of the stop, so of latencies only those count that begin and end within one turn. The mean is that of a
-closed loop, by Little's law: clients ÷ throughput (Little, Operations Research 9, 1961).
+A transaction in progress at a pause ends soon after the start of the next slice, and is counted there. Its latency includes the pause, so
+only latencies that start and end within one slice are used. The mean is that of a closed loop by Little's law: clients ÷
+throughput (Little, Operations Research 9, 1961).
 
-Each turn begins with what was under way, and puts the clients in step. That is forgotten within a few transactions; where these take long
-beside what counts of a turn, a count would tell more of the turns than of the load, and there is none.
+Each slice starts with the transactions in progress, which synchronizes the clients. The effect lasts for a few transactions. If these take
+long compared with the counted part of a slice, the count would reflect the slices more than the load, so there is none.
 """
 
 from __future__ import annotations
@@ -21,19 +21,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor
 
-from pgherd.drivers import log_sample
 from pgherd.drivers.driver import Span, Window
-from pgherd.drivers.pgbench_output import Logged, Report
+from pgherd.drivers.pgbench_output import Logged, Report, latency
 from pgherd.model.result import Latency
 
-SHARE = 0.1
-"""Of what counts of a turn, that a transaction may take on average."""
+MAX_TRANSACTION_SHARE = 0.1
+"""Largest mean duration of a transaction as a fraction of the counted part of a slice."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a pgbench did in a window: ``transactions`` and ``failed`` ones, and the logged ones among them (``sample``); ``throughput``
-    per second of what counts for rates, and in how many ``seconds`` it makes so many transactions; ``per_second`` is by whole seconds."""
+    """Counts of a pgbench in a window.
+
+    Attributes:
+        transactions: committed transactions.
+        failed: failed transactions.
+        throughput: transactions per second of the time that counts for rates.
+        seconds: time for ``transactions`` at that throughput.
+        per_second: transactions in each whole second.
+        latency: latency of the sampled transactions.
+        sample: logged transactions.
+    """
 
     transactions: float
     failed: int
@@ -45,42 +53,47 @@ class Counted:
 
 
 def count(report: Report, logged: Sequence[Logged], window: Window, clients: int, target: str) -> Counted:
-    """What a pgbench did in the turns of a window.
+    """Count the transactions of a pgbench in the slices of a window.
 
     Raises:
-        ValueError: nothing was logged in them, or a transaction takes too long to be counted in them.
+        ValueError: no transaction was logged in them, or a transaction takes too long for slices.
     """
-    ordered = sorted(logged, key=lambda one: one.at)
-    ends = [one.at for one in ordered]
+    ordered = sorted(logged, key=lambda transaction: transaction.at)
+    ends = [transaction.at for transaction in ordered]
     parts = [Span(max(turn.first + window.lead, turn.last - window.counted), turn.last) for turn in window.turns]
     parts = [part for part in parts if part.last > part.first]
     counted = sum(len(_between(ordered, ends, part.first, part.last)) for part in parts)
-    each = report.transactions / len(ordered) if ordered else 0.0
-    throughput = each * counted / sum(part.last - part.first for part in parts) if counted else 0.0
-    if throughput * SHARE * window.counted < clients:
-        took = f"takes {1000 * clients / throughput:.3g} ms" if throughput else "never ended while it counted"
+    per_logged = report.transactions / len(ordered) if ordered else 0.0
+    throughput = per_logged * counted / sum(part.last - part.first for part in parts) if counted else 0.0
+    if throughput * MAX_TRANSACTION_SHARE * window.counted < clients:
+        duration = f"takes {1000 * clients / throughput:.3g} ms" if throughput else "never ended in the counted time"
         raise ValueError(
-            f"a transaction of {target} {took}, too long to be counted in turns of which {1000 * window.counted:g} ms count: compare with "
+            f"a transaction of {target} {duration}, too long for time slices of which {1000 * window.counted:g} ms count: compare with "
             "--arms one-at-a-time"
         )
     inside = _between(ordered, ends, window.start, window.end)
-    whole = [one.latency for turn in window.turns for one in _between(ordered, ends, turn.first, turn.last) if _begun(one) >= turn.first]
+    within_slice = [
+        transaction.latency
+        for turn in window.turns
+        for transaction in _between(ordered, ends, turn.first, turn.last)
+        if _start(transaction) >= turn.first
+    ]
     borders = [window.start + second for second in range(floor(window.end - window.start + 1e-6) + 1)]
     return Counted(
-        transactions=each * len(inside),
+        transactions=per_logged * len(inside),
         failed=round(report.failed * len(inside) / len(ordered)),
         throughput=throughput,
-        seconds=each * len(inside) / throughput,
-        per_second=[each * len(_between(ordered, ends, first, last)) for first, last in pairwise(borders)],
-        latency=log_sample.latency(whole, 1000 * clients / throughput),
+        seconds=per_logged * len(inside) / throughput,
+        per_second=[per_logged * len(_between(ordered, ends, first, last)) for first, last in pairwise(borders)],
+        latency=latency(within_slice, 1000 * clients / throughput),
         sample=inside,
     )
 
 
 def _between(ordered: Sequence[Logged], ends: Sequence[float], first: float, last: float) -> Sequence[Logged]:
-    """Those that ended after ``first``, and not after ``last``."""
+    """Return the transactions that ended after ``first`` and not after ``last``."""
     return ordered[bisect_right(ends, first) : bisect_right(ends, last)]
 
 
-def _begun(one: Logged) -> float:
-    return one.at - one.latency / 1000
+def _start(transaction: Logged) -> float:
+    return transaction.at - transaction.latency / 1000

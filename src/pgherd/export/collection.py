@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from pgherd.drivers.pgbench_output import Progress as ProgressLine
 from pgherd.drivers.pgbench_output import read_progress
-from pgherd.metrics import guest_machine, run_metrics
-from pgherd.metrics.latest import Latest
+from pgherd.metrics import qemu_process, run_metrics
 from pgherd.metrics.openmetrics import Levels, Sample, target_labels
 from pgherd.metrics.run_metrics import Naming, Progress, Totals
+from pgherd.metrics.spool import Latest
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.store.live import Lines, LiveState, LiveTrial, output_dir, read_live, spool_file
@@ -143,7 +143,7 @@ class Collection:
         """The samplers' last readings, and how often they failed."""
         assert self._samples is not None
         for t, entity, metric, value in self._samples.read():
-            if metric.name == guest_machine.EMULATED and value:
+            if metric.name == qemu_process.EMULATED and value:
                 self._emulated.add(entity.removeprefix("guest:"))
             if now - t < FRESH and (what := self._naming.series(entity, metric.name)) is not None:
                 family, labels = what

@@ -1,4 +1,5 @@
-"""One module per sampler: what to read, and a pure parse of what was read.
+"""Samplers: the sources that each one reads, and a pure parser of the text.
 
-A sampler is a module with an instance ``SAMPLER`` of a class that follows ``sampler.Sampler``; ``registry`` finds it.
+A sampler is an instance of a class that follows ``sampler.Sampler``. Its module exports it as ``SAMPLER``, or as one of ``SAMPLERS``.
+``registry`` finds both.
 """

@@ -1,4 +1,7 @@
-"""Checkpoints from a server's log: the lines that log_checkpoints (on by default since PostgreSQL 15) writes. Pure."""
+"""Parser of checkpoints in a server's log. Pure.
+
+The lines are those of log_checkpoints, which is on by default since PostgreSQL 15.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +20,42 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT|Etc/U
 
 
 def checkpoints(lines: Iterable[str], server: str, start: float, end: float) -> list[Checkpoint]:
-    """The checkpoints that fall into the window from start to end (seconds since the epoch), also those that began before it
-    or ended after it. Lines whose prefix does not begin with a time in UTC are left out: pgherd's servers log in UTC, with
-    PostgreSQL's own prefix.
+    """Return the checkpoints that overlap the window from start to end (seconds since the epoch).
+
+    Lines whose prefix does not start with a time in UTC are left out. The servers of pgherd log in UTC with PostgreSQL's
+    default prefix.
     """
-    found: list[Checkpoint] = []
-    open_: Checkpoint | None = None
+    results: list[Checkpoint] = []
+    running: Checkpoint | None = None
     for line in lines:
-        began, done = _STARTING.search(line), _COMPLETE.search(line)
-        if not began and not done:
+        starting, complete = _STARTING.search(line), _COMPLETE.search(line)
+        if not starting and not complete:
             continue
-        at = _instant(line)
+        at = _timestamp(line)
         if at is None:
             continue
-        if began:
-            if open_ is not None:  # it never ended: the server was killed
-                found.append(open_)
-            open_ = Checkpoint(server=server, start=at - start, cause=began["cause"].strip())
-        elif done:
-            distance = done["distance"]
-            told = {
+        if starting:
+            if running is not None:  # it never ended, because the server was killed
+                results.append(running)
+            running = Checkpoint(server=server, start=at - start, cause=starting["cause"].strip())
+        elif complete:
+            distance = complete["distance"]
+            fields = {
                 "end": at - start,
-                "buffers": int(done["buffers"]),
-                "write_seconds": float(done["write"]),
-                "sync_seconds": float(done["sync"]),
+                "buffers": int(complete["buffers"]),
+                "write_seconds": float(complete["write"]),
+                "sync_seconds": float(complete["sync"]),
                 "distance_bytes": int(distance) * 1024 if distance else None,
             }
-            before = open_ or Checkpoint(server=server, start=at - float(done["total"]) - start)
-            found.append(before.model_copy(update=told))
-            open_ = None
-    if open_ is not None:
-        found.append(open_)
-    return [one for one in found if one.start < end - start and (one.end is None or one.end > 0)]
+            checkpoint = running or Checkpoint(server=server, start=at - float(complete["total"]) - start)
+            results.append(checkpoint.model_copy(update=fields))
+            running = None
+    if running is not None:
+        results.append(running)
+    return [checkpoint for checkpoint in results if checkpoint.start < end - start and (checkpoint.end is None or checkpoint.end > 0)]
 
 
-def _instant(line: str) -> float | None:
+def _timestamp(line: str) -> float | None:
     match = _TIME.match(line)
     if match is None:
         return None

@@ -1,38 +1,44 @@
-"""I/O of the host's block devices, from /proc/diskstats (Documentation/admin-guide/iostats.rst of the kernel)."""
+"""I/O of block devices from /proc/diskstats, and series of a device's rates between two samples.
+
+Format: Documentation/admin-guide/iostats.rst of the kernel.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from pgherd.metrics.keyed import number
 from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.spool import SpoolReading
+from pgherd.model.io_view import DeviceSeries
 from pgherd.node.protocol import Source
 
 SECTOR = 512
-"""Bytes per sector in this file, whatever the device's own sector size."""
+"""Bytes per sector in this file, independent of the device's sector size."""
 
 
 class DiskstatsSampler:
-    """Whole devices that did any I/O since boot, as ``disk:NAME``; ``major`` and ``minor`` are a device's stable key.
+    """Whole devices with any I/O since boot, as ``disk:NAME``. ``major`` and ``minor`` are the stable key of a device.
 
-    A request that only flushes the device's cache (an fdatasync) is counted by the kernel both as a flush and as a
-    write of no sectors, so flushes are subtracted from writes. Where a file system's journal flushes along with a real
-    write, that write is subtracted too: ``writes`` + ``flushes`` is what the kernel says. Partitions are left out:
-    their I/O is their device's. A guest's devices are ``guest-disk:GUEST/NAME``.
+    The kernel counts a request that only flushes the device's cache (an fdatasync) both as a flush and as a write
+    without sectors, so flushes are subtracted from writes. If a journal flushes along with a real write, that write is
+    subtracted too: ``writes`` + ``flushes`` is the kernel's number. Partitions are left out, because their device
+    includes their I/O. A guest's devices are ``guest-disk:GUEST/NAME``.
     """
 
     name = "diskstats"
     metrics = (
         Metric("reads", "requests", "counter", "reads completed"),
         Metric("writes", "requests", "counter", "writes completed, without flushes"),
-        Metric("read_bytes", "bytes", "counter", "read"),
-        Metric("write_bytes", "bytes", "counter", "written"),
+        Metric("read_bytes", "bytes", "counter", "data read"),
+        Metric("write_bytes", "bytes", "counter", "data written"),
         Metric("read_time", "s", "counter", "summed duration of all reads"),
         Metric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
-        Metric("in_flight", "requests", "gauge", "issued and not completed"),
-        Metric("io_time", "s", "counter", "time in which at least one request was in flight"),
-        Metric("weighted_io_time", "s", "counter", "time × requests in flight; as a rate the mean queue length"),
+        Metric("in_flight", "requests", "gauge", "requests issued and not completed"),
+        Metric("io_time", "s", "counter", "time with at least one request in flight"),
+        Metric("weighted_io_time", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
         Metric("discards", "requests", "counter", "discards completed"),
         Metric("flushes", "requests", "counter", "flushes completed"),
         Metric("flush_time", "s", "counter", "summed duration of all flushes"),
@@ -41,16 +47,15 @@ class DiskstatsSampler:
     )
 
     def sources(self, view: View) -> list[Source]:
-        """/proc/diskstats."""
         return [Source(self.name, "disk", "file", "/proc/diskstats")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading per device. Kernels before 4.18 have no discards, before 5.5 no flushes."""
-        disk = f"{source.entity}/" if source.entity.startswith("guest-disk:") else "disk:"
+        """Yield one reading per device. Kernels before 4.18 have no discards, before 5.5 no flushes."""
+        prefix = f"{source.entity}/" if source.entity.startswith("guest-disk:") else "disk:"
         rows = [line.split() for line in raw.splitlines() if line.strip()]
         names = {row[2] for row in rows if len(row) >= 14}
         if rows and not names:
-            raise ValueError(f"not a line of /proc/diskstats: '{' '.join(rows[0])[:40]}'")
+            raise ValueError(f"'{' '.join(rows[0])[:40]}' is not a line of /proc/diskstats")
         for row in rows:
             if len(row) < 14 or _is_partition(row[2], names):
                 continue
@@ -74,13 +79,73 @@ class DiskstatsSampler:
                 values["discards"] = counts[11]
             if len(counts) > 16:
                 values |= {"flushes": counts[15], "flush_time": counts[16] / 1000, "writes": max(0.0, counts[4] - counts[15])}
-            yield f"{disk}{row[2]}", values
+            yield f"{prefix}{row[2]}", values
 
 
 def _is_partition(name: str, names: set[str]) -> bool:
-    """sda1 of sda; nvme0n1p2 of nvme0n1 (a device that ends in a digit has a p before the partition's number)."""
+    """Return True for sda1 of sda, and for nvme0n1p2 of nvme0n1: after a digit, a p precedes the partition's number."""
     match = re.fullmatch(r"(.*\d)p\d+|(.*\D)\d+", name)
     return match is not None and (match[1] or match[2]) in names
 
 
 SAMPLER = DiskstatsSampler()
+
+_PREFIX = "disk:"
+GUEST_VIEWS = ("guest-disk:", "guest-drive:")
+"""Prefixes of entities that are a guest's devices: in the guest, and at its hypervisor."""
+SHORTEST = 0.2
+"""Seconds. Shorter intervals, such as before the last sample when sampling stops, are left out: rounding dominates their rates."""
+
+
+def device_series(readings: Iterable[SpoolReading], start: float, end: float) -> dict[str, DeviceSeries]:
+    """Return ``major:minor`` → series over the intervals between samples within the window (seconds since the epoch).
+
+    Rates are over the interval between two samples, not over whole seconds, so bursts keep their height. Mean sizes are
+    ``…_bytes`` over requests. Response times are the growth of the kernel's summed durations over the requests
+    completed. The kernel's write time includes flushes, so their time is subtracted.
+    """
+    samples: dict[str, list[tuple[float, dict[str, float]]]] = {}
+    for t, sampler, entity, values in readings:
+        if sampler == DiskstatsSampler.name and entity.startswith(_PREFIX) and "major" in values:
+            samples.setdefault(f"{values['major']:.0f}:{values['minor']:.0f}", []).append((t, values))
+    return {device: _series(device_samples, start, end) for device, device_samples in samples.items()}
+
+
+def guest_series(readings: Iterable[SpoolReading], start: float, end: float) -> dict[str, DeviceSeries]:
+    """Return the same for guests' devices, seen by the guest and by its hypervisor, by entity.
+
+    Entities are ``guest-disk:GUEST/vdb`` and ``guest-drive:GUEST/data``. A hypervisor reports neither the queue nor the
+    busy time of a drive.
+    """
+    samples: dict[str, list[tuple[float, dict[str, float]]]] = {}
+    for t, _, entity, values in readings:
+        if entity.startswith(GUEST_VIEWS) and "reads" in values:
+            samples.setdefault(entity, []).append((t, values))
+    return {entity: _series(entity_samples, start, end) for entity, entity_samples in samples.items()}
+
+
+def _series(samples: list[tuple[float, dict[str, float]]], start: float, end: float) -> DeviceSeries:
+    series = DeviceSeries()
+    for (t0, before), (t1, after) in pairwise(samples):
+        length = t1 - t0
+        if length < SHORTEST or t0 < start or t1 > end:
+            continue
+        growth = {name: max(0.0, value - before.get(name, value)) for name, value in after.items()}
+        series.at.append(t1 - start)
+        series.seconds.append(length)
+        series.reads.append(growth["reads"] / length)
+        series.writes.append(growth["writes"] / length)
+        series.flushes.append(growth.get("flushes", 0.0) / length)
+        series.read_bytes.append(growth["read_bytes"] / length)
+        series.write_bytes.append(growth["write_bytes"] / length)
+        series.queue.append(growth["weighted_io_time"] / length if "weighted_io_time" in growth else None)
+        series.busy.append(min(1.0, growth["io_time"] / length) if "io_time" in growth else None)
+        flush_time = growth.get("flush_time", 0.0)
+        series.read_await.append(_mean_ms(growth["read_time"], growth["reads"]))
+        series.write_await.append(_mean_ms(max(0.0, growth["write_time"] - flush_time), growth["writes"]))
+        series.flush_await.append(_mean_ms(flush_time, growth.get("flushes", 0.0)))
+    return series
+
+
+def _mean_ms(seconds: float, requests: float) -> float | None:
+    return 1000 * seconds / requests if requests > 0 else None

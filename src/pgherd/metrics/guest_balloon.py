@@ -1,8 +1,7 @@
-"""A guest's balloon and what the guest tells of its memory, from the lines that the host's balloon manager writes.
+"""Guests' memory balloons and the balloon manager's CPU time, from the lines that the manager writes into the spool.
 
-There is nothing that a node could read: the manager asks the hypervisor, and spools what it saw and set (pgherd.runtimes.balloon_manager).
-The guest's own statistics are those of virtio 1.2, section 5.5.6.4. What a database balloon inside the guest has given up is memory
-that the guest has free, and later a part of what is in the guest's balloon: never add the two.
+A node has no file to read for them. The balloon manager queries the hypervisor, and spools what it reads and sets
+(pgherd.runtimes.balloon_spool).
 """
 
 from __future__ import annotations
@@ -13,9 +12,14 @@ from collections.abc import Iterator
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
-_OWN = {"memory": "guest.memory", "minimum": "guest.minimum", "actual": "guest.actual", "target": "guest.target"}
-_OWN |= {"working_set": "guest.working_set"}
-_TOLD = {
+_MANAGER_VALUES = {
+    "memory": "guest.memory",
+    "minimum": "guest.minimum",
+    "actual": "guest.actual",
+    "target": "guest.target",
+    "working_set": "guest.working_set",
+}
+_GUEST_STATISTICS = {
     "stat-free-memory": "guest.free",
     "stat-available-memory": "guest.available",
     "stat-total-memory": "guest.total",
@@ -25,49 +29,82 @@ _TOLD = {
     "stat-major-faults": "guest.major_faults",
     "stat-minor-faults": "guest.minor_faults",
 }
-_MOST = 2**63
-"""From here on a value means that the guest does not tell it."""
+_NOT_REPORTED = 2**63
+"""Values from here on mean that the guest does not report the statistic."""
 
 
 class GuestBalloonSampler:
-    """Readings of ``guest:NAME``. What a guest does not tell is absent."""
+    """Readings of ``guest:NAME``. The guest's statistics are those of virtio 1.2, section 5.5.6.4. A missing one is absent.
+
+    Memory that a database balloon inside the guest returns is first free memory of the guest, and later part of the
+    guest's balloon. Never add the two.
+    """
 
     name = "guest_balloon"
     metrics = (
-        Metric("guest.memory", "bytes", "gauge", "memory that the guest was configured with"),
-        Metric("guest.minimum", "bytes", "gauge", "memory that it always keeps"),
-        Metric("guest.actual", "bytes", "gauge", "memory that it has: configured less what is in its balloon"),
-        Metric("guest.target", "bytes", "gauge", "memory that the host last asked it to keep"),
-        Metric("guest.ballooned", "bytes", "gauge", "in the balloon of its kernel; what its databases gave up is a part of it"),
-        Metric("guest.working_set", "bytes", "gauge", "memory that the balloon manager believes it to use"),
-        Metric("guest.free", "bytes", "gauge", "unused memory, as the guest tells"),
-        Metric("guest.available", "bytes", "gauge", "memory that the guest could use without swapping, as it tells"),
-        Metric("guest.total", "bytes", "gauge", "memory that its kernel manages"),
-        Metric("guest.caches", "bytes", "gauge", "its page cache"),
-        Metric("guest.swap_in", "bytes", "counter", "swapped in by the guest itself", resets=True),
-        Metric("guest.swap_out", "bytes", "counter", "swapped out by the guest itself", resets=True),
-        Metric("guest.major_faults", "faults", "counter", "page faults inside it that needed I/O", resets=True),
-        Metric("guest.minor_faults", "faults", "counter", "page faults inside it that needed none", resets=True),
-        Metric("guest.statistics_age", "s", "gauge", "for how long the guest has told nothing new"),
+        Metric("guest.memory", "bytes", "gauge", "configured memory"),
+        Metric("guest.minimum", "bytes", "gauge", "memory that the guest always keeps"),
+        Metric("guest.actual", "bytes", "gauge", "memory that the guest has: configured memory minus its balloon"),
+        Metric("guest.target", "bytes", "gauge", "memory size that the host requested last"),
+        Metric("guest.ballooned", "bytes", "gauge", "memory in the guest's balloon, including memory returned by its databases"),
+        Metric("guest.working_set", "bytes", "gauge", "the balloon manager's estimate of used memory"),
+        Metric("guest.free", "bytes", "gauge", "unused memory, reported by the guest"),
+        Metric("guest.available", "bytes", "gauge", "memory usable without swapping, reported by the guest"),
+        Metric("guest.total", "bytes", "gauge", "memory managed by the guest's kernel"),
+        Metric("guest.caches", "bytes", "gauge", "page cache inside the guest"),
+        Metric("guest.swap_in", "bytes", "counter", "memory swapped in inside the guest", resets=True),
+        Metric("guest.swap_out", "bytes", "counter", "memory swapped out inside the guest", resets=True),
+        Metric("guest.major_faults", "faults", "counter", "page faults inside the guest that needed I/O", resets=True),
+        Metric("guest.minor_faults", "faults", "counter", "page faults inside the guest without I/O", resets=True),
+        Metric("guest.statistics_age", "s", "gauge", "age of the guest's statistics"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """None: the manager writes its lines itself."""
+        """Return nothing: the balloon manager writes the lines itself."""
         return []
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading."""
         try:
             document = json.loads(raw)
-            told = document["stats"]
-            values = {metric: float(document[key]) for key, metric in _OWN.items() if key in document}
+            statistics = document["stats"]
+            values = {metric: float(document[key]) for key, metric in _MANAGER_VALUES.items() if key in document}
             values["guest.ballooned"] = max(float(document["memory"]) - float(document["actual"]), 0.0)
-            values |= {metric: float(told[key]) for key, metric in _TOLD.items() if 0 <= int(told.get(key, -1)) < _MOST}
+            values |= {
+                metric: float(statistics[key])
+                for key, metric in _GUEST_STATISTICS.items()
+                if 0 <= int(statistics.get(key, -1)) < _NOT_REPORTED
+            }
             if float(document["last_update"]) > 0 and "at" in document:
                 values["guest.statistics_age"] = max(float(document["at"]) - float(document["last_update"]), 0.0)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"'{raw[:40]}' is not what the balloon manager writes ({error})") from None
+            raise _foreign(raw, error) from None
         yield source.entity, values
 
 
-SAMPLER = GuestBalloonSampler()
+class BalloonManagerSampler:
+    """CPU time of all threads of the balloon manager, as ``platform:balloon-manager``.
+
+    The manager runs in pgherd's process. Its CPU time still counts as platform overhead, because a platform of virtual
+    machines needs such a manager also without a benchmark (E2).
+    """
+
+    name = "balloon_manager"
+    metrics = (Metric("cpu.usage", "s", "counter", "CPU time used"),)
+
+    def sources(self, view: View) -> list[Source]:
+        """Return nothing: the balloon manager writes the lines itself."""
+        return []
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        try:
+            yield source.entity, {"cpu.usage": float(json.loads(raw)["cpu"])}
+        except (KeyError, TypeError, OverflowError) as error:
+            raise _foreign(raw, error) from None
+
+
+def _foreign(raw: str, error: Exception) -> ValueError:
+    return ValueError(f"'{raw[:40]}' is not a line of the balloon manager ({error})")
+
+
+GUEST_BALLOON, BALLOON_MANAGER = GuestBalloonSampler(), BalloonManagerSampler()
+SAMPLERS = (GUEST_BALLOON, BALLOON_MANAGER)

@@ -1,9 +1,9 @@
-"""What the registry's metrics are called in OpenMetrics: names, types, units, help and labels. Pure.
+"""OpenMetrics names, types, units, help texts and labels of the registry's metrics. Pure.
 
 A name is ``pgherd_SUBJECT_METRIC[_UNIT][_total]``: ``cpu.usage`` of a container is ``pgherd_container_cpu_usage_seconds_total``. The
-subject stands in the name, not in a label, so that a sum over a metric means something: what a container uses is contained in
-what its host uses. Units are base units (seconds, bytes); what is counted (blocks, requests) is said in the help. Every series has the
-labels ``run`` and ``host``. (Prometheus documentation, "Metric and label naming"; OpenMetrics 1.0.)
+subject is part of the name and not a label, so that a sum over a metric is meaningful: the usage of a container is part of its
+host's usage. Units are base units (seconds, bytes). Other units (blocks, requests) are in the help text. Every series has the labels
+``run`` and ``host``. (Prometheus documentation, "Metric and label naming"; OpenMetrics 1.0.)
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PLACE = ("container", "server", "database")
 _TARGET = ("target", *PLACE)
 _UNITS = {"s": "seconds", "bytes": "bytes"}
 _RENAMED = {"ctxt": "context_switches", "cpu.online": "cpus_online"}
-"""Metrics whose own name says too little, or reads badly."""
+"""Metrics whose sampler name is unclear or reads badly."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A metric family: ``name`` without the suffix that its type adds, ``labels`` beside those that stand everywhere."""
+    """A metric family: ``name`` without the suffix of its type, ``labels`` without those in ``EVERYWHERE``."""
 
     name: str
     kind: Literal["counter", "gauge", "info"]
@@ -38,12 +38,12 @@ class Family:
 
     @property
     def sample(self) -> str:
-        """The name of its samples, as a query names them."""
+        """Name of its samples in queries."""
         return self.name + {"counter": "_total", "gauge": "", "info": "_info"}[self.kind]
 
 
 class Sample(NamedTuple):
-    """One value of a family: all its labels, and the instant that it is of (seconds since the epoch; None: now)."""
+    """One value of a family with all its labels and its instant (seconds since the epoch; None: now)."""
 
     family: Family
     labels: Mapping[str, str]
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """What a metric is of: the word in names, how help texts begin, its labels."""
+    """Subject of a metric: its part of names, the start of help texts, its labels."""
 
     word: str
     title: str
@@ -61,29 +61,29 @@ class Subject:
 
 
 _SUBJECTS = {
-    "host": Subject("host", "The host"),
-    "budget": Subject("budget", "The group around all containers"),
-    "pgherd": Subject("own", "pgherd's own process"),
-    "container": Subject("container", "A container", ("container",)),
-    "server": Subject("server", "A server", ("container", "server")),
-    "backend": Subject("backend", "The backend that answers pgherd's samples", ("container", "server")),
-    "driver": Subject("driver", "The driver that loads a target", _TARGET),
-    "platform": Subject("platform", "A named part of the platform", ("part",)),
-    "disk": Subject("disk", "A block device", ("device",)),
-    "swap": Subject("swap", "A swap area", ("area",)),
-    "zram": Subject("zram", "The compressed swap device", ("device",)),
-    "guest": Subject("guest", "A container's virtual machine", ("container",)),
-    "guest-container": Subject("guest_container", "The processes of a container inside its guest", ("container",)),
-    "guest-disk": Subject("guest_disk", "A block device as the guest sees it", ("container", "device")),
-    "guest-drive": Subject("guest_drive", "A guest's drive as its hypervisor sees it", ("container", "device")),
-    "guest-swap": Subject("guest_swap", "A swap area inside a guest", ("container", "area")),
+    "host": Subject("host", "Host"),
+    "budget": Subject("budget", "Run cgroup"),
+    "pgherd": Subject("own", "pgherd's process"),
+    "container": Subject("container", "Container", ("container",)),
+    "server": Subject("server", "Server", ("container", "server")),
+    "backend": Subject("backend", "Backend of pgherd's sampling connection", ("container", "server")),
+    "driver": Subject("driver", "Driver of a target", _TARGET),
+    "platform": Subject("platform", "Named part of the platform", ("part",)),
+    "disk": Subject("disk", "Block device", ("device",)),
+    "swap": Subject("swap", "Swap area", ("area",)),
+    "zram": Subject("zram", "Compressed swap device", ("device",)),
+    "guest": Subject("guest", "Guest", ("container",)),
+    "guest-container": Subject("guest_container", "Processes of a container inside its guest", ("container",)),
+    "guest-disk": Subject("guest_disk", "Block device inside a guest", ("container", "device")),
+    "guest-drive": Subject("guest_drive", "Guest drive at the hypervisor", ("container", "device")),
+    "guest-swap": Subject("guest_swap", "Swap area inside a guest", ("container", "area")),
 }
-"""Kind of entity, as samplers name them, → subject."""
+"""Kind of entity → subject."""
 
-_WHOLE = ("host", "budget", "pgherd")
-_LASTING = ("host", "disk")
-"""Kinds whose counters are the kernel's own, and go on from trial to trial."""
-_OF_ONE_HOST = ("disk", "platform", "swap", "zram")
+_WHOLE_HOST = ("host", "budget", "pgherd")
+_CONTINUING = ("host", "disk")
+"""Kinds whose counters belong to the kernel and continue from trial to trial."""
+_QUALIFIED_BY_HOST = ("disk", "platform", "swap", "zram")
 _ALL = ("*",)
 _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "balloon": {"server": _ALL},
@@ -116,112 +116,111 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "vmstat": {"host": _ALL, "guest": _ALL},
     "zram": {"zram": _ALL},
 }
-"""Sampler → kinds of entity that it reads → their metrics. Only the list of names needs it; a reading is named by its entity. What is
-read once of a server's shared memory is no sample, and so not served."""
+"""Sampler → kinds of entity that it reads → their metrics. Only the list of families needs it, because a reading is named by its entity.
+A server's shared memory is read once, not sampled, so it is not served."""
 _NEVER = {("container", "memory.limit")}
-"""Read of the other kinds only."""
+"""(kind, metric) that is read only for other kinds of the same sampler."""
 
 
 def families() -> Iterator[Family]:
-    """Every family that samples of known kinds of entity can be of, sorted by name."""
-    found: dict[str, Family] = {}
+    """Yield every family of samples of known kinds of entity, sorted by name."""
+    by_name: dict[str, Family] = {}
     for name, sampler in samplers().items():
         for kind, served in _SERVED.get(name, {}).items():
             for metric in sampler.metrics:
                 if (served == _ALL or metric.name in served) and (kind, metric.name) not in _NEVER:
-                    family, _ = _named(kind, metric.name)
-                    found.setdefault(family.name, family)
-    yield from (family for _, family in sorted(found.items()))
+                    family, _ = _family_of(kind, metric.name)
+                    by_name.setdefault(family.name, family)
+    yield from (family for _, family in sorted(by_name.items()))
 
 
 def kind_of(entity: str) -> str:
-    """Which kind of entity it is: 'container' of ``container:db01``."""
+    """Return the kind of an entity: 'container' for ``container:db01``."""
     return entity.partition(":")[0]
 
 
 def named(entity: str, metric: str, hosts: Collection[str] = ()) -> tuple[Family, dict[str, str]] | None:
-    """The family of an entity's metric and the labels of its series; None for an entity of an unknown kind.
+    """Return the family of an entity's metric and the labels of its series, or None for an unknown kind of entity.
 
-    The run's label is the caller's to add; so is the host's, unless the entity's name tells it: of several ``hosts`` the entities are
-    ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.distributed.metrics).
+    The caller adds the label of the run, and of the host unless the entity's name contains it. With several ``hosts`` the
+    entities are ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.runner.hosts.metrics).
     """
-    kind, _, rest = entity.partition(":")
+    kind, _, name = entity.partition(":")
     if kind not in _SUBJECTS:
         return None
-    family, fixed = _named(kind, metric)
-    host, of_host = _host_in(kind, rest, hosts)
-    return family, {**fixed, **_entity_labels(kind, of_host), **({"host": host} if host else {})}
+    family, fixed = _family_of(kind, metric)
+    host, local_name = _split_host(kind, name, hosts)
+    return family, {**fixed, **_entity_labels(kind, local_name), **({"host": host} if host else {})}
 
 
-def _host_in(kind: str, rest: str, hosts: Collection[str]) -> tuple[str, str]:
-    """The host that the name tells, if it does, and the name without it."""
-    if kind in _WHOLE:
-        return rest, ""
+def _split_host(kind: str, name: str, hosts: Collection[str]) -> tuple[str, str]:
+    """Return the host in an entity's name, '' if there is none, and the name without it."""
+    if kind in _WHOLE_HOST:
+        return name, ""
     if kind == "container":
-        name, _, host = rest.partition(":")
-        return host, name
-    host, slash, name = rest.partition("/")
-    return (host, name) if slash and kind in _OF_ONE_HOST and host in hosts else ("", rest)
+        container, _, host = name.partition(":")
+        return host, container
+    host, slash, local_name = name.partition("/")
+    return (host, local_name) if slash and kind in _QUALIFIED_BY_HOST and host in hosts else ("", name)
 
 
 def target_labels(target: str) -> dict[str, str]:
-    """The labels of a load's target: its name, and the container, server and database that it is, if it is one."""
+    """Return the labels of a load's target: its name; for a database its container, server and database."""
     parts = target.split("/")
-    place = parts[1:] if len(parts) == 1 + len(PLACE) else [""] * len(PLACE)
-    return {"target": target, **dict(zip(PLACE, place, strict=True))}
+    path = parts[1:] if len(parts) == 1 + len(PLACE) else [""] * len(PLACE)
+    return {"target": target, **dict(zip(PLACE, path, strict=True))}
 
 
-def _entity_labels(kind: str, rest: str) -> dict[str, str]:
+def _entity_labels(kind: str, name: str) -> dict[str, str]:
     labels = _SUBJECTS[kind].labels
     if kind == "driver":
-        return target_labels(rest)
-    values = rest.split("/", 1) if len(labels) == 2 else [rest]
+        return target_labels(name)
+    values = name.split("/", 1) if len(labels) == 2 else [name]
     return dict(zip(labels, [*values, ""], strict=False))
 
 
 @cache
-def _named(kind: str, name: str) -> tuple[Family, Mapping[str, str]]:
-    """The family, and labels that belong to the metric rather than to the entity."""
-    subject, metric = _SUBJECTS[kind], _described(kind, name)
+def _family_of(kind: str, name: str) -> tuple[Family, Mapping[str, str]]:
+    """Return the family, and the labels that come from the metric and not from the entity."""
+    subject, metric = _SUBJECTS[kind], _metric_of(kind, name)
     if kind in ("host", "guest") and metric.unit == "s" and name.startswith("cpu."):
-        text = f"{subject.title}: CPU time of all CPUs by mode; user contains guests, nice does not"
+        text = f"{subject.title}: CPU time of all CPUs by mode; user includes guests, nice does not"
         mode = {"mode": name.removeprefix("cpu.")}
         return Family(f"{PREFIX}_{kind}_cpu_seconds", "counter", text, "seconds", (*subject.labels, "mode")), mode
-    words = _RENAMED.get(name, name).removeprefix(f"{subject.word.rpartition('_')[2]}.").replace(".", "_")
+    metric_part = _RENAMED.get(name, name).removeprefix(f"{subject.word.rpartition('_')[2]}.").replace(".", "_")
     unit = _UNITS.get(metric.unit, "")
-    suffix = f"_{unit}" if unit and words != unit and not words.endswith(f"_{unit}") else ""
-    counted = f" ({metric.unit})" if metric.unit and not unit and metric.unit not in metric.help else ""
-    text = f"{subject.title}: {metric.help}{counted}"
-    return Family(f"{PREFIX}_{subject.word}_{words}{suffix}", metric.kind, text, unit, subject.labels), {}
+    suffix = f"_{unit}" if unit and metric_part != unit and not metric_part.endswith(f"_{unit}") else ""
+    other_unit = f" ({metric.unit})" if metric.unit and not unit and metric.unit not in metric.help else ""
+    text = f"{subject.title}: {metric.help}{other_unit}"
+    return Family(f"{PREFIX}_{subject.word}_{metric_part}{suffix}", metric.kind, text, unit, subject.labels), {}
 
 
-def _described(kind: str, name: str) -> Metric:
-    """The metric as a sampler describes it that reads such entities, else as any does."""
-    found: Metric | None = None
+def _metric_of(kind: str, name: str) -> Metric:
+    """Return the metric as described by a sampler that reads such entities, otherwise by the first sampler that has it."""
+    fallback: Metric | None = None
     for sampler in samplers().values():
         for metric in sampler.metrics:
             if metric.name == name:
                 if kind in _SERVED.get(sampler.name, {}):
                     return metric
-                found = found or metric
-    if found is None:
+                fallback = fallback or metric
+    if fallback is None:
         raise KeyError(name)
-    return found
+    return fallback
 
 
 class Levels:
-    """Counters as Prometheus wants them: a smaller value means that the counter began anew, and never a torn reading.
+    """Counters for Prometheus, where a smaller value means a reset and never a torn reading.
 
-    A counter that cannot fall keeps its level until it is passed (as pgherd.metrics.aggregate has it). With a new trial containers
-    and servers may be new, and their counters with them; the host's and its devices' go on.
+    A counter that cannot decrease keeps its level until a reading exceeds it, as in pgherd.metrics.aggregate. A new trial
+    may have new containers and servers with new counters. The counters of the host and of its devices continue.
     """
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
         self._highest: dict[tuple[str, str], float] = {}
 
     def level(self, entity: str, metric: Metric, value: float) -> float:
-        """What to show of a reading."""
+        """Return the level to serve for a reading."""
         if metric.kind == "gauge" or metric.resets:
             return value
         key = (entity, metric.name)
@@ -229,31 +228,31 @@ class Levels:
         return self._highest[key]
 
     def begin_trial(self) -> None:
-        """Forget what a new trial may begin anew."""
-        self._highest = {key: level for key, level in self._highest.items() if kind_of(key[0]) in _LASTING}
+        """Forget the counters that a new trial may reset."""
+        self._highest = {key: level for key, level in self._highest.items() if kind_of(key[0]) in _CONTINUING}
 
 
 def text_of(family: Family, samples: Sequence[Sample] | Iterator[Sample]) -> Iterator[str]:
-    """The family in the OpenMetrics text format, line by line (without the line that ends a whole exposition).
+    """Yield the family in the OpenMetrics text format, line by line, without the final line of an exposition.
 
-    prometheus_client writes whole expositions; this is for samples by the million. The samples of one series must follow each
-    other in order of time.
+    prometheus_client builds a complete exposition in memory, which does not suit millions of samples. The samples of one
+    series must be adjacent and in order of time.
     """
     yield f"# HELP {family.name} {_escaped(family.help)}\n"
     yield f"# TYPE {family.name} {family.kind}\n"
     if family.unit:
         yield f"# UNIT {family.name} {family.unit}\n"
-    known: Mapping[str, str] | None = None
-    begin = ""
+    series: Mapping[str, str] | None = None
+    prefix = ""
     for _, labels, value, t in samples:
-        if labels is not known:  # a series hands out the same mapping again and again
-            inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in sorted(labels.items()))
-            known, begin = labels, f"{family.sample}{{{inside}}} "
-        yield f"{begin}{value!r}\n" if t is None else f"{begin}{value!r} {t:.3f}\n"
+        if labels is not series:  # all samples of a series share one mapping
+            label_text = ",".join(f'{name}="{_escaped(text)}"' for name, text in sorted(labels.items()))
+            series, prefix = labels, f"{family.sample}{{{label_text}}} "
+        yield f"{prefix}{value!r}\n" if t is None else f"{prefix}{value!r} {t:.3f}\n"
 
 
 END = "# EOF\n"
-"""The last line of an exposition."""
+"""Final line of an exposition."""
 
 
 def _escaped(text: str) -> str:

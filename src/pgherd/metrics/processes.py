@@ -1,9 +1,8 @@
-"""CPU and memory of processes, from /proc/PID/stat (documentation: proc(5)).
+"""CPU and memory of processes, from /proc/PID/stat and /proc/PID/schedstat (proc(5)).
 
-Two uses. A container without a control group is accounted for by the process trees of its pids. And what runs beside
-the databases is accounted for by itself: drivers, pgherd, its sampling backends, parts of the platform.
-
-Each pid is a source of its own; where several describe one entity, reading the spool adds them up.
+A container without a cgroup is counted by the process trees of its pids. Drivers, pgherd, its sampling backends and parts of the platform
+are counted as single processes. Each pid is a separate source. If several sources describe one entity, the spool's reader adds
+them up.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pgherd.metrics import accounting
-from pgherd.metrics.cpu import TICKS
-from pgherd.metrics.keyed import cadence, number
+from pgherd.metrics import cgroup
+from pgherd.metrics.keyed import TICKS, cadence, number, process_fields
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-"""Bytes per page of memory; a node with another page size would need its own."""
+"""Bytes per page of this host. Wrong for a node with another page size."""
 
 _UTIME, _STIME, _CUTIME, _CSTIME, _RSS = 11, 12, 13, 14, 21
 
 
 class ProcessesSampler:
-    """Trees count children that have ended and were waited for (a backend that exits moves its time into its
-    postmaster's); single processes do not. A tree is read file by file, so a child that ends meanwhile may be missed
-    once: the dip is bridged, not taken for a reset.
+    """CPU time of process trees and single processes, and resident memory of single processes.
+
+    Trees include children that have exited and were waited for, because an exiting backend moves its time to the
+    postmaster. Single processes do not. A tree is read file by file, so a child that exits during the read may be missed
+    once. That dip is bridged and not taken for a reset.
     """
 
     name = "processes"
@@ -38,24 +38,25 @@ class ProcessesSampler:
     )
 
     def sources(self, view: View) -> list[Source]:
-        """A tree per pid of a container without CPU accounting; a file per process to be watched."""
+        """Return a tree per pid of a container without CPU accounting, and a file per watched process."""
         slow = cadence(max(len(view.containers), len(view.processes)))
-        found = [
+        sources = [
             Source(self.name, f"container:{container.name}", "tree", str(pid), tag="tree")
             for container in view.containers
-            if accounting.cpu(container.groups) is None
+            if cgroup.cpu(container.groups) is None
             for pid in container.pids
         ]
         for process in view.processes:
-            # A backend uses a millisecond a second, of which ticks of ten see nothing: the scheduler's clock does. It counts
-            # one thread, and a backend has no other.
+            # A sampling backend uses about 1 ms per second, which ticks of 10 ms miss. The scheduler's clock in schedstat
+            # counts it. schedstat covers one thread, and a backend has no other.
             backend = process.entity.startswith("backend:")
-            what, every = ("schedstat", slow) if backend else ("stat", 1)
-            found.append(Source(self.name, process.entity, "file", f"/proc/{process.pid}/{what}", every=every, tag=what if backend else ""))
-        return found
+            file, every = ("schedstat", slow) if backend else ("stat", 1)
+            tag = file if backend else ""
+            sources.append(Source(self.name, process.entity, "file", f"/proc/{process.pid}/{file}", every=every, tag=tag))
+        return sources
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading: of a tree the CPU only, since the shared memory of its processes would be counted many times."""
+        """Yield one reading. A tree has only CPU time, because shared memory would be counted once per process."""
         if source.tag == "schedstat":
             yield source.entity, {"cpu.usage": _run_time(raw)}
             return
@@ -63,10 +64,7 @@ class ProcessesSampler:
         user = system = resident = 0.0
         lines = raw.splitlines()
         for line in lines:
-            # The command's name is in parentheses and may hold spaces and parentheses itself; the last one closes it.
-            fields = line[line.rfind(")") + 1 :].split()
-            if "(" not in line or len(fields) <= _RSS:
-                raise ValueError(f"'{line[:40]}' is not a line of /proc/PID/stat")
+            fields = process_fields(line, _RSS)
             user += number(fields[_UTIME]) + (number(fields[_CUTIME]) if tree else 0.0)
             system += number(fields[_STIME]) + (number(fields[_CSTIME]) if tree else 0.0)
             resident += number(fields[_RSS])
@@ -77,7 +75,7 @@ class ProcessesSampler:
 
 
 def _run_time(raw: str) -> float:
-    """CPU seconds of a thread: the first of the three numbers of /proc/PID/schedstat, in nanoseconds (sched-stats.rst)."""
+    """Return the CPU seconds of a thread: the first of three numbers in schedstat, in nanoseconds (sched-stats.rst)."""
     fields = raw.split()
     if len(fields) != 3:
         raise ValueError(f"'{raw[:40]}' is not the text of /proc/PID/schedstat")

@@ -1,4 +1,4 @@
-"""All samplers and their metrics: every module of this package that has a ``SAMPLER``. A new sampler is one file."""
+"""All samplers and their metrics. A new sampler needs no registration: its module exports ``SAMPLER`` or ``SAMPLERS``."""
 
 from __future__ import annotations
 
@@ -13,40 +13,36 @@ from pgherd.node.protocol import Source
 
 @cache
 def samplers() -> dict[str, Sampler]:
-    """Name → sampler, sorted by name. The mapping is shared: do not change it."""
-    found: dict[str, Sampler] = {}
-    for module in pkgutil.iter_modules(pgherd.metrics.__path__, "pgherd.metrics."):
-        instance: Sampler | None = getattr(importlib.import_module(module.name), "SAMPLER", None)
-        if instance is not None:
-            found[instance.name] = instance
-    return dict(sorted(found.items()))
+    """Return name → sampler, sorted by name. The mapping is shared: do not change it."""
+    by_name: dict[str, Sampler] = {}
+    for info in pkgutil.iter_modules(pgherd.metrics.__path__, "pgherd.metrics."):
+        module = importlib.import_module(info.name)
+        instances = (module.SAMPLER,) if hasattr(module, "SAMPLER") else getattr(module, "SAMPLERS", ())
+        by_name |= {instance.name: instance for instance in instances}
+    return dict(sorted(by_name.items()))
 
 
 @cache
 def metrics() -> dict[str, Metric]:
-    """Metric name → metric. One name means the same for every entity: unit, kind and resets agree in all samplers.
+    """Return metric name → metric. Samplers that share a name agree in unit, kind and resets.
 
     Raises:
-        ValueError: two samplers give one name different meanings (a mistake in a new sampler).
+        ValueError: two samplers define one name differently, which is a mistake in a new sampler.
     """
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     for sampler in samplers().values():
         for metric in sampler.metrics:
-            known = found.setdefault(metric.name, metric)
-            if (known.unit, known.kind, known.resets) != (metric.unit, metric.kind, metric.resets):
-                raise ValueError(f"sampler '{sampler.name}' defines {metric.name} as {metric}, another sampler as {known}")
-    return found
+            first = by_name.setdefault(metric.name, metric)
+            if (first.unit, first.kind, first.resets) != (metric.unit, metric.kind, metric.resets):
+                raise ValueError(f"sampler '{sampler.name}' defines {metric.name} as {metric}, another sampler as {first}")
+    return by_name
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name.
-
-    Raises:
-        KeyError: no sampler has it.
-    """
+    """Return the metric of that name. Raises KeyError if no sampler has it."""
     return metrics()[name]
 
 
 def sources(view: View) -> list[Source]:
-    """What all samplers read, for everything in view."""
+    """Return the sources of all samplers for everything in view."""
     return [source for sampler in samplers().values() for source in sampler.sources(view)]

@@ -1,4 +1,4 @@
-"""What a sampler is."""
+"""Protocol of a sampler, its metrics, and the view of a deployment that it gets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pgherd.node.protocol import Source
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name (``cpu.user``), unit of a *reading*, kind, and what it means.
+    """One metric: name (``cpu.user``), unit of a *reading*, kind and meaning.
 
-    A counter only grows; over a window it becomes a rate per second (a counter of CPU seconds becomes cores). A gauge
-    becomes its mean over the window. ``resets`` counters may start from zero again (a server's statistics after a
-    crash); a smaller reading of any other counter is a torn one and is bridged.
+    A counter only grows. Over a window it becomes a rate per second, so CPU seconds become cores. A gauge becomes its
+    mean over the window. A counter with ``resets`` may restart from zero, such as a server's statistics after a crash. A
+    smaller reading of any other counter is a torn read and is bridged.
     """
 
     name: str
@@ -28,10 +28,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class ContainerView:
-    """What a sampler may know of a container: its name, the cgroup directories by controller (empty: none), and the
-    pids of the postmasters and drivers in it.
+    """A container: name, cgroup directories by controller, and pids of its postmasters and drivers.
 
-    Keys are v1 controller names ('memory', 'cpu', 'cpuacct', …) or 'v2' for the unified group.
+    Keys are v1 controllers ('memory', 'cpu', 'cpuacct', …) or 'v2' for the unified group. Without cgroups it is empty.
     """
 
     name: str
@@ -41,8 +40,10 @@ class ContainerView:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a sampler may know of a server: entity (``container/server``), conninfo, major version, postmaster pid (0: its
-    processes are not on this node, or not ours to see), and whether extension pg_balloon is there to be asked."""
+    """A server: entity (``container/server``), conninfo, major version, postmaster pid, and whether it has pg_balloon.
+
+    The pid is 0 if the processes are not on this node or not visible.
+    """
 
     name: str
     conninfo: str
@@ -53,7 +54,7 @@ class ServerView:
 
 @dataclass(frozen=True)
 class ProcessView:
-    """A process to be watched: entity (``driver:TARGET``, ``pgherd``) and pid."""
+    """A process to watch: entity (``driver:TARGET``, ``pgherd``) and pid."""
 
     entity: str
     pid: int
@@ -61,8 +62,7 @@ class ProcessView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """A control group beside the containers whose CPU is to be watched: entity (``platform:NAME``) and directory by
-    controller, as in ``ContainerView``."""
+    """A cgroup outside the containers whose CPU time is counted: entity (``platform:NAME``), directories by controller."""
 
     entity: str
     groups: Mapping[str, str]
@@ -70,7 +70,7 @@ class GroupView:
 
 @dataclass(frozen=True)
 class SwapView:
-    """The swap that a run has made: path of the device or file, and the number of the zram device if it is one."""
+    """Swap area that a run has created: path of the device or file, and the number of its zram device, if it is one."""
 
     path: str
     zram: int | None = None
@@ -78,8 +78,15 @@ class SwapView:
 
 @dataclass(frozen=True)
 class GuestDrive:
-    """A drive of a virtual machine: its ``name`` at the hypervisor, the ``device`` that it is in the guest ('' where that is not known),
-    the ``path`` of its image, and what of which server (``container/server``) lies on it."""
+    """A drive of a virtual machine.
+
+    Attributes:
+        name: its name at the hypervisor.
+        device: its name in the guest, '' if unknown.
+        path: path of its image.
+        role: the kind of files on it.
+        server: the server (``container/server``) that the files belong to.
+    """
 
     name: str
     device: str
@@ -90,8 +97,15 @@ class GuestDrive:
 
 @dataclass(frozen=True)
 class GuestView:
-    """A virtual machine: its container's name, its hypervisor's pid, the memory (bytes) that it was configured with, its drives but for
-    that of its system, and whether the host may merge equal pages of its memory (KSM)."""
+    """A virtual machine.
+
+    Attributes:
+        name: its container's name.
+        pid: its hypervisor's pid.
+        memory: configured memory in bytes.
+        drives: its drives without the system drive.
+        merging: True if the host may merge its memory (KSM).
+    """
 
     name: str
     pid: int
@@ -102,8 +116,13 @@ class GuestView:
 
 @dataclass(frozen=True)
 class View:
-    """Everything that is up and may be watched at the start of a phase. ``budget`` is the group around all containers, directory by
-    controller, which holds the host's budget (empty: there is none)."""
+    """Everything that runs at the start of a phase and can be sampled.
+
+    Attributes:
+        budget: the run cgroup, directory by controller. Empty if there is none.
+        trace: True if block requests are traced.
+        volumes: volumes that are a driver's target: target → working directory of the driver.
+    """
 
     containers: Sequence[ContainerView] = ()
     servers: Sequence[ServerView] = ()
@@ -112,10 +131,8 @@ class View:
     budget: Mapping[str, str] = field(default_factory=dict)
     swap: SwapView | None = None
     trace: bool = False
-    """Block requests are to be traced."""
     guests: Sequence[GuestView] = ()
     volumes: Mapping[str, str] = field(default_factory=dict)
-    """Volumes that are loaded themselves: target → the directory in which its driver works."""
 
 
 Reading = tuple[str, dict[str, float]]
@@ -123,16 +140,18 @@ Reading = tuple[str, dict[str, float]]
 
 
 class Sampler(Protocol):
-    """Source plus pure parse. ``parse`` gets the raw text and the source it came from, and yields readings; it skips
-    what it does not know (kernels differ) and raises ValueError only for text of another kind."""
+    """Sources and a pure parser of their text."""
 
     name: str
     metrics: Sequence[Metric]
 
     def sources(self, view: View) -> list[Source]:
-        """What to read, for everything in view."""
+        """Return the sources to read for everything in view."""
         ...
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """Readings in one raw text."""
+        """Yield the readings in one text of a source.
+
+        Unknown parts are skipped, because kernels differ. Raises ValueError for text of another kind.
+        """
         ...

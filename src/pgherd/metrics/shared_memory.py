@@ -1,8 +1,8 @@
-"""What a server's shared memory lies on, from /proc/PID/smaps of one of its processes (proc(5)).
+"""Pages that back a server's shared memory, from /proc/PID/smaps of one of its processes (proc(5)).
 
-A process' page tables show only what that process has touched. So this is not sampled while a trial runs: it is read once,
-of the backend that has just read the databases into shared buffers, before that ends. (To walk the tables takes the
-kernel milliseconds per gigabyte, and its lock on them.)
+The page tables of a process cover only the pages that it has touched. So this source is not sampled during a trial. It is read once, of the
+backend that has loaded the databases into shared buffers, before that backend exits. Walking the tables takes the kernel
+milliseconds per gigabyte, under the lock of the process's memory map.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
 _HEAD = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ..(?:.)(.) \S+ \S+ (\d+)\s*(.*)$")
-_MAIN = ("/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")
-"""Names of mappings that shared memory without a file has: of reserved huge pages, of ordinary ones, of System V."""
+_ANONYMOUS_NAMES = ("/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")
+"""Names of shared mappings without a file: reserved huge pages, ordinary pages, System V, memory files."""
 
 
 class SharedMemorySampler:
-    """The largest shared mapping without a file: PostgreSQL's main shared memory."""
+    """The largest shared mapping without a file, which is PostgreSQL's main shared memory."""
 
     name = "shared_memory"
     metrics = (
         Metric("pages.size", "bytes", "gauge", "size of the pages that back the server's shared memory"),
-        Metric("pages.mapped", "bytes", "gauge", "shared memory that the process which read the databases has touched"),
-        Metric("pages.reserved", "bytes", "gauge", "of that, what lies on reserved huge pages, which no control group counts"),
-        Metric("pages.huge", "bytes", "gauge", "of that, what lies on huge pages, reserved or transparent"),
+        Metric("pages.mapped", "bytes", "gauge", "shared memory touched by the process that loaded the databases"),
+        Metric("pages.reserved", "bytes", "gauge", "shared memory on reserved huge pages, which no cgroup counts"),
+        Metric("pages.huge", "bytes", "gauge", "shared memory on huge pages, reserved or transparent"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """Nothing while a trial runs."""
+        """Return nothing: the file is not sampled during a trial."""
         return []
 
     def once(self, server: str, pid: int) -> Source:
-        """What to read of a server's process at the one moment."""
+        """Return the source for the single reading of a server's process."""
         return Source(self.name, f"server:{server}", "file", f"/proc/{pid}/smaps")
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading, if the process has such a mapping; smaps counts in kB of 1024 bytes."""
-        best: dict[str, float] = {}
+        """Yield one reading, or none for a process without such a mapping."""
+        main: dict[str, float] = {}
         for name, fields in _mappings(raw):
-            if name.startswith(_MAIN) and fields.get("Size", 0.0) > best.get("Size", 0.0):
-                best = fields
-        if best:
-            reserved = best.get("Shared_Hugetlb", 0.0) + best.get("Private_Hugetlb", 0.0)
+            if name.startswith(_ANONYMOUS_NAMES) and fields.get("Size", 0.0) > main.get("Size", 0.0):
+                main = fields
+        if main:
+            reserved = main.get("Shared_Hugetlb", 0.0) + main.get("Private_Hugetlb", 0.0)
             yield (
                 source.entity,
                 {
-                    "pages.size": best.get("KernelPageSize", 0.0),
-                    "pages.mapped": best.get("Rss", 0.0) + reserved,
+                    "pages.size": main.get("KernelPageSize", 0.0),
+                    "pages.mapped": main.get("Rss", 0.0) + reserved,
                     "pages.reserved": reserved,
-                    "pages.huge": reserved + best.get("ShmemPmdMapped", 0.0) + best.get("AnonHugePages", 0.0),
+                    "pages.huge": reserved + main.get("ShmemPmdMapped", 0.0) + main.get("AnonHugePages", 0.0),
                 },
             )
 
 
 def _mappings(raw: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """(name, field → bytes) of every shared mapping."""
+    """Yield (name, field → bytes) of every mapping. The name of a private mapping is empty. smaps counts in kB of 1024 bytes."""
     name, fields = "", dict[str, float]()
     for line in raw.splitlines():
         head = _HEAD.match(line)
@@ -67,8 +67,8 @@ def _mappings(raw: str) -> Iterator[tuple[str, dict[str, float]]]:
                 yield name, fields
             name, fields = (head[3] if head[1] == "s" else ""), {}
         elif line.endswith(" kB"):
-            key, _, rest = line.partition(":")
-            fields[key] = number(rest.split()[0]) * 1024 if rest.split() else 0.0
+            key, _, remainder = line.partition(":")
+            fields[key] = number(remainder.split()[0]) * 1024 if remainder.split() else 0.0
         elif ":" not in line:
             raise ValueError(f"'{line[:40]}' is not a line of /proc/PID/smaps")
     if fields:

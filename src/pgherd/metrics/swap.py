@@ -1,4 +1,4 @@
-"""How full each swap area of the machine is, from /proc/swaps (proc(5)); read where a run has made one."""
+"""Usage of the machine's swap areas, and of the compressed swap device of a run (zram)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
 OURS = "swap:ours"
-"""The entity of the area that the run has made."""
+"""Entity of the swap area that the run has created."""
 
 
 class SwapSampler:
-    """The run's own area is ``swap:ours``, any other ``swap:NAME``: whether pages went to somebody else's is seen so. A guest's are
-    ``guest-swap:GUEST/NAME``."""
+    """Size and usage of each swap area, from /proc/swaps (proc(5)), if the run has created one.
+
+    The area of the run has the entity ``OURS``. Any other area is ``swap:NAME``, which shows whether pages went there. A guest's
+    areas are ``guest-swap:GUEST/NAME``.
+    """
 
     name = "swap"
     metrics = (
         Metric("swap.size", "bytes", "gauge", "size of the area"),
-        Metric("swap.used", "bytes", "gauge", "of it, in use"),
+        Metric("swap.used", "bytes", "gauge", "used space in the area"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """One file, with the path of our own area as its tag."""
+        """Return the file, with the path of the run's area as its tag."""
         return [] if view.swap is None else [Source(self.name, "swap", "file", "/proc/swaps", tag=view.swap.path)]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading per area; the file counts in kB of 1024 bytes."""
-        area = f"{source.entity}/" if source.entity.startswith("guest-swap:") else "swap:"
+        """Yield one reading per area. The file counts in kB of 1024 bytes."""
+        prefix = f"{source.entity}/" if source.entity.startswith("guest-swap:") else "swap:"
         lines = raw.splitlines()
         if not lines or not lines[0].startswith("Filename"):
             raise ValueError(f"'{raw[:40]}' is not the text of /proc/swaps")
@@ -39,8 +42,41 @@ class SwapSampler:
             if len(fields) < 5:
                 raise ValueError(f"'{line[:40]}' is not a line of /proc/swaps")
             path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[0])
-            entity = OURS if path == source.tag and area == "swap:" else f"{area}{posixpath.basename(path)}"
+            entity = OURS if path == source.tag and prefix == "swap:" else f"{prefix}{posixpath.basename(path)}"
             yield entity, {"swap.size": number(fields[-3]) * 1024, "swap.used": number(fields[-2]) * 1024}
 
 
-SAMPLER = SwapSampler()
+_MM_STAT_COLUMNS = ("zram.original", "zram.compressed", "zram.used", "zram.limit", "zram.used_most", "zram.same")
+
+
+class ZramSampler:
+    """The first six columns of ``mm_stat`` (Documentation/admin-guide/blockdev/zram.rst of the kernel).
+
+    The device serves the whole machine, so its values belong to no single container, and no container is charged for its
+    memory. ``zram.original ÷ zram.used`` is the effective compression ratio, because it includes the allocator's loss.
+    """
+
+    name = "zram"
+    metrics = (
+        Metric("zram.original", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"),
+        Metric("zram.compressed", "bytes", "gauge", "memory swapped out to the device, after compression"),
+        Metric("zram.used", "bytes", "gauge", "memory used by the device, allocator loss included"),
+        Metric("zram.limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
+        Metric("zram.used_most", "bytes", "gauge", "largest memory used by the device so far"),
+        Metric("zram.same", "pages", "gauge", "same-filled pages, which take no memory"),
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        if view.swap is None or view.swap.zram is None:
+            return []
+        return [Source(self.name, f"zram:zram{view.swap.zram}", "file", f"/sys/block/zram{view.swap.zram}/mm_stat")]
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        fields = raw.split()
+        if len(fields) < len(_MM_STAT_COLUMNS):
+            raise ValueError(f"'{raw[:40]}' is not the text of mm_stat")
+        yield source.entity, {name: number(text) for name, text in zip(_MM_STAT_COLUMNS, fields, strict=False)}
+
+
+SWAP, ZRAM = SwapSampler(), ZramSampler()
+SAMPLERS = (SWAP, ZRAM)

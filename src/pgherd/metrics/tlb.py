@@ -1,7 +1,7 @@
-"""Misses of the data TLB and the page walks that they cost, from the processor's counters as `perf stat -I -x;` tells them.
+"""Misses of the data TLB and the resulting page walks, from the processor's counters as `perf stat -I -x;` prints them.
 
-Few virtual machines have such counters. What an event is called differs between processors: for each metric the first
-alternative of ``EVENTS`` that can be counted is taken (pgherd.runner.play.counters).
+Few virtual machines have these counters. Event names differ between processors: for each metric, the first alternative of ``EVENTS`` that
+can be counted is used (pgherd.runner.play.counters).
 """
 
 from __future__ import annotations
@@ -27,48 +27,44 @@ EVENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "tlb.cycles": (("cycles",),),
 }
-"""Metric → alternatives; the events of one alternative are added up. (linux: tools/perf/pmu-events)"""
+"""Metric → alternatives. The events of one alternative are added up. (linux: tools/perf/pmu-events)"""
 _METRIC = {event: metric for metric, alternatives in EVENTS.items() for events in alternatives for event in events}
 
 
 class TlbSampler:
-    """Counted by a perf beside each server, for the postmaster's children that begin after it: the clients' backends."""
+    """Counts of one perf process per server, over the postmaster's children that start after it: the clients' backends."""
 
     name = "tlb"
     metrics = (
-        Metric(
-            "tlb.load_misses",
-            "misses",
-            "counter",
-            "loads that no level of the data TLB had a translation for, as the processor counts them",
-        ),
-        Metric("tlb.store_misses", "misses", "counter", "stores that no level of the data TLB had a translation for"),
-        Metric("tlb.walks", "walks", "counter", "page walks for data that completed"),
-        Metric("tlb.walk_cycles", "cycles", "counter", "cycles in which the processor walked page tables for data"),
-        Metric("tlb.cycles", "cycles", "counter", "cycles in all"),
+        Metric("tlb.load_misses", "misses", "counter", "load misses in all levels of the data TLB, as the processor counts them"),
+        Metric("tlb.store_misses", "misses", "counter", "store misses in all levels of the data TLB"),
+        Metric("tlb.walks", "walks", "counter", "completed page walks for data"),
+        Metric("tlb.walk_cycles", "cycles", "counter", "cycles with an active page walk for data"),
+        Metric("tlb.cycles", "cycles", "counter", "all cycles"),
     )
 
     def sources(self, view: View) -> list[Source]:
-        """None: perf reads the counters itself."""
+        """Return nothing: perf reads the counters itself."""
         return []
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
-        """One reading: what a whole output adds up to."""
+        """Yield one reading: the sums of a complete output."""
         totals: dict[str, float] = {}
-        for _, counted in intervals(raw):
-            for name, value in counted.items():
+        for _, counts in intervals(raw):
+            for name, value in counts.items():
                 totals[name] = totals.get(name, 0.0) + value
         if totals:
             yield source.entity, totals
 
 
 def intervals(raw: str) -> Iterator[tuple[float, dict[str, float]]]:
-    """(seconds since perf began, metric → count in the interval that ended then); events that were not counted are absent.
+    """Yield (seconds since the start of perf, metric → count in the interval that ended then).
 
-    Lines: time;value;unit;event;run time;share;… (perf-stat(1), CSV FORMAT). An interval in which none of the processes ran
-    is '<not counted>': zero. A last line cut short is left out. Raises ValueError for text of another kind.
+    Events that were not counted are absent. Lines are time;value;unit;event;run time;share;… (perf-stat(1), CSV FORMAT).
+    '<not counted>' means that no process ran in the interval, and counts as zero. A truncated last line is left out.
+    Raises ValueError for text of another kind.
     """
-    at, found = 0.0, dict[str, float]()
+    at, counts = 0.0, dict[str, float]()
     for line in raw.splitlines():
         fields = line.split(";")
         if line.startswith("#") or not line.strip() or len(fields) < 5:
@@ -76,15 +72,15 @@ def intervals(raw: str) -> Iterator[tuple[float, dict[str, float]]]:
                 raise ValueError(f"'{line[:40]}' is not a line of perf stat")
             continue
         time, value, event = _number(fields[0]), fields[1], fields[3].split(":")[0]
-        if time != at and found:
-            yield at, found
-            found = {}
+        if time != at and counts:
+            yield at, counts
+            counts = {}
         at = time
         metric = _METRIC.get(event)
         if metric is not None and value != "<not supported>":
-            found[metric] = found.get(metric, 0.0) + (0.0 if value == "<not counted>" else _number(value))
-    if found:
-        yield at, found
+            counts[metric] = counts.get(metric, 0.0) + (0.0 if value == "<not counted>" else _number(value))
+    if counts:
+        yield at, counts
 
 
 def _number(text: str) -> float:
@@ -94,12 +90,12 @@ def _number(text: str) -> float:
 
 
 def readings(raw: str, began: float, entity: str) -> Iterator[SpoolReading]:
-    """The growing counters of an output, as a spool would hold them; ``began`` is when perf did (seconds since the epoch)."""
+    """Yield the growing counters of an output in a spool's form. ``began`` is the start of perf (seconds since the epoch)."""
     totals: dict[str, float] = {}
-    for after, counted in intervals(raw):
+    for after, counts in intervals(raw):
         if not totals:
-            yield began, TlbSampler.name, entity, dict.fromkeys(counted, 0.0)
-        for name, value in counted.items():
+            yield began, TlbSampler.name, entity, dict.fromkeys(counts, 0.0)
+        for name, value in counts.items():
             totals[name] = totals.get(name, 0.0) + value
         yield began + after, TlbSampler.name, entity, dict(totals)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pgherd.drivers.telling import read_rates, tells
+from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
 from pgherd.model.counted import MIXED, counted, counted_by

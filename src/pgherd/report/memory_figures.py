@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import altair as alt
 
-from pgherd.metrics.accounting import LOCKED
+from pgherd.metrics.cgroup import LOCKED
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pgherd.analysis import memory_accounting
-from pgherd.metrics.accounting import BUDGET
+from pgherd.metrics.cgroup import BUDGET
 from pgherd.metrics.processes import PAGE
 from pgherd.metrics.swap import OURS
 from pgherd.model.result import TrialResult

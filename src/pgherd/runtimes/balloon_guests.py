@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pgherd.metrics import accounting
+from pgherd.metrics import cgroup
 from pgherd.metrics.keyed import flat_keyed
 from pgherd.model.deployment import Container
 from pgherd.model.errors import UsageError
@@ -122,7 +122,7 @@ class GuestBalloons:
 
         Inactive file pages and the remains of split huge pages count as free.
         """
-        group = accounting.memory(self._groups())
+        group = cgroup.memory(self._groups())
         if group is None or self._budget is None:
             return None
         used = int(self._node.read(f"{group.directory}/{_USAGE_FILE[group.version]}"))
@@ -130,7 +130,7 @@ class GuestBalloons:
         droppable = flat_keyed(stat, {_INACTIVE_FILE[group.version]: "file"}).get("file", 0.0)
         return self._budget - used + int(droppable + self._split(group, used, stat))
 
-    def _split(self, group: accounting.Accounting, used: int, stat: str) -> float:
+    def _split(self, group: cgroup.Accounting, used: int, stat: str) -> float:
         """Return the bytes that the cgroup is charged with but that nothing uses.
 
         QEMU puts guest memory on transparent huge pages. After a balloon has taken a part of one, the full page stays charged until the

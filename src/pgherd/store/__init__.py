@@ -1,1 +1,1 @@
-"""The run directory: write safely, read lazily."""
+"""Run directories: records, trials, live state and samples of a run on disk."""

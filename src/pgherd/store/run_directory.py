@@ -1,8 +1,7 @@
-"""The run directory: ``run.json``, and one directory per finished trial.
+"""Run directory: ``run.json``, and one directory per finished trial.
 
-A trial is written into ``trials/NNNN.partial`` and renamed to ``trials/NNNN`` when it is whole, so that whatever
-carries the final name is complete; ``run.json`` is replaced atomically. A flock on ``lock`` tells a live run from one
-whose process was killed.
+A trial is written into ``trials/NNNN.partial`` and renamed to ``trials/NNNN``, so that a directory with the final name is complete.
+``run.json`` is replaced atomically. A flock on ``lock`` distinguishes a live run from one whose process was killed.
 """
 
 from __future__ import annotations
@@ -26,48 +25,49 @@ from pgherd.model.run import SCHEMA, RunRecord
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
-_ABOUT_TO_BEGIN = 60.0
+_STARTUP_S = 60.0
+"""Time in which a new run may still lack ``run.json`` or ``lock``."""
 
 KILLED = "its process was killed"
-_TRIES, _TRY_AGAIN = 5, 0.05
+_LOCK_ATTEMPTS, _LOCK_RETRY_S = 5, 0.05
 
 
 class RunDirectory:
     """One run on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Name a run directory; nothing is read or written yet."""
+        """Set the path. Nothing is read or written."""
         self.path = path
 
     @classmethod
     def create(cls, root: Path, study: str) -> RunDirectory:
-        """Make a new run directory below ``root``, named time-study-suffix.
+        """Create a run directory in ``root``, named time-study-suffix.
 
         Raises:
-            UsageError: the root cannot be written.
+            UsageError: the root is not writable.
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
         try:
             (root / name / "trials").mkdir(parents=True)
         except OSError as error:
-            raise _no_root(root, error.strerror or str(error)) from None
+            raise _root_error(root, error.strerror or str(error)) from None
         return cls(root / name)
 
     @staticmethod
     def check_root(root: Path) -> None:
-        """Raise UsageError where no run directory can be made; makes nothing."""
+        """Raise UsageError if no run directory can be created in ``root``. Creates nothing."""
         existing = next(path for path in (root, *root.absolute().parents) if os.path.lexists(path))
         if not existing.is_dir():
-            raise _no_root(root, f"{existing} is not a directory")
+            raise _root_error(root, f"{existing} is not a directory")
         if not os.access(existing, os.W_OK | os.X_OK):
-            raise _no_root(root, f"{existing} cannot be written")
+            raise _root_error(root, f"{existing} cannot be written")
 
     @classmethod
     def find(cls, run: str, root: Path) -> RunDirectory:
-        """Find a run by its path, its name, or an unambiguous part of its name ('last' is the newest).
+        """Find a run by its path, its name, or an unambiguous part of its name. 'last' is the newest.
 
         Raises:
-            RunDirectoryError: there is none, or more than one.
+            RunDirectoryError: no run matches, or more than one.
         """
         for candidate in (Path(run), root / run):
             if (candidate / "run.json").is_file():
@@ -77,47 +77,46 @@ class RunDirectory:
         if len(matches) == 1:
             return cls(root / matches[0])
         if matches:
-            raise RunDirectoryError(f"'{run}' fits {len(matches)} runs in {root}: {', '.join(matches)}; name one of them")
+            raise RunDirectoryError(f"'{run}' matches {len(matches)} runs in {root}: {', '.join(matches)}; name one of them")
         if Path(run).is_dir():
             raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
-        known = f"; it holds {', '.join(names[-3:])}" if names else "; it holds none"
-        raise RunDirectoryError(f"no run '{run}' in {root}{known} (see 'pgherd runs', or give --runs DIR)")
+        newest = f"; it has {', '.join(names[-3:])}" if names else "; it has none"
+        raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd runs', or give --runs DIR)")
 
     @staticmethod
     def is_name(name: str) -> bool:
-        """Whether a directory of this name may be a run's."""
+        """Return True if a run directory may have this name."""
         return _NAME.fullmatch(name) is not None
 
     @classmethod
     def all(cls, root: Path) -> list[RunDirectory]:
-        """All runs below the root, oldest first; what does not look like a run is left out."""
+        """Return all runs in the root, oldest first. Other files and directories are left out."""
         if not root.is_dir():
             return []
         return [cls(path) for path in sorted(root.iterdir()) if _NAME.match(path.name) and (path / "run.json").is_file()]
 
     @classmethod
     def drop_abandoned(cls, root: Path) -> list[str]:
-        """Remove runs whose process was killed before it had written run.json; returns their names.
+        """Remove runs whose process was killed before it wrote run.json. Returns their names.
 
-        Younger ones than a minute are left: their process may be about to write it.
+        Runs younger than a minute are kept, because their process may still be about to write it.
         """
-        dropped = []
+        removed = []
         for path in sorted(root.iterdir()) if root.is_dir() else []:
-            if _NAME.match(path.name) and not (path / "run.json").exists() and time.time() - path.stat().st_mtime > _ABOUT_TO_BEGIN:
+            if _NAME.match(path.name) and not (path / "run.json").exists() and time.time() - path.stat().st_mtime > _STARTUP_S:
                 shutil.rmtree(path, ignore_errors=True)
-                dropped.append(path.name)
-        return dropped
+                removed.append(path.name)
+        return removed
 
     @property
     def name(self) -> str:
-        """The run's name."""
         return self.path.resolve().name
 
     def record(self) -> RunRecord:
-        """What ``run.json`` holds.
+        """Read ``run.json``.
 
         Raises:
-            RunDirectoryError: it is missing, truncated, foreign, or of a newer schema.
+            RunDirectoryError: it is missing, truncated, no record of a run, or of another schema.
         """
         file = self.path / "run.json"
         try:
@@ -126,46 +125,46 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} is not a run directory of pgherd: it has no run.json") from None
         except (OSError, ValueError) as error:
             raise RunDirectoryError(f"{file} cannot be read ({error}); its finished trials are in {self.path}/trials") from None
-        found = document.get("schema") if isinstance(document, dict) else None
-        if found != SCHEMA:
-            raise RunDirectoryError(f"{file} has schema '{found}', but this pgherd reads '{SCHEMA}'; use the pgherd that wrote it")
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != SCHEMA:
+            raise RunDirectoryError(f"{file} has schema '{schema}', but this pgherd reads '{SCHEMA}'; use the pgherd that wrote it")
         try:
             return RunRecord.model_validate(document)
         except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"]))
-            raise RunDirectoryError(f"{file} is not what this pgherd writes: {where}: {error.errors()[0]['msg']}") from None
+            location = ".".join(map(str, error.errors()[0]["loc"]))
+            raise RunDirectoryError(f"{file} is no record of a run: {location}: {error.errors()[0]['msg']}") from None
 
     def standing(self) -> RunRecord:
-        """The record as things stand: of a run that says it is running, and is executed by nobody, that it was interrupted.
+        """Return the record with its actual state: a run recorded as running without a process was interrupted.
 
         Raises:
-            RunDirectoryError: as ``record``.
+            RunDirectoryError: as in ``record``.
         """
-        alive = self.alive()  # before run.json is read: a run that ends in between is then said to have ended
+        alive = self.alive()  # before run.json is read, so that a run which ends in between counts as ended
         record = self.record()
-        beginning = not (self.path / "lock").exists() and time.time() - record.started < _ABOUT_TO_BEGIN
-        if alive or beginning or record.state != "running":
+        starting = not (self.path / "lock").exists() and time.time() - record.started < _STARTUP_S
+        if alive or starting or record.state != "running":
             return record
         return record.model_copy(update={"state": "interrupted", "error": KILLED})
 
     def begun(self) -> bool:
-        """Whether the study has proposed anything yet."""
+        """Return True if the study has proposed trials."""
         try:
             return bool(self.record().proposals)
         except RunDirectoryError:
             return False
 
     def discard_unless_begun(self) -> None:
-        """Remove a run whose study has not begun: it holds nothing that a user would want."""
+        """Remove a run without proposals and trials, because it has no results."""
         if not self.begun() and not list((self.path / "trials").glob("*/trial.json")):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, record: RunRecord) -> None:
-        """Replace ``run.json``, synced. Raises OSError (a full disk)."""
+        """Replace ``run.json`` and sync it. Raises OSError, for example if the disk is full."""
         self.write("run.json", record.model_dump_json(by_alias=True, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file of the run: temporary name, sync, rename."""
+        """Write a file of the run atomically: temporary name, sync, rename."""
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + ".tmp")
@@ -176,19 +175,19 @@ class RunDirectory:
         temporary.replace(target)
 
     def next_trial(self) -> str:
-        """The id for one more trial: beyond all that stand there, even where some have been removed by hand."""
+        """Return the id of the next trial: above all existing ones, even if some have been removed by hand."""
         ids = [int(path.name) for path in (self.path / "trials").glob("[0-9]*") if path.name.isdecimal()]
         return f"{max(ids, default=0) + 1:04d}"
 
     def begin_trial(self, trial: str) -> Path:
-        """An empty directory for the trial's raw files, under a name that says it is not finished."""
+        """Create an empty directory for the trial's raw files, with the name of an unfinished trial."""
         path = self.path / "trials" / f"{trial}.partial"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         return path
 
     def finish_trial(self, result: TrialResult) -> Path:
-        """Write ``trial.json`` and give the directory its final name."""
+        """Write ``trial.json`` and rename the directory to its final name."""
         partial = self.path / "trials" / f"{result.id}.partial"
         partial.mkdir(parents=True, exist_ok=True)
         with open(partial / "trial.json", "w") as file:
@@ -200,48 +199,48 @@ class RunDirectory:
         return final
 
     def drop_partial(self) -> list[str]:
-        """Remove what unfinished trials left; returns their ids."""
-        left = sorted((self.path / "trials").glob("*.partial"))
-        for path in left:
+        """Remove the directories of unfinished trials. Returns their ids."""
+        unfinished = sorted((self.path / "trials").glob("*.partial"))
+        for path in unfinished:
             shutil.rmtree(path, ignore_errors=True)
-        return [path.name.removesuffix(".partial") for path in left]
+        return [path.name.removesuffix(".partial") for path in unfinished]
 
     def results(self) -> list[TrialResult]:
-        """All finished trials in the order in which they ran.
+        """Return all finished trials in the order in which they ran.
 
         Raises:
             RunDirectoryError: one of them cannot be read.
         """
-        found = []
+        results = []
         for file in sorted((self.path / "trials").glob("*/trial.json")):
             if file.parent.name.endswith(".partial"):
                 continue
             try:
-                found.append(TrialResult.model_validate_json(file.read_bytes()))
+                results.append(TrialResult.model_validate_json(file.read_bytes()))
             except (OSError, ValidationError) as error:
-                what = f"{len(error.errors())} faults" if isinstance(error, ValidationError) else str(error)
-                raise RunDirectoryError(f"{file} cannot be read ({what}); remove its directory to go on without it") from None
-        return found
+                reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
+                raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
+        return results
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run while it is being executed.
+        """Lock the run during its execution.
 
         Raises:
             PgherdError: another process executes it.
         """
         with open(self.path / "lock", "w") as file:
-            for _ in range(_TRIES):
+            for _ in range(_LOCK_ATTEMPTS):
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                time.sleep(_TRY_AGAIN)  # 'alive' of somebody who watches holds it for an instant
+                time.sleep(_LOCK_RETRY_S)  # 'alive' of another process holds the lock for an instant
             else:
                 raise PgherdError(f"run {self.name} is being executed by another pgherd: 'pgherd watch {self.name}' shows it")
             yield
 
     def alive(self) -> bool:
-        """Whether a process executes the run right now."""
+        """Return True if a process currently executes the run."""
         try:
             with open(self.path / "lock") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -252,5 +251,5 @@ class RunDirectory:
         return False
 
 
-def _no_root(root: Path, why: str) -> UsageError:
-    return UsageError(f"cannot make a run directory in {root}: {why}; choose another with --runs DIR or PGHERD_RUNS")
+def _root_error(root: Path, reason: str) -> UsageError:
+    return UsageError(f"cannot create a run directory in {root}: {reason}; choose another with --runs DIR or PGHERD_RUNS")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import duckdb
 
-_FEW = 4000
-"""Cells up to which a sampler's rows are handed over as values: a CSV file costs 15 ms whatever is in it, which a trial of two
-seconds feels; of many values the statement takes longer to plan than a file to read."""
+_MAX_CELLS = 4000
+"""Cells up to which a sampler's rows are passed as values instead of a CSV file.
+
+A CSV file costs 15 ms even for little data, which matters for a trial of two seconds. For many values, planning the
+statement takes longer than reading a file.
+"""
 
 Sample = tuple[float, str, str, dict[str, float]]
 """(seconds since the epoch, sampler, entity, metric → value)."""
 
 
 def write_samples(directory: Path, samples: Iterable[Sample]) -> list[Path]:
-    """Write ``samples/SAMPLER.parquet`` below the trial's directory; each file appears whole or not at all.
+    """Write ``samples/SAMPLER.parquet`` in the trial's directory. Each file is renamed into place when it is complete.
 
     Columns: ``t`` (seconds since the epoch), ``entity``, and the sampler's metrics in their reading's unit.
     """
@@ -36,8 +40,8 @@ def write_samples(directory: Path, samples: Iterable[Sample]) -> list[Path]:
         for sampler, rows in sorted(by_sampler.items()):
             names = sorted({name for row in rows for name in row[3]})
             source, file = target / f"{sampler}.csv.tmp", target / f"{sampler}.parquet"
-            few = len(rows) * len(names) <= _FEW
-            relation = _of_values(database, names, rows) if few else _of_file(database, names, rows, source)
+            small = len(rows) * len(names) <= _MAX_CELLS
+            relation = _from_values(database, names, rows) if small else _from_file(database, names, rows, source)
             temporary = file.with_suffix(".parquet.tmp")
             relation.write_parquet(str(temporary), compression="zstd")
             temporary.replace(file)
@@ -48,23 +52,23 @@ def write_samples(directory: Path, samples: Iterable[Sample]) -> list[Path]:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """The engine that writes, kept: opening one costs as much as a file."""
+    """Return the cached connection of the writer, because opening one costs as much as a file."""
     import duckdb
 
     return duckdb.connect(config={"threads": 1})
 
 
-def _of_values(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: Sequence[Sample]) -> duckdb.DuckDBPyRelation:
+def _from_values(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: Sequence[Sample]) -> duckdb.DuckDBPyRelation:
     import duckdb
 
     cells: list[Any] = [(t, entity, *(values.get(name) for name in names)) for t, _, entity, values in rows]
-    plain = database.values(*cells)
+    unnamed = database.values(*cells)
     types = ["DOUBLE", "VARCHAR", *("DOUBLE" for _ in names)]
-    described = zip(plain.columns, ["t", "entity", *names], types, strict=True)
-    return plain.select(*(duckdb.ColumnExpression(column).cast(type_).alias(name) for column, name, type_ in described))
+    columns = zip(unnamed.columns, ["t", "entity", *names], types, strict=True)
+    return unnamed.select(*(duckdb.ColumnExpression(column).cast(type_).alias(name) for column, name, type_ in columns))
 
 
-def _of_file(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: Sequence[Sample], source: Path) -> duckdb.DuckDBPyRelation:
+def _from_file(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: Sequence[Sample], source: Path) -> duckdb.DuckDBPyRelation:
     with open(source, "w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["t", "entity", *names])
@@ -74,7 +78,7 @@ def _of_file(database: duckdb.DuckDBPyConnection, names: Sequence[str], rows: Se
 
 
 def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float, str, float]]:
-    """(t, entity, value) of one metric of one trial in time order; empty where it was not sampled."""
+    """Return (t, entity, value) of one metric of one trial in order of time, or nothing if it was not sampled."""
     file = directory / "samples" / f"{sampler}.parquet"
     if not file.is_file():
         return []
@@ -84,6 +88,65 @@ def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float
         relation = database.read_parquet(str(file))
         if metric not in relation.columns:
             return []
-        chosen = relation.select(duckdb.ColumnExpression("t"), duckdb.ColumnExpression("entity"), duckdb.ColumnExpression(metric))
-        rows = chosen.filter(duckdb.ColumnExpression(metric).isnotnull()).order("t, entity").fetchall()
+        columns = relation.select(duckdb.ColumnExpression("t"), duckdb.ColumnExpression("entity"), duckdb.ColumnExpression(metric))
+        rows = columns.filter(duckdb.ColumnExpression(metric).isnotnull()).order("t, entity").fetchall()
     return [(float(t), str(entity), float(value)) for t, entity, value in rows]
+
+
+@dataclass(frozen=True)
+class HostSamples:
+    """One host's sample files.
+
+    Attributes:
+        directory: the directory that contains ``samples``.
+        ahead: seconds by which the host's clock is ahead of the local clock.
+        rename: maps an entity to its name among the entities of all hosts.
+    """
+
+    directory: Path
+    ahead: float
+    rename: Callable[[str], str]
+
+
+def merge_samples(parts: Sequence[HostSamples], directory: Path) -> list[Path]:
+    """Write ``samples/SAMPLER.parquet`` in ``directory`` with the rows of all hosts, in order of time on the local clock.
+
+    Each file is renamed into place when it is complete. A metric that a host does not have is null in its rows.
+    """
+    import duckdb
+
+    by_sampler: dict[str, dict[str, HostSamples]] = {}
+    for part in parts:
+        for file in sorted((part.directory / "samples").glob("*.parquet")):
+            by_sampler.setdefault(file.name, {})[str(file)] = part
+    if not by_sampler:
+        return []
+    target = directory / "samples"
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    with duckdb.connect(config={"threads": 1}) as database:
+        for name, files in sorted(by_sampler.items()):
+            temporary = target / f"{name}.tmp"
+            _merged(database, files).order("t").write_parquet(str(temporary), compression="zstd")
+            temporary.replace(target / name)
+            written.append(target / name)
+    return written
+
+
+def _merged(database: duckdb.DuckDBPyConnection, files: Mapping[str, HostSamples]) -> duckdb.DuckDBPyRelation:
+    """Return the rows of all files with local time, renamed entities, and the metrics in order of name.
+
+    All files are read at once, because a union of a hundred relations takes seven times as long.
+    """
+    from duckdb import ColumnExpression as Column
+
+    rows = database.read_parquet(list(files), union_by_name=True, filename=True)
+    metrics = sorted(set(rows.columns) - {"t", "entity", "filename"})
+    entities = rows.select(Column("filename"), Column("entity")).distinct().fetchall()
+    cells: list[Any] = [(file, entity, files[file].rename(entity), files[file].ahead) for file, entity in entities]
+    unnamed = database.values(*cells)
+    columns = zip(unnamed.columns, ("file", "local_name", "merged_name", "ahead"), ("VARCHAR", "VARCHAR", "VARCHAR", "DOUBLE"), strict=True)
+    names = unnamed.select(*(Column(column).cast(type_).alias(name) for column, name, type_ in columns))
+    return rows.join(names, "filename = file AND entity = local_name").select(
+        (Column("t") - Column("ahead")).alias("t"), Column("merged_name").alias("entity"), *(Column(metric) for metric in metrics)
+    )

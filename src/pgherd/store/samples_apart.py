@@ -1,6 +1,6 @@
-"""Samples written by a process of its own, where this one lives on and is to stay small: an agent, from one trial to the next.
+"""Writer of samples in a separate process, for a long-lived process that must stay small, such as an agent.
 
-The engine that writes them takes some 60 MB, most of it its own code, and a process that has once had it keeps it.
+DuckDB takes about 60 MB, most of it code, and a process that has loaded it keeps that memory.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ from pgherd.store.samples import Sample, write_samples
 
 
 def write_samples_apart(directory: Path, samples: Iterable[Sample]) -> None:
-    """As ``write_samples``. Raises OSError as it does (a full disk ends a run), TrialError for what else fails there."""
-    given = pickle.dumps((directory, list(samples)))
-    alike = ["-I"] if sys.flags.isolated else ["-P"]
-    done = subprocess.run([sys.executable, *alike, "-m", __name__], input=given, capture_output=True)
-    if done.returncode:
-        if done.stdout:
-            number, filename = json.loads(done.stdout)
+    """Call ``write_samples`` in a separate process.
+
+    Raises:
+        OSError: as in ``write_samples``. A full disk ends a run.
+        TrialError: any other failure of that process.
+    """
+    payload = pickle.dumps((directory, list(samples)))
+    isolation = ["-I"] if sys.flags.isolated else ["-P"]
+    process = subprocess.run([sys.executable, *isolation, "-m", __name__], input=payload, capture_output=True)
+    if process.returncode:
+        if process.stdout:
+            number, filename = json.loads(process.stdout)
             raise OSError(number, os.strerror(number), filename)
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise TrialError(f"the samples cannot be written: {said[-1] if said else f'their process ended with {done.returncode}'}")
+        lines = process.stderr.decode(errors="replace").strip().splitlines()
+        raise TrialError(f"the samples cannot be written: {lines[-1] if lines else f'their process exited with {process.returncode}'}")
 
 
-def _number(error: Exception) -> int | None:
-    """Its errno; the engine only passes on the operating system's words of a full disk."""
+def _error_number(error: Exception) -> int | None:
+    # DuckDB reports a full disk with the operating system's message only.
     if isinstance(error, OSError):
         return error.errno
     return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else None
@@ -43,7 +48,7 @@ def _main() -> None:
     try:
         write_samples(directory, samples)
     except Exception as error:
-        number = _number(error)
+        number = _error_number(error)
         if number is None:
             raise
         print(json.dumps([number, str(getattr(error, "filename", None) or directory)]), flush=True)

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 
 from pgherd.host import locked_memory
-from pgherd.metrics.accounting import LOCKED
+from pgherd.metrics.cgroup import LOCKED
 from pgherd.metrics.sampler import ContainerView, SwapView
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, TrialError

@@ -21,7 +21,7 @@ from pgherd.host.block_devices import Device
 from pgherd.metrics.aggregate import near
 from pgherd.metrics.block_events import Trace, parse
 from pgherd.metrics.checkpoint_log import checkpoints
-from pgherd.metrics.device_series import device_series, guest_series
+from pgherd.metrics.diskstats import device_series, guest_series
 from pgherd.metrics.sampler import GuestView, ServerView, View
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.errors import CapabilityError

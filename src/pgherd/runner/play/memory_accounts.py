@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgherd.analysis import memory_accounting
-from pgherd.metrics.accounting import BUDGET
+from pgherd.metrics.cgroup import BUDGET
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.result import MemoryAccount
 

@@ -1,0 +1,222 @@
+"""CPU and memory of cgroups: of each container, and of the run cgroup around all of them.
+
+The run cgroup (entity ``budget``) has the same memory files as a container. Its limit is read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, number
+from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.node.protocol import Source
+
+BUDGET = "budget"
+"""Entity of the run cgroup."""
+LOCKED = "locked-memory"
+"""Name of the idle container whose memory is locked, if the run withholds memory in that way."""
+
+
+class Accounting(NamedTuple):
+    """Cgroup hierarchy that counts a resource, and the directory of the container's group in it."""
+
+    version: Literal["v1", "v2"]
+    directory: str
+
+
+def cpu(groups: Mapping[str, str]) -> Accounting | None:
+    """Return the group that counts CPU time, or None. ``groups`` maps controllers to directories, as in ``ContainerView``."""
+    return _accounting(groups, "cpuacct")
+
+
+def memory(groups: Mapping[str, str]) -> Accounting | None:
+    """Return the group that is charged for memory, or None. ``groups`` maps controllers to directories, as in ``ContainerView``."""
+    return _accounting(groups, "memory")
+
+
+def _accounting(groups: Mapping[str, str], controller: str) -> Accounting | None:
+    # A container in both hierarchies is counted by v1, because a controller belongs to one hierarchy only.
+    if groups.get(controller):
+        return Accounting("v1", groups[controller])
+    return Accounting("v2", groups["v2"]) if groups.get("v2") else None
+
+
+def budget_and_containers(view: View) -> list[tuple[str, Mapping[str, str]]]:
+    """Return entity and groups of the run cgroup and of each container.
+
+    The run cgroup is first. Its containers are then read within a millisecond, and their sum is compared with it.
+    """
+    return [(BUDGET, view.budget), *((f"container:{container.name}", container.groups) for container in view.containers)]
+
+
+_CPU_V1_STAT = {"user": "cpu.user", "system": "cpu.system"}
+_CPU_PERIODS = {"nr_periods": "cpu.periods", "nr_throttled": "cpu.throttled_periods"}
+_CPU_V2_TIMES = {"usage_usec": "cpu.usage", "user_usec": "cpu.user", "system_usec": "cpu.system", "throttled_usec": "cpu.throttled"}
+
+
+class CgroupCpuSampler:
+    """CPU time and throttling from cgroup v1 (cpuacct.usage, cpuacct.stat, cpu.stat) or v2 (cpu.stat).
+
+    v1 counts user and system time in the kernel's tick (10 ms), and usage in nanoseconds.
+    """
+
+    name = "cgroup_cpu"
+    metrics = (
+        Metric("cpu.usage", "s", "counter", "CPU time used"),
+        Metric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
+        Metric("cpu.system", "s", "counter", "CPU time in the kernel"),
+        Metric("cpu.throttled", "s", "counter", "time in which the quota throttled tasks, summed over CPUs"),
+        Metric("cpu.periods", "periods", "counter", "quota periods with running tasks"),
+        Metric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        """Return three files of a v1 group, one of a v2 group, and only the usage of groups that are no containers."""
+        slow = cadence(len(view.containers))
+        sources: list[Source] = []
+        for container in view.containers:
+            entity, groups = f"container:{container.name}", container.groups
+            sources += self._usage(entity, groups)
+            accounting = cpu(groups)
+            if accounting is not None and accounting.version == "v1":
+                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/cpuacct.stat", every=slow, tag="v1 stat"))
+                if groups.get("cpu"):
+                    sources.append(Source(self.name, entity, "file", f"{groups['cpu']}/cpu.stat", tag="v1 throttling"))
+        for group in view.groups:
+            sources += self._usage(group.entity, group.groups)
+        return sources
+
+    def _usage(self, entity: str, groups: Mapping[str, str]) -> list[Source]:
+        accounting = cpu(groups)
+        if accounting is None:
+            return []
+        file, tag = ("cpuacct.usage", "v1 usage") if accounting.version == "v1" else ("cpu.stat", "v2")
+        return [Source(self.name, entity, "file", f"{accounting.directory}/{file}", tag=tag)]
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        if source.tag == "v1 usage":
+            values = {"cpu.usage": number(raw.strip()) / 1e9}
+        elif source.tag == "v1 stat":
+            values = flat_keyed(raw, _CPU_V1_STAT, 1 / TICKS)
+        elif source.tag == "v1 throttling":
+            values = flat_keyed(raw, _CPU_PERIODS) | flat_keyed(raw, {"throttled_time": "cpu.throttled"}, 1e-9)
+        else:
+            values = flat_keyed(raw, _CPU_V2_TIMES, 1e-6)
+            if "nr_periods" in raw:
+                values |= flat_keyed(raw, _CPU_PERIODS)
+        yield source.entity, values
+
+
+_MEMORY_V1_STAT = {
+    "total_rss": "memory.anon",
+    "total_cache": "memory.file",
+    "total_shmem": "memory.shmem",
+    "total_swap": "memory.swap",
+    "total_workingset_refault_file": "memory.refault_file",
+    "total_workingset_refault_anon": "memory.refault_anon",
+    "total_pgfault": "memory.fault",
+    "total_pgmajfault": "memory.majfault",
+    "total_active_file": "memory.active_file",
+    "total_inactive_file": "memory.inactive_file",
+    "total_pswpin": "memory.swap_in",
+    "total_pswpout": "memory.swap_out",
+}
+_MEMORY_V2_STAT = {
+    "anon": "memory.anon",
+    "file": "memory.file",
+    "shmem": "memory.shmem",
+    "kernel": "memory.kernel",
+    "workingset_refault_file": "memory.refault_file",
+    "workingset_refault_anon": "memory.refault_anon",
+    "pgfault": "memory.fault",
+    "pgmajfault": "memory.majfault",
+    "active_file": "memory.active_file",
+    "inactive_file": "memory.inactive_file",
+    "pswpin": "memory.swap_in",
+    "pswpout": "memory.swap_out",
+    "zswap": "memory.zswap",
+    "zswapped": "memory.zswapped",
+}
+_MEMORY_FILES = {
+    "v1": (
+        ("usage", "memory.usage_in_bytes", False),
+        ("v1 stat", "memory.stat", True),
+        ("kernel", "memory.kmem.usage_in_bytes", True),
+        ("events", "memory.oom_control", True),
+    ),
+    "v2": (
+        ("usage", "memory.current", False),
+        ("swap", "memory.swap.current", True),
+        ("v2 stat", "memory.stat", True),
+        ("events", "memory.events", True),
+    ),
+}
+"""(tag, file, True if it is read less often with many containers)."""
+_LIMIT_FILES = {"v1": "memory.limit_in_bytes", "v2": "memory.max"}
+_SINGLE_VALUES = {"usage": "memory.usage", "swap": "memory.swap", "kernel": "memory.kernel", "limit": "memory.limit"}
+_UNLIMITED = 1 << 60
+"""v1 writes 'no limit' as the largest page-aligned count. Values from here on mean that there is no limit."""
+
+
+class CgroupMemorySampler:
+    """Charged memory, refaults and OOM kills from cgroup v1 or v2.
+
+    A value that the kernel does not count is absent. Kernels before 5.9 do not split refaults. v1 has no swap-in and
+    swap-out per group, and v2 has them since Linux 6.13. Shared buffers are shared memory, which the kernel counts as
+    page cache.
+    """
+
+    name = "cgroup_memory"
+    metrics = (
+        Metric("memory.usage", "bytes", "gauge", "charged memory, page cache included"),
+        Metric("memory.anon", "bytes", "gauge", "anonymous memory"),
+        Metric("memory.file", "bytes", "gauge", "page cache, shared memory included"),
+        Metric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
+        Metric("memory.active_file", "bytes", "gauge", "active file pages"),
+        Metric("memory.inactive_file", "bytes", "gauge", "inactive file pages, which are reclaimed first"),
+        Metric("memory.kernel", "bytes", "gauge", "kernel memory: page tables, inodes, sockets"),
+        Metric("memory.swap", "bytes", "gauge", "swapped-out memory"),
+        Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
+        Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
+        Metric("memory.swap_in", "pages", "counter", "pages swapped in"),
+        Metric("memory.swap_out", "pages", "counter", "pages swapped out"),
+        Metric("memory.refault_file", "pages", "counter", "file pages read again after their eviction"),
+        Metric("memory.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
+        Metric("memory.fault", "faults", "counter", "page faults with and without I/O"),
+        Metric("memory.majfault", "faults", "counter", "page faults that needed I/O"),
+        Metric("memory.oom_kills", "kills", "counter", "OOM kills"),
+        Metric("memory.limit", "bytes", "gauge", "memory limit"),
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        """Return four files of each group, and the limit of the run cgroup."""
+        slow = cadence(len(view.containers))
+        sources: list[Source] = []
+        for entity, groups in budget_and_containers(view):
+            accounting = memory(groups)
+            if accounting is None:
+                continue
+            for tag, file, slowly in _MEMORY_FILES[accounting.version]:
+                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{file}", every=slow if slowly else 1, tag=tag))
+            if entity == BUDGET:
+                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{_LIMIT_FILES[accounting.version]}", tag="limit"))
+        return sources
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        """Yield one reading per file, but none for an unlimited group's limit."""
+        if source.tag == "limit" and raw.strip() == "max":
+            return
+        if source.tag in _SINGLE_VALUES:
+            values = {_SINGLE_VALUES[source.tag]: number(raw.strip())}
+            if source.tag == "limit" and values["memory.limit"] >= _UNLIMITED:
+                return
+        elif source.tag == "events":
+            values = flat_keyed(raw, {"oom_kill": "memory.oom_kills"})
+        else:
+            values = flat_keyed(raw, _MEMORY_V1_STAT if source.tag == "v1 stat" else _MEMORY_V2_STAT)
+        yield source.entity, values
+
+
+CGROUP_CPU, CGROUP_MEMORY = CgroupCpuSampler(), CgroupMemorySampler()
+SAMPLERS = (CGROUP_CPU, CGROUP_MEMORY)

@@ -1,0 +1,195 @@
+"""Statistics that a server reports in its pg_stat views: transactions, buffers, checkpoints, WAL, vacuum, I/O.
+
+Backends report their statistics about once a second and when they become idle, so the counters lag by up to a second.
+Every sample adds one transaction to ``db.xact_commit`` of the database to which it connects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from math import isfinite
+
+from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.node.protocol import Source
+
+IO_TICKS = 5
+"""Ticks between two readings of pg_stat_io and pg_stat_wal, because pg_stat_io is expensive to query."""
+
+
+def row_values(raw: str, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Parse the only row of a spooled query result into metric name → value. NULL is left out.
+
+    The cells are JSON numbers, or numbers as text, which is what the server sends.
+
+    Raises:
+        ValueError: the text is not a JSON list with one list of numbers, one for each metric.
+    """
+    rows = json.loads(raw)
+    if not isinstance(rows, list) or len(rows) != 1 or not isinstance(rows[0], list):
+        raise ValueError(f"a sampling statement returns one row, not '{raw[:40]}'")
+    cells = [None if cell is None else _finite(cell) for cell in rows[0]]
+    if len(cells) != len(metrics):
+        raise ValueError(f"the statement returns {len(metrics)} columns, not {len(cells)}")
+    return {metric.name: value for metric, value in zip(metrics, cells, strict=True) if value is not None}
+
+
+def _finite(cell: object) -> float:
+    if isinstance(cell, str | int | float) and not isinstance(cell, bool):
+        value = float(str(cell))
+        if isfinite(value):
+            return value
+    raise ValueError(f"a sampling statement returns numbers, not {str(cell)[:40]!r}")
+
+
+_DATABASES = """SELECT * FROM (
+SELECT sum(xact_commit)::bigint, sum(xact_rollback)::bigint, sum(blks_read)::bigint, sum(blks_hit)::bigint,
+       sum(tup_returned)::bigint, sum(tup_fetched)::bigint, sum(tup_inserted)::bigint, sum(tup_updated)::bigint,
+       sum(tup_deleted)::bigint, sum(temp_bytes)::bigint, sum(deadlocks)::bigint
+FROM pg_stat_database WHERE datname NOT IN ('template0', 'template1')) d"""
+_BGWRITER = """(SELECT checkpoints_timed, checkpoints_req, checkpoint_write_time, checkpoint_sync_time, buffers_checkpoint
+FROM pg_stat_bgwriter) k"""
+_CHECKPOINTER = "(SELECT num_timed, num_requested, write_time, sync_time, buffers_written FROM pg_stat_checkpointer) k"
+_WAL = "(SELECT wal_bytes::bigint, wal_records, wal_fpi FROM pg_stat_wal) w"
+_NO_WAL = "(SELECT NULL::bigint, NULL::bigint, NULL::bigint) w"
+_VACUUM = "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker') v"
+
+
+def database_statement(major: int) -> str:
+    """Return the statement for a major version. Its columns are the metrics of ``DatabaseSampler`` in order."""
+    checkpoints = _BGWRITER if major < 17 else _CHECKPOINTER
+    return "\nCROSS JOIN ".join((_DATABASES, checkpoints, _WAL if major >= 14 else _NO_WAL, _VACUUM))
+
+
+def _counter(name: str, unit: str, meaning: str) -> Metric:
+    return Metric(name, unit, "counter", meaning, resets=True)
+
+
+class DatabaseSampler:
+    """Sums over all databases of a server except the templates: one cheap statement per tick."""
+
+    name = "database"
+    metrics = (
+        _counter("db.xact_commit", "transactions", "transactions committed"),
+        _counter("db.xact_rollback", "transactions", "transactions rolled back"),
+        _counter("db.blks_read", "blocks", "blocks not found in shared buffers"),
+        _counter("db.blks_hit", "blocks", "blocks found in shared buffers"),
+        _counter("db.tup_returned", "rows", "live rows fetched by sequential scans and index entries returned by index scans"),
+        _counter("db.tup_fetched", "rows", "live rows fetched by index scans"),
+        _counter("db.tup_inserted", "rows", "rows inserted"),
+        _counter("db.tup_updated", "rows", "rows updated"),
+        _counter("db.tup_deleted", "rows", "rows deleted"),
+        _counter("db.temp_bytes", "bytes", "data written to temporary files"),
+        _counter("db.deadlocks", "deadlocks", "deadlocks detected"),
+        _counter("ckpt.timed", "checkpoints", "checkpoints due by time (17 and later: including those skipped on an idle server)"),
+        _counter("ckpt.requested", "checkpoints", "checkpoints requested, by WAL volume or by command"),
+        _counter("ckpt.write_time", "s", "time in the write phase of checkpoints"),
+        _counter("ckpt.sync_time", "s", "time in the sync phase of checkpoints"),
+        _counter("ckpt.buffers", "blocks", "buffers written by checkpoints"),
+        _counter("wal.bytes", "bytes", "WAL generated"),
+        _counter("wal.records", "records", "WAL records generated"),
+        _counter("wal.fpi", "pages", "full-page images in the WAL"),
+        Metric("vacuum.workers", "processes", "gauge", "active autovacuum worker processes (visible to superusers and pg_read_all_stats)"),
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        return [
+            Source(self.name, f"server:{server.name}", "sql", server.conninfo, database_statement(server.major)) for server in view.servers
+        ]
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        # PostgreSQL counts milliseconds, but the metrics are seconds.
+        scales = {metric.name: 0.001 if metric.unit == "s" else 1.0 for metric in self.metrics}
+        yield source.entity, {name: value * scales[name] for name, value in row_values(raw, self.metrics).items()}
+
+
+IO_STATEMENT = """SELECT sum(reads)::bigint, sum(writes)::bigint, sum(extends)::bigint, sum(fsyncs)::bigint, sum(evictions)::bigint,
+       sum(reads) FILTER (WHERE client)::bigint, sum(writes) FILTER (WHERE client)::bigint,
+       sum(extends) FILTER (WHERE client)::bigint, sum(fsyncs) FILTER (WHERE client)::bigint,
+       sum(evictions) FILTER (WHERE client)::bigint
+FROM (SELECT reads, writes, extends, fsyncs, evictions, backend_type = 'client backend' AS client
+      FROM pg_stat_io WHERE object <> 'wal') io"""
+
+_IO_COUNTS = (
+    ("reads", "operations", "read operations of relation files"),
+    ("writes", "operations", "write operations of relation files"),
+    ("extends", "operations", "extend operations of relation files"),
+    ("fsyncs", "calls", "fsync calls for relation files"),
+    ("evictions", "blocks", "blocks evicted from shared or local buffers to make room"),
+)
+
+
+class PgIoSampler:
+    """I/O operations by pg_stat_io (PostgreSQL 16 and later): of all processes, and of client backends.
+
+    Operations are not blocks: 17 and later read several blocks in one. WAL is left out so that versions compare,
+    because only 18 counts it in this view (see ``wal.*`` of ``PgWalSampler``).
+    """
+
+    name = "pg_io"
+    metrics = tuple(
+        Metric(f"{prefix}.{name}", unit, "counter", f"{meaning} by {processes}", resets=True)
+        for prefix, processes in (("io", "all processes"), ("io.client", "client backends"))
+        for name, unit, meaning in _IO_COUNTS
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        return [
+            Source(self.name, f"server:{server.name}", "sql", server.conninfo, IO_STATEMENT, every=IO_TICKS)
+            for server in view.servers
+            if server.major >= 16
+        ]
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        yield source.entity, row_values(raw, self.metrics)
+
+
+_WAL_14 = "(SELECT wal_write, wal_sync, NULL::bigint, wal_buffers_full FROM pg_stat_wal) w"
+_WAL_18 = """(SELECT (SELECT sum(writes)::bigint FROM pg_stat_io WHERE object = 'wal'),
+       (SELECT sum(fsyncs)::bigint FROM pg_stat_io WHERE object = 'wal'),
+       (SELECT sum(write_bytes)::bigint FROM pg_stat_io WHERE object = 'wal'), wal_buffers_full FROM pg_stat_wal) w"""
+_ALL = "SELECT * FROM "
+_IO_NONE = "(SELECT NULL::bigint, NULL::bigint) r"
+_IO_16 = """(SELECT sum(reads * op_bytes)::bigint, sum((coalesce(writes, 0) + coalesce(extends, 0)) * op_bytes)::bigint
+FROM pg_stat_io) r"""
+_IO_18 = """(SELECT sum(read_bytes)::bigint, sum(coalesce(write_bytes, 0) + coalesce(extend_bytes, 0))::bigint
+FROM pg_stat_io WHERE object <> 'wal') r"""
+
+
+def wal_statement(major: int) -> str:
+    """Return the statement for a major version. Its columns are the metrics of ``PgWalSampler`` in order."""
+    wal = _WAL_18 if major >= 18 else _WAL_14
+    io = _IO_18 if major >= 18 else _IO_16 if major >= 16 else _IO_NONE
+    return "\nCROSS JOIN ".join((_ALL + wal, io))
+
+
+class PgWalSampler:
+    """WAL writes and syncs, and bytes of relation files read and written. A value that a version does not count is absent.
+
+    PostgreSQL 14 to 17 count WAL writes and syncs in pg_stat_wal, 18 in pg_stat_io, which also counts bytes. Relation
+    bytes are from pg_stat_io: 16 and 17 count blocks of ``op_bytes``, 18 counts bytes.
+    """
+
+    name = "pg_wal"
+    metrics = (
+        _counter("wal.writes", "operations", "writes of WAL buffers to the WAL files"),
+        _counter("wal.syncs", "calls", "syncs of WAL files"),
+        _counter("wal.write_bytes", "bytes", "data written to the WAL files (18 and later)"),
+        _counter("wal.buffers_full", "times", "times WAL was written because the WAL buffers were full"),
+        _counter("io.read_bytes", "bytes", "data read from relation files (16 and later)"),
+        _counter("io.write_bytes", "bytes", "data written to relation files, extensions included (16 and later)"),
+    )
+
+    def sources(self, view: View) -> list[Source]:
+        return [
+            Source(self.name, f"server:{server.name}", "sql", server.conninfo, wal_statement(server.major), every=IO_TICKS)
+            for server in view.servers
+            if server.major >= 14
+        ]
+
+    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+        yield source.entity, row_values(raw, self.metrics)
+
+
+DATABASE, PG_IO, PG_WAL = DatabaseSampler(), PgIoSampler(), PgWalSampler()
+SAMPLERS = (DATABASE, PG_IO, PG_WAL)

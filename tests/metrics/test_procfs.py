@@ -1,0 +1,86 @@
+import pytest
+
+from pgherd.metrics.keyed import TICKS
+from pgherd.metrics.procfs import CPU, PRESSURE
+from pgherd.metrics.sampler import ContainerView, View
+from pgherd.node.protocol import Source
+
+# ---- CPU
+
+
+(SOURCE,) = CPU.sources(View())
+
+
+def test_reads_the_host(parsed, text) -> None:
+    values = parsed("cpu", "proc-stat")["host"]
+    first = [int(x) for x in text("proc-stat").splitlines()[0].split()[1:]]
+    assert values["cpu.user"] == pytest.approx(first[0] / TICKS)
+    assert values["cpu.steal"] == pytest.approx(first[7] / TICKS)
+    assert values["ctxt"] > values["forks"] > 1000
+    assert values["procs_running"] >= 1
+    assert set(values) == {metric.name for metric in CPU.metrics}
+
+
+def test_guests_are_counted_once() -> None:
+    (reading,) = CPU.parse("cpu  1000 200 300 4000 50 6 7 80 400 150\ncpu0 1 1 1 1\n", SOURCE)
+    values = reading[1]
+    assert values["cpu.user"] == pytest.approx(1150 / TICKS)
+    assert values["cpu.nice"] == pytest.approx(50 / TICKS)
+    assert values.pop("cpu.online") == 1
+    assert sum(values.values()) == pytest.approx((1000 + 200 + 300 + 4000 + 50 + 6 + 7 + 80) / TICKS)
+
+
+def test_an_old_kernels_shorter_line_will_do() -> None:
+    (reading,) = CPU.parse("cpu 1 2 3 4\n", SOURCE)
+    assert reading[1]["cpu.idle"] == 4 / TICKS
+    assert reading[1]["cpu.steal"] == 0
+
+
+# ---- memory
+
+
+def test_reads_the_host_in_bytes(parsed) -> None:
+    values = parsed("memory", "proc-meminfo")["host"]
+    assert values["memory.total"] == 24684096 * 1024
+    assert 0 < values["memory.free"] < values["memory.total"]
+    assert values["memory.swap_total"] == 0
+    assert len(values) == 14
+
+
+# ---- paging
+
+
+def test_reads_what_the_kernel_counts(parsed, text) -> None:
+    values = parsed("vmstat", "proc-vmstat")["host"]
+    lines = dict(line.split() for line in text("proc-vmstat").splitlines())
+    assert values["vm.pgmajfault"] == int(lines["pgmajfault"]) > 0
+    assert values["vm.refault_file"] == int(lines["workingset_refault_file"]) > 0
+    assert values["vm.pswpin"] == values["vm.oom_kill"] == 0
+
+
+# ---- pressure
+
+
+def test_reads_seconds(parsed) -> None:
+    assert parsed("pressure", "proc-pressure-cpu", "cpu") == {"host": {"psi.cpu.some": 239.865048}}
+    assert parsed("pressure", "proc-pressure-io", "io") == {"host": {"psi.io.some": 24.820028, "psi.io.full": 21.241561}}
+    group = parsed("pressure", "v2-memory.pressure", "memory", "container:a")
+    assert group == {"container:a": {"psi.memory.some": 0, "psi.memory.full": 0}}
+
+
+def test_reads_the_v2_group_only() -> None:
+    view = View([ContainerView("a", {"v2": "/g/a", "cpu": "/c/a"}), ContainerView("b", {"cpu": "/c/b"})])
+    found = PRESSURE.sources(view)
+    assert [source.where for source in found if source.entity == "host"] == [f"/proc/pressure/{x}" for x in ("cpu", "memory", "io")]
+    assert [source.where for source in found if source.entity == "container:a"] == [f"/g/a/{x}.pressure" for x in ("cpu", "memory", "io")]
+    assert len(found) == 6
+
+
+def test_reads_the_group_around_all_containers() -> None:
+    found = PRESSURE.sources(View([ContainerView("a", {"v2": "/g/a"})], budget={"v2": "/g", "memory": "/m"}))
+    assert [source.where for source in found if source.entity == "budget"] == [f"/g/{x}.pressure" for x in ("cpu", "memory", "io")]
+
+
+def test_refuses_other_text() -> None:
+    with pytest.raises(ValueError, match="no pressure lines"):
+        list(PRESSURE.parse("cpu 1 2 3", Source("pressure", "host", "file", "/x", tag="cpu")))
