@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from pytest import approx
 from scipy.optimize import least_squares
 from scipy.stats import f as f_distribution
-from scipy.stats import t as t_distribution
 
 from pgherd.analysis import knee as module
-from pgherd.analysis.knee import find_knee, hinge, student
+from pgherd.analysis.knee import find_knee, hinge
 
 # Cate & Nelson 1971, relative cotton yield against potassium in the soil (ppm): the classic set for linear plateaus.
 YIELD = [53.5, 64.8, 63, 40.8, 79.5, 70.3, 63, 64, 94, 99, 66.5, 103, 97.3, 85.3, 101.3, 97, 96.8, 98, 85.8, 92.3, 96.8, 88.3, 106.8, 97.5]
@@ -62,12 +61,6 @@ def test_interval_of_published_data_is_the_profile_s() -> None:
     inside = [knee for knee in grid if rss(knee) <= limit]
     assert found.low == approx(inside[0], abs=0.2)
     assert found.high == approx(inside[-1], abs=0.2)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 13, 40])
-@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
-def test_student(degrees: int, confidence: float) -> None:
-    assert student(confidence, degrees) == approx(t_distribution.ppf(0.5 + confidence / 2, degrees), rel=1e-9)
 
 
 def test_chance_of_no_knee_is_f() -> None:

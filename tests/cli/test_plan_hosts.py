@@ -3,11 +3,10 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.cli import plan_hosts
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.studies.compare import CompareOptions
 

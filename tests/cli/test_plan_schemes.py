@@ -1,5 +1,5 @@
 from pgherd.cli.plan_schemes import lines
-from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.deployment import GuestMemory
 from pgherd.studies.consolidation import ConsolidationOptions
 from pgherd.studies.consolidation.propose import planned
 

@@ -3,10 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.run import Cluster, RunRecord, Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.runner import grounds
 from pgherd.runner.hosts.on_hosts import OnHosts

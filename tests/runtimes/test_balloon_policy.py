@@ -2,8 +2,8 @@ from typing import get_args
 
 import pytest
 
+from pgherd.model.deployment import GuestMemoryPolicy
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.runtimes.balloon_policy import SWITCHED, moves, refuse_what_cannot_be_given_back, reports
 
 

@@ -7,6 +7,7 @@ measured throughput, so that every load counts alike) or 'equal' (plain residual
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -208,3 +209,231 @@ def _uncertainty(
         for j in range(i + 1, len(names))
     }
     return errors, correlations
+
+
+class Line:
+    """X(N) = aN: the model that says 'no knee in the data'."""
+
+    name = "linear"
+    title = "straight line"
+    parameters: tuple[str, ...] = ("a",)
+
+    def curve(self, parameters: Array, loads: Array) -> Array:
+        """Throughput at the loads."""
+        return np.asarray(parameters[0] * loads, dtype=float)
+
+    def jacobian(self, parameters: Array, loads: Array) -> Array:
+        """Derivative by a."""
+        return loads[:, None]
+
+    def estimate(self, loads: Array, throughputs: Array, scale: Array) -> Array:
+        """Least squares through the origin, row by row."""
+        weights = 1 / scale**2
+        return np.asarray(((weights * throughputs) @ loads / (weights @ loads**2))[:, None], dtype=float)
+
+    def peak(self, parameters: Array) -> float | None:
+        """None: a line has no peak."""
+        return None
+
+    def knee(self, parameters: Array) -> float | None:
+        """None: a line has no knee."""
+        return None
+
+    def cautions(self, parameters: Array, loads: Array) -> list[str]:
+        """Nothing to say."""
+        return []
+
+
+LINE = Line()
+
+
+class Hinge:
+    """The linear-then-second-slope model; k lies within the measured loads."""
+
+    name = "hinge"
+    title = "hinge"
+    parameters: tuple[str, ...] = ("a", "b", "k")
+
+    def curve(self, parameters: Array, loads: Array) -> Array:
+        """Throughput at the loads."""
+        a, b, k = parameters
+        return np.asarray(a * np.minimum(loads, k) + b * np.maximum(loads - k, 0), dtype=float)
+
+    def jacobian(self, parameters: Array, loads: Array) -> Array:
+        """Derivatives by a, b and k."""
+        a, b, k = parameters
+        return np.column_stack([np.minimum(loads, k), np.maximum(loads - k, 0), (a - b) * (loads > k)])
+
+    def estimate(self, loads: Array, throughputs: Array, scale: Array) -> Array:
+        """Exact least squares. For each split of the loads the left part gives a and the right part a line; where the
+        two meet between the split's neighbours that is the solution, else it lies with k on a measured load. The best
+        of all candidates is taken; all rows are solved at once."""
+        rows = throughputs.shape[0]
+        weights = 1 / scale**2
+        distinct = np.unique(loads)
+        slope = (weights * throughputs) @ loads / (weights @ loads**2)
+        # The straight line: b = a, where k has no meaning; it is put at the largest load.
+        candidates = [np.column_stack([slope, slope, np.full(rows, distinct[-1])])]
+        for at, following in itertools.pairwise(distinct):
+            candidates.append(self._fixed_knee(loads, throughputs, weights, at))
+            right = loads > at
+            if np.sum(distinct > at) >= 2:
+                candidates.append(self._split(loads, throughputs, weights, right, at, following))
+        stacked = np.stack(candidates)  # (candidates, rows, 3)
+        rss = np.stack([self._rss(each, loads, throughputs, weights) for each in stacked])
+        # A straight line must not lose to a knee that fits better only by rounding.
+        rss[0] *= 1 - 1e-9
+        return np.asarray(stacked[np.argmin(rss, axis=0), np.arange(rows)], dtype=float)
+
+    def _rss(self, parameters: Array, loads: Array, y: Array, weights: Array) -> Array:
+        a, b, k = (parameters[:, i, None] for i in range(3))
+        fitted = a * np.minimum(loads, k) + b * np.maximum(loads - k, 0)
+        rss = np.sum(weights * (y - fitted) ** 2, axis=1)
+        feasible = np.all(np.isfinite(parameters), axis=1) & (parameters[:, 1] <= parameters[:, 0]) & (parameters[:, 0] > 0)
+        return np.where(feasible, rss, np.inf)
+
+    def _fixed_knee(self, loads: Array, y: Array, weights: Array, k: float) -> Array:
+        """a and b by linear least squares with the knee given."""
+        left, right = np.minimum(loads, k), np.maximum(loads - k, 0)
+        ll, lr, rr = weights @ left**2, weights @ (left * right), weights @ right**2
+        ly, ry = (weights * y) @ left, (weights * y) @ right
+        determinant = ll * rr - lr**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.column_stack([(rr * ly - lr * ry) / determinant, (ll * ry - lr * ly) / determinant, np.full(len(y), k)])
+
+    def _split(self, loads: Array, y: Array, weights: Array, right: NDArray[np.bool_], at: float, following: float) -> Array:
+        """a from the left part, the line c + bN from the right; infeasible (NaN) where they meet outside the gap."""
+        lw, rw, ln, rn = weights[:, ~right], weights[:, right], loads[~right], loads[right]
+        a = (lw * y[:, ~right]) @ ln / (lw @ ln**2)
+        total, mean = rw.sum(axis=1), (rw @ rn) / rw.sum(axis=1)
+        centre = (rw * y[:, right]).sum(axis=1) / total
+        deviation = rn - mean[:, None]
+        b = np.sum(rw * deviation * (y[:, right] - centre[:, None]), axis=1) / np.sum(rw * deviation**2, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            k = (centre - b * mean) / (a - b)
+        k = np.where((k >= at) & (k <= following), k, np.nan)
+        return np.column_stack([a, b, k])
+
+    def peak(self, parameters: Array) -> float | None:
+        """The knee where the second slope is negative; None where the curve goes on rising."""
+        _, b, k = parameters
+        return float(k) if b < 0 else None
+
+    def knee(self, parameters: Array) -> float | None:
+        """k; None where both slopes are the same."""
+        a, b, k = parameters
+        return float(k) if b < a else None
+
+    def cautions(self, parameters: Array, loads: Array) -> list[str]:
+        """No knee at all, or one that the loads cannot place."""
+        a, b, k = parameters
+        distinct = np.unique(loads)
+        if b >= a:
+            return ["the second slope is at its bound, the first: no knee within the data"]
+        found = []
+        if np.sum(distinct > k * (1 + 1e-9)) == 1:  # rounding puts a knee on a load just beside it
+            found.append(
+                f"only one load ({distinct[-1]:g}) lies beyond the knee: it lies somewhere between {distinct[-2]:g} and {distinct[-1]:g}, "
+                "and the second slope is not known"
+            )
+        if np.sum(distinct <= k * (1 + 1e-9)) == 1:
+            found.append(f"only one load ({distinct[0]:g}) lies before the knee: the first slope rests on it alone")
+        return found
+
+
+HINGE = Hinge()
+
+
+class UniversalScalabilityLaw:
+    """The Universal Scalability Law with σ and κ bounded below by zero."""
+
+    name = "usl"
+    title = "Universal Scalability Law"
+    parameters: tuple[str, ...] = ("lambda", "sigma", "kappa")
+
+    def curve(self, parameters: Array, loads: Array) -> Array:
+        """Throughput at the loads."""
+        rate, sigma, kappa = parameters
+        return np.asarray(rate * loads / (1 + sigma * (loads - 1) + kappa * loads * (loads - 1)), dtype=float)
+
+    def jacobian(self, parameters: Array, loads: Array) -> Array:
+        """Derivatives by λ, σ and κ."""
+        rate, sigma, kappa = parameters
+        denominator = 1 + sigma * (loads - 1) + kappa * loads * (loads - 1)
+        by_rate = loads / denominator
+        by_sigma = -rate * loads * (loads - 1) / denominator**2
+        return np.column_stack([by_rate, by_sigma, by_sigma * loads])
+
+    def estimate(self, loads: Array, throughputs: Array, scale: Array) -> Array:
+        """Bounded least squares, row by row: the unbounded solution where it is feasible, else the best with one or
+        both of σ and κ fixed at zero, so that a parameter at its bound is exactly there."""
+        return np.array([self._estimate(loads, y, s) for y, s in zip(throughputs, scale, strict=True)])
+
+    def _estimate(self, loads: Array, y: Array, scale: Array) -> Array:
+        from scipy.optimize import nnls
+
+        # N/X is linear in 1/λ, σ/λ and κ/λ, and its relative error is that of X: a start without local minima.
+        columns = np.column_stack([np.ones_like(loads), loads - 1, loads * (loads - 1)])
+        spread = np.maximum(columns.max(axis=0), 1e-300)
+        solution = nnls(columns / spread * (y / loads)[:, None], np.ones_like(y))[0] / spread
+        if solution[0] > 0:
+            start = np.array([1 / solution[0], solution[1] / solution[0], solution[2] / solution[0]])
+        else:
+            start = np.array([float(np.max(y / loads)), 0.0, 0.0])
+        best, least = None, math.inf
+        for free in ((0, 1, 2), (0, 1), (0, 2), (0,)):
+            vector = self._solve(loads, y, scale, start, free)
+            if vector is None or vector.min() < 0 or vector[0] <= 0:
+                continue
+            residuals = (y - self.curve(vector, loads)) / scale
+            rss = float(residuals @ residuals)
+            if rss < least:
+                best, least = vector, rss
+            if free == (0, 1, 2):
+                break  # feasible without bounds: no bounded solution is better
+        return start if best is None else best
+
+    def _solve(self, loads: Array, y: Array, scale: Array, start: Array, free: tuple[int, ...]) -> Array | None:
+        """Levenberg–Marquardt over the free parameters, each in units that bring it near 1; the others are zero."""
+        from scipy.optimize import least_squares
+
+        top = float(loads.max())
+        units = np.array([start[0], 1 / max(top - 1, 1.0), 1 / max(top * (top - 1), 1.0)])
+        chosen = list(free)
+
+        def full(p: Array) -> Array:
+            vector = np.zeros(3)
+            vector[chosen] = p * units[chosen]
+            return vector
+
+        def residuals(p: Array) -> Array:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                r = (self.curve(full(p), loads) - y) / scale
+            return np.where(np.isfinite(r), r, 1e6)
+
+        def jacobian(p: Array) -> Array:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                j = self.jacobian(full(p), loads)[:, chosen] * units[chosen] / scale[:, None]
+            return np.where(np.isfinite(j), j, 0.0)
+
+        if len(y) < len(chosen):
+            return None
+        solution = least_squares(residuals, start[chosen] / units[chosen], jac=jacobian, method="lm", xtol=1e-10, ftol=1e-12, gtol=1e-12)
+        return full(solution.x)
+
+    def peak(self, parameters: Array) -> float | None:
+        """√((1−σ)/κ); None where κ = 0 (no peak) or σ ≥ 1 (no gain from the first load on)."""
+        _, sigma, kappa = parameters
+        return math.sqrt((1 - sigma) / kappa) if kappa > 0 and sigma < 1 else None
+
+    def knee(self, parameters: Array) -> float | None:
+        """None: the law bends everywhere."""
+        return None
+
+    def cautions(self, parameters: Array, loads: Array) -> list[str]:
+        """Parameters at their bound."""
+        names = [name for name, value in zip(self.parameters[1:], parameters[1:], strict=True) if value == 0]
+        return [f"{name} is at its bound, 0: the data show no such term, or cannot separate it from the other" for name in names]
+
+
+USL = UniversalScalabilityLaw()

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
+
+from pgherd.analysis.intervals import student
 
 Kind = Literal["knee", "flat", "rising", "cliff", "unclear", "unknown"]
 """'knee': found. 'flat': the smallest size is as good as the largest. 'rising': the largest size is not yet enough. 'cliff': flat,
@@ -257,30 +258,3 @@ class _Fit:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-@lru_cache(maxsize=256)
-def student(confidence: float, degrees: int) -> float:
-    """Two-sided quantile of Student's t for whole degrees of freedom, such as 4.303 for 95 % and 2: the finite sums of M. Abramowitz &
-    I. A. Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4, inverted by halving."""
-    low, high = 0.0, 1.0
-    while _central(high, degrees) < confidence:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _central(middle, degrees) < confidence else (low, middle)
-    return (low + high) / 2
-
-
-def _central(t: float, degrees: int) -> float:
-    """Probability that |T| is at most t."""
-    angle = math.atan(t / math.sqrt(degrees))
-    term = math.cos(angle) if degrees % 2 else 1.0
-    total, index = 0.0, 1 if degrees % 2 else 0
-    while index <= degrees - 2:
-        total += term
-        term *= math.cos(angle) ** 2 * (index + 1) / (index + 2)
-        index += 2
-    if degrees % 2:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total

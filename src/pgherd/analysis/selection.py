@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pgherd.analysis.bootstrap import bootstrap_fit
-from pgherd.analysis.fit import Fit, ScalingModel, Weights, fit, observations
-from pgherd.analysis.linear import LINE
-from pgherd.analysis.saturating import HINGE
-from pgherd.analysis.usl import USL
+from pgherd.analysis.fit import HINGE, LINE, USL, Fit, ScalingModel, Weights, fit, observations
 from pgherd.model.errors import UsageError
 
 MODELS: tuple[ScalingModel, ...] = (LINE, USL, HINGE)

@@ -1,28 +1,139 @@
-"""Looking at a comparison while it runs, and stopping it, without fooling oneself.
+"""Looking at the data several times at an error rate stated once: critical values of a group-sequential signed rank test.
 
-The data may be looked at after declared numbers of blocks (`looks`). At each look there is one interval for the ratio, and it
-alone decides: beyond 1 is higher or lower, within the margin is equivalent, narrow enough is precise enough. The intervals are
-*repeated confidence intervals* (Jennison and Turnbull, J. Royal Stat. Soc. B 51, 1989): with the stated confidence **all** of
-a study's intervals hold the true ratio. So no reason to stop at a look, whatever it is, can make the interval there wrong more
-often than stated; a rule on the interval's width costs nothing.
+The error rate α is spent in portions: by the time a share t of the planned blocks is in, α·tʳ of it may be gone (Lan and
+DeMets, Biometrika 70, 1983; the power family of Kim and DeMets, Biometrika 74, 1987). How much each critical value spends
+follows from the joint distribution of the statistic over the looks: each look's own is exact, how they hang together is taken
+from a normal process with independent increments (Armitage, McPherson and Rowe, J. Royal Stat. Soc. A 132, 1969).
 
-Each interval inverts Wilcoxon's signed rank test, exact at its look, at the level that the spending function leaves for that look
-(`spending`). docs/statistics.md has the reasons and the simulation.
+How closely two looks hang together depends on which blocks scatter most. With ranks R (of the n blocks at the earlier look) and R′
+(at the later) the correlation is ΣRR′ / √(ΣR² ΣR′²). It is least, √(ΣR² / ΣR′²), where every later block scatters more than all
+before it; and the less the looks hang together, the more often one of them is wrong. The critical values are those of this least
+favourable case, so that the error rate holds whatever the noise does in the course of a study.
 
 Pure, and without a scientific library: it runs between the trials of a study.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import Values, joined, least_pairs, log_ratios, missing_note, no_spread_note, ratio_estimate, walsh, walsh_rank
-from pgherd.analysis.spending import POWER, Bound, bounds
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
+from pgherd.analysis.paired import (
+    Values,
+    joined,
+    least_pairs,
+    log_ratios,
+    missing_note,
+    no_spread_note,
+    ratio_estimate,
+    signed_rank_tail,
+    walsh,
+    walsh_rank,
+    why_no_ratio,
+)
+
+POWER = 2.0
+"""The exponent r of the spending function α·tʳ; chosen by simulation, see docs/statistics.md."""
+_POINTS = 121
+"""Points of Simpson's rule over the statistic's range; the boundaries' error is then below 0.0005."""
+_FAR = 9.0
+"""A standardised statistic beyond which nothing is to be expected."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The critical value at one look. ``pairs``: how many there were. ``z``: standardised; ``level``: its two-sided nominal
+    significance level, at which the look alone is made. ``rank``: which smallest Walsh average bounds the interval of the
+    exact signed rank test at that level; 0: so few pairs cannot reach it."""
+
+    pairs: int
+    z: float
+    level: float
+    rank: int
+
+
+@functools.lru_cache(maxsize=1024)
+def bounds(pairs: tuple[int, ...], spent: tuple[float, ...], exact: bool = True) -> tuple[Bound, ...]:
+    """Critical values of looks at ``pairs`` pairs (ascending), by which ``spent`` of the two-sided error rate may be used up in all.
+
+    ``exact`` rounds each to what the signed rank statistic of so many pairs can attain, and hands the remainder on to later
+    looks; a look that can attain nothing costs nothing. Without, the critical values are those of the normal distribution.
+
+    Raises:
+        ValueError: not as many portions as looks, or one of the two does not ascend.
+    """
+    if len(pairs) != len(spent) or any(b <= a for a, b in zip((0, *pairs), pairs, strict=False)):
+        raise ValueError(f"looks need ascending numbers of pairs and a portion each, not {pairs} and {spent}")
+    if any(b < a for a, b in zip((0.0, *spent), spent, strict=False)):
+        raise ValueError(f"portions of the error rate must ascend, not {spent}")
+    found: list[Bound] = []
+    walk = _BoundedProcess()
+    for count, allowed in zip(pairs, spent, strict=True):
+        variance = count * (count + 1) * (2 * count + 1) / 6  # ΣR²
+        z = walk.boundary(variance, allowed)
+        rank = walsh_rank(upper_tail(z), count)
+        found.append(Bound(count, z, 2 * upper_tail(z), rank))
+        if not exact:
+            walk.pass_by(variance, z)
+        elif rank > 0:
+            walk.pass_by(variance, _quantile(signed_rank_tail(rank - 1, count)))
+    return tuple(found)
+
+
+def upper_tail(z: float) -> float:
+    """P(Z > z) of the standard normal distribution."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+class _BoundedProcess:
+    """A normal process with independent increments that has been within the bounds of all looks so far: its density on a grid."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.mass: list[tuple[float, float]] = [(0.0, 1.0)]
+        self.spent = 0.0
+
+    def beyond(self, variance: float, z: float) -> float:
+        """The probability to be within all bounds so far and beyond ±z at ``variance``."""
+        edge, step = z * math.sqrt(variance), math.sqrt(2 * (variance - self.now))
+        return math.fsum(m * (math.erfc((edge - s) / step) + math.erfc((edge + s) / step)) / 2 for s, m in self.mass)
+
+    def boundary(self, variance: float, allowed: float) -> float:
+        """The z whose crossing uses up what is left of ``allowed``."""
+        low, high, left = 0.0, _FAR, allowed - self.spent
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.beyond(variance, middle) > left else (low, middle)
+        return high
+
+    def pass_by(self, variance: float, z: float) -> None:
+        """Look at ``variance`` with bounds ±z: what is beyond is spent, what is within goes on."""
+        self.spent += self.beyond(variance, z)
+        edge, spread = z * math.sqrt(variance), math.sqrt(variance - self.now)
+        width = 2 * edge / (_POINTS - 1)
+        norm = 1 / (spread * math.sqrt(2 * math.pi))
+        mass = []
+        for i in range(_POINTS):
+            s = -edge + i * width
+            density = norm * math.fsum(m * math.exp(-(((s - t) / spread) ** 2) / 2) for t, m in self.mass)
+            simpson = width / 3 * (1 if i in (0, _POINTS - 1) else 4 if i % 2 else 2)
+            mass.append((s, density * simpson))
+        self.mass, self.now = mass, variance
+
+
+def _quantile(tail: float) -> float:
+    """The z with P(Z > z) = tail."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if upper_tail(middle) > tail else (low, middle)
+    return high
+
 
 ALPHA = 0.05
 """The share of studies of two equal things that may call them different."""
@@ -255,3 +366,56 @@ def _percent(low: float, high: float) -> str:
 
 def _blocks(count: int) -> str:
     return f"{count} block{'' if count == 1 else 's'}"
+
+
+def simultaneous(
+    pairs: Mapping[str, tuple[Values, Values]],
+    primary: str,
+    *,
+    most: int,
+    precision: float | None = None,
+    equivalence: float = EQUIVALENCE,
+    alpha: float = ALPHA,
+    last: bool = False,
+) -> dict[str, Estimate]:
+    """The ratio of each metric but the primary, with intervals that hold jointly with probability 1 − alpha.
+
+    ``pairs``: by metric, the values and the baseline of the same blocks, as `sequential.decide` takes them; the other
+    parameters as given to it. A metric that has no ratio (`paired.why_no_ratio`) is left out, and takes no part of the error
+    rate. Where the blocks are too few for a rank interval at a metric's part, the interval is Student's t on log ratios,
+    which takes them to be normal; the note says so.
+
+    Raises:
+        KeyError: the primary metric is not among the pairs.
+        ValueError: the primary metric has no ratio.
+    """
+    schedule = looks(most, alpha)
+    leading = deciding_look(log_ratios(*pairs[primary]), most, precision, equivalence, alpha, last)
+    others = [name for name, pair in pairs.items() if name != primary and why_no_ratio(*pair) is None]
+    found = {}
+    for name in others:
+        logs = log_ratios(*pairs[name])
+        final = last and leading.final and leading.blocks < most
+        look = look_at(logs, most, alpha / len(others), last=final, schedule=schedule, exact=False)
+        found[name] = _estimate(logs, look, len(others), alpha)
+    return found
+
+
+def _estimate(logs: list[float | None], look: Look, family: int, alpha: float) -> Estimate:
+    """The estimate of one of ``family`` metrics at a look."""
+    whole, n, part = list(look.logs), len(look.logs), f"one of {family} simultaneous intervals (Bonferroni)" if family > 1 else ""
+    note = joined(no_spread_note(whole), missing_note(look.blocks - n, look.blocks))
+    hl = "Hodges-Lehmann on the blocks' log ratios"
+    if look.bound is None or n < LEAST:
+        middle = statistics.median(walsh(whole or [log for log in logs if log is not None]))
+        return ratio_estimate(middle, None, None, None, n, hl, joined(f"no interval yet: {n} blocks", note))
+    level = f"{1 - look.bound.level:.2%} by itself"
+    ranked = look.interval
+    if ranked is not None:
+        method = joined(f"{hl}, repeated confidence interval by Wilcoxon's signed rank test ({level})", part)
+        return ratio_estimate(*ranked, 1 - alpha, n, method, note)
+    mean = mean_interval(whole, 1 - look.bound.level)
+    assumed = f"t interval: rank statistics of {n} blocks do not reach {1 - look.bound.level:.2%}, so log ratios are taken to be normal"
+    method = joined(f"geometric mean of the blocks' ratios, repeated t interval on logarithms ({level})", part)
+    made = ratio_estimate(mean.value, mean.low, mean.high, 1 - alpha, n, method)
+    return replace(made, note=joined(assumed, note))

@@ -9,7 +9,7 @@ import click
 from pgherd.cli.output import answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
 
 if TYPE_CHECKING:
-    from pgherd.model.swap import Swap
+    from pgherd.model.run import Swap
     from pgherd.postgres.installations import Installation
     from pgherd.runner.balloon_demo import Demo, Told
 

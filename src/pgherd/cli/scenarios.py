@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
-from pgherd.model.scenario import Scenario
+from pgherd.model.study import Scenario
 from pgherd.postgres.dsn import redact
 from pgherd.runner.prepare.catalogue import STUDIES, request_of
 

@@ -7,8 +7,7 @@ import posixpath
 from pgherd.host.block_devices import chain, devices_of
 from pgherd.host.cgroup_layout import text_of
 from pgherd.host.facts import chosen
-from pgherd.model.facts import HostFacts
-from pgherd.model.practice import HostPractice, Part
+from pgherd.model.facts import HostFacts, HostPractice, Part
 from pgherd.node.protocol import Command, Node
 
 KNOBS = (

@@ -1,20 +1,81 @@
-"""Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, and volumes.
-
-One nested structure expresses every experiment: density is N containers of one server each; the consolidation
-schemes are 1/1/M, 1/M/M and M/M/M (containers/servers/databases).
-"""
+"""A link between two hosts, or between two network namespaces of one host, as a target."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pgherd.model.base import Model
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.link import Link
+
+
+class Link(Model):
+    """What iperf3 loads. 'remote': an iperf3 server answers at ``host``:``port``. 'hosts': from the cluster's host ``near`` to the one
+    that the link is named after, whose address ``host`` is; pgherd runs both ends. 'namespaces': pgherd makes two network namespaces
+    joined by a pair of virtual cards, and runs both ends; ``rate`` (bits/s) and ``delay`` (ms, one way) shape it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
+    kind: Literal["remote", "hosts", "namespaces"] = "remote"
+    near: str | None = Field(None, description="of kind 'hosts': the host at the near end, which runs iperf3's client")
+    host: str = ""
+    port: int = Field(5201, ge=1, le=65535)
+    rate: float | None = Field(None, gt=0, description="bits/s")
+    delay: float | None = Field(None, gt=0, description="ms, one way")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Link:
+        if self.kind != "namespaces" and not self.host:
+            raise ValueError(f"link {self.name} leads to no host")
+        if (self.kind == "hosts") != (self.near is not None):
+            raise ValueError(
+                f"link {self.name} is {'of a cluster and begins at none of its hosts' if self.near is None else 'of no cluster'}"
+            )
+        if self.kind != "namespaces" and (self.rate is not None or self.delay is not None):
+            raise ValueError(f"link {self.name} is between hosts, which pgherd does not shape: rate and delay are for namespaces")
+        return self
+
+    @property
+    def target(self) -> str:
+        """What names it as a target: ``NAME``, or ``NEAR/NAME`` between two hosts of a cluster."""
+        return self.name if self.near is None else f"{self.near}/{self.name}"
+
+
+class GuestMachine(Model):
+    """Choices for a container that is a guest; each is off unless it is asked for.
+
+    ``pinned``: each vCPU runs on a CPU of the host of its own, in turn. ``huge_page``: the guest's memory lies on reserved huge pages of so
+    many bytes, which no control group counts, and which cannot be given back. ``merge``: the host may merge pages that are equal (KSM).
+    """
+
+    pinned: bool = False
+    huge_page: int | None = Field(None, gt=0)
+    merge: bool = False
+
+    @model_serializer(mode="wrap")
+    def _asked(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what is asked for: a container that is no guest asks for nothing, and so differs in nothing from a guest that does not."""
+        return {name: value for name, value in dump(self).items() if value}
+
+
+GuestMemoryPolicy = Literal["static", "guest-balloon", "free-page-reporting"]
+"""Who gives guests' memory back to the host: nobody; the balloons, which the host moves; each guest's kernel by itself."""
+
+
+class GuestMemory(Model):
+    """The policy of a run for all its guests.
+
+    ``tax`` is the idle-memory tax of the ESX server: the largest share of a guest's idle memory that is taken for others (0: memory is
+    divided by shares alone). ``reserve`` is the share of the host's budget that stays unallocated, so that a guest which grows at once
+    does not make the host swap. ``overhead`` is what the hypervisor of each guest is reckoned to need for itself, bytes.
+    """
+
+    policy: GuestMemoryPolicy = "static"
+    tax: float = Field(0.75, ge=0, lt=1)
+    reserve: float = Field(0.02, ge=0, le=0.5)
+    overhead: int = Field(64 * 2**20, ge=0)
+
 
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
 CpuMode = Literal["quota", "cpuset", "none"]

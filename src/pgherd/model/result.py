@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -187,3 +188,36 @@ class TrialResult(Model):
     def tainted(self) -> bool:
         """True when it failed, or when a taint verdict failed; an unknown intent taints nothing but is shown."""
         return self.error is not None or any(v.taints for v in self.verdicts)
+
+
+class Counted(NamedTuple):
+    """``unit`` of a rate per second, and what ``one`` of them is, and ``many`` are."""
+
+    unit: str
+    one: str
+    many: str
+
+
+DATABASE: Final = Counted("tps", "transaction", "transactions")
+MIXED: Final = Counted("1/s", "count", "counts")
+"""Drivers that count different things: their sum means nothing."""
+
+_COUNTED = {
+    "pgbench": DATABASE,
+    "fio": Counted("IOPS", "I/O", "I/Os"),
+    "iperf3": Counted("bytes/s", "byte", "bytes"),
+    "command": Counted("runs/s", "run", "runs"),
+}
+
+
+def counted_by(driver: str) -> Counted:
+    """What a driver counts; a transaction where that is not known."""
+    return _COUNTED.get(driver, DATABASE)
+
+
+def counted(results: Iterable[TrialResult]) -> Counted:
+    """What the trials' drivers counted; a transaction where there was none."""
+    found = {counted_by(load.driver) for result in results for phase in result.trial.phases for load in phase.loads.values()}
+    if len(found) > 1:
+        return MIXED
+    return found.pop() if found else DATABASE

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pgherd.model.deployment import GuestMemoryPolicy
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemoryPolicy
 
 DEVICE = "balloon0"
 """The id of the balloon device in every guest."""

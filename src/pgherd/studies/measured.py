@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
 
 
 class MeasuredOptions(Model):

@@ -11,9 +11,9 @@ from pgherd.cluster import labels
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
 from pgherd.runner.hosts import agent as host_agent

@@ -5,12 +5,10 @@ import time
 import pytest
 
 from pgherd.cluster.remote import Offset
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
-from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts import cluster_bench, relay
 from pgherd.runner.hosts.agent import Counted, Drove, Piece

@@ -1,8 +1,8 @@
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts.on_hosts import OnHosts
 from pgherd.runner.hosts.placing import placed

@@ -1,7 +1,7 @@
 import pytest
 
-from pgherd.model.cluster import Cluster
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts.placing import home, nothing_left, placed
 

@@ -6,9 +6,9 @@ from pgherd import __version__
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.postgres.installations import Installation
 from pgherd.runner.hosts import preparation as prepare_cluster
 from pgherd.runner.hosts.agent import Greeting

@@ -2,9 +2,8 @@ import pytest
 
 from pgherd.cluster.remote import Offset
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts import verdicts as host_verdicts
 from pgherd.runner.hosts.clocks import Clocks, Together

@@ -11,7 +11,7 @@ from pgherd.cli.main import run
 from pgherd.cli.scenarios import read_scenario
 from pgherd.host.facts import gather
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import consolidation as module
 from pgherd.runner.prepare import preparation

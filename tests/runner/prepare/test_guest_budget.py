@@ -2,8 +2,8 @@
 
 import pytest
 
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.runner.prepare import guest_budget
 from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.consolidation import ConsolidationOptions

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import guest_sharing
 from pgherd.runner.prepare.guest_sharing import insist_known, policy, promises

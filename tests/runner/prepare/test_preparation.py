@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import paths
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import guest_machines
 from pgherd.runner.prepare.density import prepare_density

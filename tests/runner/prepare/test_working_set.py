@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.runner.prepare import swap as prepare_swap
 from pgherd.runner.prepare.working_set import prepare_working_set

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.cluster.remote import HostLost
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts import merging
 from pgherd.runner.hosts import verdicts as host_verdicts

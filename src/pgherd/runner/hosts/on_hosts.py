@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.study import Study
 from pgherd.runner.hosts.placing import home
 from pgherd.studies.hosts import with_hosts

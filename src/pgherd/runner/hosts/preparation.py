@@ -11,10 +11,10 @@ from pathlib import Path
 from pgherd import __version__
 from pgherd.cluster.remote import Engine
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import HOST_NAME, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.runner.hosts.agent import Greeting

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pgherd.host import paths
-from pgherd.model.deployment import Container, RuntimeName
+from pgherd.model.deployment import Container, GuestMemory, RuntimeName
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_policy import moves

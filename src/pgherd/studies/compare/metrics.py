@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.model.counted import DATABASE, counted
 from pgherd.model.finding import Finding
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import DATABASE, PhaseResult, TrialResult, counted
 from pgherd.studies import schedule
 from pgherd.studies.compare import arms
 from pgherd.studies.compare.options import Arm

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
 
 AGAIN = " again"
 """Ends the name under which the baseline stands in each block a second time."""

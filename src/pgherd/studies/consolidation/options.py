@@ -7,7 +7,7 @@ from pydantic import Field
 from pgherd.analysis import overcommitment
 from pgherd.model.deployment import Staging
 from pgherd.model.load import NEW_ORDER
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.patterns import Plan
 

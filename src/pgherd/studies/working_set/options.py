@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from pgherd.model.deployment import Deployment, RuntimeName
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.studies.databases import DatabaseOptions
 from pgherd.studies.working_set.request import SWEEPS, Sweep
 

@@ -69,3 +69,62 @@ def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence:
     worst = min(range(n), key=throughputs.__getitem__)
     median = statistics.median(throughputs)
     return Steadiness(drift, throughputs[worst] / median if median > 0 else 0.0, worst, statistics.stdev(throughputs) / mean, rho)
+
+
+ROUNDS = 5
+RANGE = 0.20
+SLOPE = 0.10
+
+
+@dataclass(frozen=True)
+class SteadyWindow:
+    """One window: ``range`` is (largest − smallest) / mean, ``excursion`` the line's rise (or fall, below zero) over the window
+    / mean."""
+
+    range: float
+    excursion: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether both stay within the rule's bounds."""
+        return self.range <= RANGE and abs(self.excursion) <= SLOPE
+
+
+def rounds_of(series: Sequence[float], count: int = ROUNDS) -> list[float]:
+    """The means of so many parts of a series, one after the other and alike in length; what is left over at the end is left out.
+
+    Empty where the series has fewer values than there are to be parts.
+    """
+    length = len(series) // count
+    if length == 0:
+        return []
+    return [math.fsum(series[at * length : (at + 1) * length]) / length for at in range(count)]
+
+
+def steady_window(rounds: Sequence[float]) -> SteadyWindow | None:
+    """The rule applied to a whole window; None for fewer than two rounds, or where the mean is not above zero."""
+    n = len(rounds)
+    mean = math.fsum(rounds) / n if n else 0.0
+    if n < 2 or not mean > 0:
+        return None
+    centre = (n - 1) / 2
+    slope = math.fsum((at - centre) * (value - mean) for at, value in enumerate(rounds)) / math.fsum((at - centre) ** 2 for at in range(n))
+    return SteadyWindow((max(rounds) - min(rounds)) / mean, slope * (n - 1) / mean)
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Jain's fairness index (Σx)² / (n Σx²): 1 when all get the same, 1/n when one gets everything.
+
+    R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984. None without values, or where all are zero.
+    """
+    top = max(values, default=0.0)
+    if top <= 0:
+        return None
+    shares = [value / top for value in values]  # squares of raw rates could overflow or vanish
+    return math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
+
+
+def min_max(values: Sequence[float]) -> float | None:
+    """Smallest over largest. None without values, or where all are zero."""
+    top = max(values, default=0.0)
+    return None if top <= 0 else min(values) / top
