@@ -431,7 +431,7 @@ def test_a_driver_that_fails_on_one_host_ends_the_trial_on_all(scene):
 
 
 def test_placements_that_do_not_fit_are_told(scene):
-    with pytest.raises(PgherdError, match="says nothing of container db2"):
+    with pytest.raises(PgherdError, match="has no host for container db2"):
         scene(placement="listed:db1=a").placed(trial())
 
 
