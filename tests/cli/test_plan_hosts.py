@@ -51,7 +51,7 @@ def test_hosts_without_containers_are_named():
 
 def test_containers_that_are_not_listed_are_told():
     cluster = CLUSTER.model_copy(update={"placement": "listed:db1=a"})
-    with pytest.raises(UsageError, match="says nothing of container db2"):
+    with pytest.raises(UsageError, match="has no host for container db2"):
         plan_hosts.lines(prepared(cluster), trials())
 
 
