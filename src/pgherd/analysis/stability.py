@@ -1,4 +1,9 @@
-"""How steady a throughput is over hours: drift, worst window, spread."""
+"""Stability of a throughput over hours, steady state of a series of rounds, and fairness among equal databases.
+
+The steady-state rule is that of SNIA's Solid State Storage Performance Test Specification (version 2.0.2, "Steady State"). Over
+a window of five rounds the values range by at most 20 % of their mean. The least-squares line through them changes by at most
+10 % of the mean from the first round to the last.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,17 @@ from dataclasses import dataclass
 from pgherd.analysis.intervals import Estimate, student
 
 LEAST_WINDOWS = 5
-"""Independent windows below which drift has no interval: three more than its two parameters."""
+"""Minimum number of independent windows for a drift interval: three more than its two parameters."""
 
 
 @dataclass(frozen=True)
 class Steadiness:
-    """``drift`` is the relative change per hour (0.01 = +1 %/h); ``worst`` the smallest window over the median, and
-    ``worst_at`` its place in the series; ``variation`` the coefficient of variation; ``autocorrelation`` that of the
-    residuals at lag 1."""
+    """Drift, worst window and spread of a series.
+
+    ``drift`` is the relative change per hour (0.01 = +1 %/h). ``worst`` is the smallest window over the median, and
+    ``worst_at`` its index. ``variation`` is the coefficient of variation. ``autocorrelation`` is that of the residuals at lag
+    1.
+    """
 
     drift: Estimate
     worst: float
@@ -28,11 +36,11 @@ class Steadiness:
 
 
 def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence: float = 0.95) -> Steadiness:
-    """Judge a series of window throughputs.
+    """Measure the stability of a series of window throughputs.
 
-    Drift is the least-squares slope over time, relative to the mean. Neighbouring windows resemble each other, so the
-    number of independent ones is taken as n (1−ρ)/(1+ρ), ρ being the residuals' lag-1 autocorrelation (at least 0); no
-    interval where fewer than three would remain beyond the two parameters (Santer et al. 2000).
+    Drift is the least-squares slope over time, relative to the mean. Neighbouring windows are correlated, so the number of
+    independent windows is n (1−ρ)/(1+ρ), with ρ the residuals' lag-1 autocorrelation (at least 0). There is no interval if
+    fewer than three remain beyond the two parameters (Santer et al. 2000).
 
     Args:
         hours: middle of each window, in hours.
@@ -58,7 +66,7 @@ def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence:
     independent = n * (1 - rho) / (1 + rho)
     method = "least-squares slope over the windows' mean"
     if independent < LEAST_WINDOWS:
-        note = f"no interval: {n} windows are worth {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f})"
+        note = f"no interval: {n} windows correspond to {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f})"
         note += f"; {LEAST_WINDOWS} are needed"
         drift = Estimate(slope / mean, None, None, None, n, method, note)
     else:
@@ -78,22 +86,24 @@ SLOPE = 0.10
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """One window: ``range`` is (largest − smallest) / mean, ``excursion`` the line's rise (or fall, below zero) over the window
-    / mean."""
+    """One window of rounds.
+
+    ``range`` is (largest − smallest) / mean. ``excursion`` is the rise of the line over the window / mean, negative for a fall.
+    """
 
     range: float
     excursion: float
 
     @property
     def steady(self) -> bool:
-        """Whether both stay within the rule's bounds."""
+        """Whether both values are within the rule's bounds."""
         return self.range <= RANGE and abs(self.excursion) <= SLOPE
 
 
 def rounds_of(series: Sequence[float], count: int = ROUNDS) -> list[float]:
-    """The means of so many parts of a series, one after the other and alike in length; what is left over at the end is left out.
+    """Return the means of ``count`` consecutive parts of a series, all of the same length.
 
-    Empty where the series has fewer values than there are to be parts.
+    Values beyond the last part are ignored. Empty if the series has fewer than ``count`` values.
     """
     length = len(series) // count
     if length == 0:
@@ -102,7 +112,7 @@ def rounds_of(series: Sequence[float], count: int = ROUNDS) -> list[float]:
 
 
 def steady_window(rounds: Sequence[float]) -> SteadyWindow | None:
-    """The rule applied to a whole window; None for fewer than two rounds, or where the mean is not above zero."""
+    """Apply the rule to a whole window. None for fewer than two rounds, or if the mean is not above zero."""
     n = len(rounds)
     mean = math.fsum(rounds) / n if n else 0.0
     if n < 2 or not mean > 0:
@@ -113,18 +123,18 @@ def steady_window(rounds: Sequence[float]) -> SteadyWindow | None:
 
 
 def jain(values: Sequence[float]) -> float | None:
-    """Jain's fairness index (Σx)² / (n Σx²): 1 when all get the same, 1/n when one gets everything.
+    """Return Jain's fairness index (Σx)² / (n Σx²): 1 if all values are equal, 1/n if all but one are zero.
 
-    R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984. None without values, or where all are zero.
+    R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984. None without values, or if all are zero.
     """
     top = max(values, default=0.0)
     if top <= 0:
         return None
-    shares = [value / top for value in values]  # squares of raw rates could overflow or vanish
+    shares = [value / top for value in values]  # squares of raw rates could overflow or underflow
     return math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
 
 
 def min_max(values: Sequence[float]) -> float | None:
-    """Smallest over largest. None without values, or where all are zero."""
+    """Return smallest ÷ largest. None without values, or if all are zero."""
     top = max(values, default=0.0)
     return None if top <= 0 else min(values) / top
