@@ -86,7 +86,7 @@ def test_ranks_are_those_of_the_sign_test(n: int, low: int, high: int, confidenc
 def test_too_few_repeats_have_no_exact_interval_and_say_so() -> None:
     found = exact_median([3.0, 1.0, 2.0])
     assert (found.value, found.low, found.confidence) == (2.0, None, None)
-    assert "3 repeats, and their range holds the true median with 75 % only" in found.note
+    assert "3 repeats, whose range contains the true median with 75 % confidence" in found.note
     assert exact_median([5.0]).note == "no interval: 1 repeat"
     with pytest.raises(ValueError, match="at least one"):
         exact_median([])

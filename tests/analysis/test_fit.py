@@ -175,7 +175,7 @@ def test_e1_has_sigma_at_its_bound_and_no_peak_to_claim(weights: str) -> None:
     text = " ".join(found.warnings)
     assert "sigma is at its bound" in text
     assert "not separately identifiable" in text
-    assert "lies beyond the largest load measured (40) and is not claimed" in text
+    assert "is beyond the largest load measured (40) and is not reported" in text
 
 
 parameters = st.tuples(

@@ -64,7 +64,7 @@ def test_interval_of_published_data_is_the_profile_s() -> None:
 
 
 def test_chance_of_no_knee_is_f() -> None:
-    assert module._same(10.0, 4.0, 12) == approx(f_distribution.sf(((10 - 4) / 2) / (4 / 9), 2, 9))
+    assert module._chance_of_no_knee(10.0, 4.0, 12) == approx(f_distribution.sf(((10 - 4) / 2) / (4 / 9), 2, 9))
 
 
 def test_without_noise_the_knee_is_exact() -> None:
@@ -107,7 +107,7 @@ def test_flat_is_no_knee() -> None:
         if found.kind != "flat":
             continue
         assert found.at is None
-        assert "below what was measured" in found.note
+        assert "below the smallest size measured" in found.note
         break
     flat = sum(find_knee(SIZES, noisy(SIZES, 0.02, seed, read=0.0)).kind == "flat" for seed in range(100))
     assert flat >= 90
@@ -125,7 +125,7 @@ def test_still_rising_is_no_knee() -> None:
     found = find_knee(SIZES, [curve(size, knee=500) for size in SIZES])
     assert found.kind == "rising"
     assert found.at is None
-    assert "the knee lies beyond" in found.note
+    assert "the knee is beyond it" in found.note
 
 
 def test_a_knee_at_the_last_size_is_not_one_that_was_seen() -> None:
@@ -135,14 +135,14 @@ def test_a_knee_at_the_last_size_is_not_one_that_was_seen() -> None:
 def test_too_few_sizes() -> None:
     found = find_knee((1.0, 2.0, 3.0, 3.0), (1.0, 2.0, 3.0, 3.1))
     assert found.kind == "unknown"
-    assert "3 sizes measured, and a knee needs 4" in found.note
+    assert "3 sizes measured; a knee requires 4" in found.note
 
 
 def test_what_does_not_live_bounds_the_knee() -> None:
     """Without swap the server lives, as fast as with all the memory, or it does not."""
     found = find_knee(SIZES, noisy(SIZES, 0.01, 4, read=0.0), dead=(60.0, 80.0))
     assert (found.kind, found.at, found.low, found.high) == ("cliff", 100.0, 80.0, 100.0)
-    assert "lives or it does not" in found.note
+    assert "the same at all sizes that run" in found.note
 
 
 def test_a_knee_lies_above_what_does_not_live() -> None:
