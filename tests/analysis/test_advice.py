@@ -32,7 +32,7 @@ def one_host(check, **changes):
 def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
     found = host_advice(GOOD_HOST)
     assert {advice.check for advice in found if advice.outcome != "ok"} == {"thick-disks"}, "which no guest can see"
-    assert all(advice.command == "" for advice in found), "no command where nothing is to be changed"
+    assert all(advice.command == "" for advice in found), "no command without a change"
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,13 @@ def buffers(share):
         ("dedicated-server", {"databases": {"a": 1, "b": 2}}, "consider", "pg_dump"),
         ("dedicated-server", {"databases": {}}, "ok", ""),
         ("dedicated-server", {"servers_here": 1}, "ok", ""),
-        ("dedicated-server", {"servers_here": 3}, "consider", "give each server that matters a container"),
-        ("dedicated-server", {"servers_here": 2, "databases": {"a": 1, "b": 2}}, "consider", "of its own, and give each server"),
+        ("dedicated-server", {"servers_here": 3}, "consider", "give each important server a separate container"),
+        (
+            "dedicated-server",
+            {"servers_here": 2, "databases": {"a": 1, "b": 2}},
+            "consider",
+            "separate server, and give each",
+        ),
         ("huge-pages", {"huge_pages_status": "off", "huge_pages_needed": 8400}, "consider", "vm.nr_hugepages=8400"),
         ("huge-pages", {"huge_pages_status": "off"} | buffers(0.01), "ok", ""),
         ("huge-pages", {"huge_pages_status": None}, "ok", ""),

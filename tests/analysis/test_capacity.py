@@ -14,7 +14,7 @@ LOADS = [1.0, 2, 4, 8, 10]
 
 
 def test_a_full_host_is_crossed_exactly() -> None:
-    """Full at 8: throughput is flat from there, so 85 % is crossed at 8/0.85, wherever the next point lies."""
+    """Full at 8: throughput is flat from there, so 85 % is crossed at 8/0.85, for any next point."""
     for last in (10.0, 12.0, 20.0):
         found = capacity([1, 2, 4, 8, last], [1, 1, 1, 1, 8 / last], 0.85)
         assert found.value == pytest.approx(8 / 0.85)

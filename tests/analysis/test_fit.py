@@ -1,4 +1,4 @@
-"""What all models share: checks of the observations, AICc, warnings."""
+"""Common parts of all models: checks of the observations, AICc, warnings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def crossing(variances, z):
     """The probability to be beyond ±z standard deviations at one look or more."""
     process = _BoundedProcess()
     for variance, critical in zip(variances, z, strict=True):
-        process.pass_by(variance, critical)
+        process.advance(variance, critical)
     return process.spent
 
 
@@ -33,7 +33,7 @@ def critical_values(variances, spent):
     process, critical = _BoundedProcess(), []
     for variance, allowed in zip(variances, spent, strict=True):
         critical.append(process.boundary(variance, allowed))
-        process.pass_by(variance, critical[-1])
+        process.advance(variance, critical[-1])
     return tuple(critical)
 
 
@@ -161,7 +161,7 @@ def test_a_clear_difference_stops_at_the_first_look() -> None:
     found = decide(*clear(8), most=20)
     assert (found.verdict, found.stop, found.more, found.estimate.n) == ("higher", True, None, 8)
     assert found.estimate.low > 1.03 and found.estimate.confidence == 0.95
-    assert "look 1" in found.estimate.method and "lies above zero" in found.why
+    assert "look 1" in found.estimate.method and "is above zero" in found.why
     assert decide(*clear(8, 0.95), most=20).verdict == "lower"
 
 
@@ -176,7 +176,7 @@ def test_equivalence() -> None:
     values, baseline = [100.0, 101.0, 99.5, 100.5, 99.0, 100.2, 99.8, 100.9, 99.4, 100.1, 99.7, 100.3], [100.0] * 12
     found = decide(values, baseline, most=12)
     assert (found.verdict, found.stop, found.more) == ("equivalent", True, None)
-    assert found.estimate.low > 1 / 1.02 and found.estimate.high < 1.02 and "lies within ±2 %" in found.why
+    assert found.estimate.low > 1 / 1.02 and found.estimate.high < 1.02 and "is within ±2 %" in found.why
     strict = decide(values, baseline, most=12, equivalence=0.002)
     assert strict.verdict == "cannot tell" and strict.more > 0
 
@@ -255,7 +255,7 @@ def test_how_many_more() -> None:
     assert near.verdict == "cannot tell" and 1 <= near.more < 200 and f"about {near.more} more blocks" in near.why
     spread = [math.exp((-1) ** block * (0.3 + 0.01 * block)) for block in range(60)]
     wild = decide(spread, [1.0] * 60, most=60)
-    assert wild.more is None and "not even 1000 blocks" in wild.why
+    assert wild.more is None and "even 1000 blocks are unlikely" in wild.why
     strict = decide(values, baseline, most=12, equivalence=0.015)
     assert strict.more is None or strict.more > near.more
 
@@ -310,7 +310,7 @@ def drifting(rng: random.Random, trials: int) -> list[float]:
 
 
 def study(rng: random.Random, most: int, truth: float) -> tuple[str, bool]:
-    """A study as it is run: blocks of three trials in random order, stopped by the rule. The verdict, and whether the interval holds."""
+    """A simulated study: blocks of three trials in random order, stopped by the rule. The verdict, and whether the interval holds."""
     noise, values, baseline = drifting(rng, 3 * most), [], []
     for block in range(most):
         order = rng.sample(range(3), 3)
@@ -322,7 +322,7 @@ def study(rng: random.Random, most: int, truth: float) -> tuple[str, bool]:
 
 
 def test_false_positives(seed: int) -> None:
-    """2,000 studies of two equal variants: 4.5 % are to be expected, 7 % come by chance less than once in a million; without
+    """2,000 studies of two equal variants: 4.5 % are expected, 7 % come by chance less than once in a million; without
     the correction for looking three times it would be 9 %."""
     rng = random.Random(seed)
     ended = [study(rng, 20, 1.0) for _ in range(2000)]
@@ -381,7 +381,7 @@ def test_wider_the_more_there_are() -> None:
 def test_few_blocks_have_students_interval_and_say_so() -> None:
     found = simultaneous(metrics(random.Random(3), 8, 8, 1.2), "primary", most=20)["other 1"]
     assert found.n == 8 and found.low < found.value < found.high
-    assert "t interval" in found.method and "taken to be normal" in found.note
+    assert "t interval" in found.method and "assumed normal" in found.note
 
 
 def test_the_look_is_the_primarys() -> None:
@@ -423,7 +423,7 @@ def test_joint_error_rate(seed: int) -> None:
             blocks += 1
         cut = {name: (a[:blocks], b[:blocks]) for name, (a, b) in pairs.items()}
         wrong += any(not e.low <= 1 <= e.high for e in simultaneous(cut, "primary", most=20).values())
-    assert wrong <= 0.11 * 400  # 2.5 % are to be expected; without a correction it would be 20 %
+    assert wrong <= 0.11 * 400  # 2.5 % are expected; without a correction it would be 20 %
 
 
 def test_the_same_as_the_primary_where_the_data_are() -> None:

@@ -39,8 +39,8 @@ def test_three_sizes_have_no_interval_and_say_so() -> None:
 
 def test_far_predictions_are_marked() -> None:
     found = fit_sizes([1, 10], [23 * MB, 157 * MB])
-    assert "times the largest measured" in found.predict(5000).note
-    assert "times the largest" not in found.predict(500).note
+    assert "times beyond the largest measured" in found.predict(5000).note
+    assert "beyond" not in found.predict(500).note
 
 
 @pytest.mark.parametrize(("scales", "sizes"), [([1], [2.0]), ([1, 1], [2.0, 3]), ([1, 2], [1.0]), ([1, 2], [1.0, -1]), ([0, 1], [1.0, 2])])

@@ -13,7 +13,7 @@ def test_idle_is_the_absence_of_a_load():
         (["builtin:select-only"], True),
         (["builtin:tpcb-like"], False),
         (["builtin:select-only", "builtin:simple-update"], False),
-        (["/somewhere/reads.sql"], False),  # nobody knows what a script of the user's does
+        (["/somewhere/reads.sql"], False),  # the effect of a user's script is unknown
     ],
 )
 def test_only_what_is_known_to_read_counts_as_read_only(sources, read_only):

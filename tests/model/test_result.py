@@ -1,4 +1,4 @@
-"""What a phase says of the host's CPU."""
+"""CPU of the host in a phase's result."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ def test_together_they_count_nothing_that_could_be_named():
 
 
 def test_where_nothing_is_loaded_it_is_transactions():
-    assert counted([]) == counted([result()]) == DATABASE == counted_by("a driver of somebody's")
+    assert counted([]) == counted([result()]) == DATABASE == counted_by("an unknown driver")

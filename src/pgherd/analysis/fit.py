@@ -334,13 +334,13 @@ class Hinge:
         if b >= a:
             return ["the second slope is at its bound, the first: no knee within the data"]
         found = []
-        if np.sum(distinct > k * (1 + 1e-9)) == 1:  # rounding puts a knee on a load just beside it
+        if np.sum(distinct > k * (1 + 1e-9)) == 1:  # rounding can move a knee slightly off a load
             found.append(
-                f"only one load ({distinct[-1]:g}) lies beyond the knee: it lies somewhere between {distinct[-2]:g} and {distinct[-1]:g}, "
+                f"only one load ({distinct[-1]:g}) is beyond the knee: the knee is between {distinct[-2]:g} and {distinct[-1]:g}, "
                 "and the second slope is not known"
             )
         if np.sum(distinct <= k * (1 + 1e-9)) == 1:
-            found.append(f"only one load ({distinct[0]:g}) lies before the knee: the first slope rests on it alone")
+            found.append(f"only one load ({distinct[0]:g}) is below the knee: the first slope depends on it only")
         return found
 
 

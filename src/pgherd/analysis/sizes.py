@@ -42,7 +42,7 @@ class SizeModel:
         value = self.fixed + self.per_scale * scale
         notes = []
         if scale > BEYOND * self.largest:
-            notes.append(f"scale {scale:g} is {scale / self.largest:.0f} times the largest measured ({self.largest:g})")
+            notes.append(f"scale {scale:g} is {scale / self.largest:.0f} times beyond the largest measured ({self.largest:g})")
         if self.covariance is None or self.variance is None:
             notes.insert(0, f"no interval: {self.n} measured sizes; at least four are needed")
             return Estimate(value, None, None, None, self.n, "linear in scale", "; ".join(notes))
