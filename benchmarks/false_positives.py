@@ -15,8 +15,8 @@ from outcome import Figure, Outcome
 from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, ranks, verdicts
 
 from pgherd.analysis import sequential
-from pgherd.analysis.multiple import simultaneous
 from pgherd.analysis.paired import paired_ratio, walsh_rank
+from pgherd.analysis.sequential import simultaneous
 from pgherd.analysis.two_sample import joint
 from pgherd.study.comparison import by_host
 

@@ -19,8 +19,7 @@ from pgherd.host import direct_io
 from pgherd.host.facts import gather
 from pgherd.metrics import registry
 from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, View
-from pgherd.model.deployment import Container
-from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations

@@ -27,9 +27,9 @@ from pgherd.host.facts import gather
 from pgherd.metrics.registry import samplers
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.judge.verdicts import judge

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgherd.analysis import sequential
-from pgherd.analysis.spending import bounds
+from pgherd.analysis.sequential import bounds
 
 Floats = NDArray[np.float64]
 

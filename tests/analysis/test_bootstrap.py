@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pgherd.analysis.bootstrap import bootstrap_fit, draw_means, percentiles
-from pgherd.analysis.fit import fit
-from pgherd.analysis.linear import LINE
-from pgherd.analysis.saturating import HINGE
-from pgherd.analysis.usl import USL
+from pgherd.analysis.bootstrap import bootstrap_fit, draw_means, draw_medians, exact_median, median_estimate, percentiles
+from pgherd.analysis.fit import HINGE, LINE, USL, fit
 
 
 def test_percentiles_keep_infinite_ends() -> None:
@@ -61,3 +61,82 @@ def test_five_repeats_speak_for_themselves() -> None:
     drawn = draw_means([quiet, noisy, noisy], resamples=500, seed=2)
     assert drawn is not None
     assert drawn[:, 0].std() < 0.1 < 1 < drawn[:, 1].std()
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "confidence"),
+    [
+        # As in tables of the sign test at 5 %: the tails beyond these ranks are binomial.
+        (6, 1, 6, 0.96875),
+        (7, 1, 7, 0.984375),
+        (8, 1, 8, 0.9921875),
+        (9, 2, 8, 0.9609375),
+        (10, 2, 9, 0.978515625),
+        (12, 3, 10, 0.96142578125),
+        (15, 4, 12, 0.96484375),
+        (20, 6, 15, 0.9586105346679688),
+    ],
+)
+def test_ranks_are_those_of_the_sign_test(n: int, low: int, high: int, confidence: float) -> None:
+    found = exact_median(range(1, n + 1))
+    assert (found.low, found.high) == (low, high)
+    assert found.confidence == pytest.approx(confidence, abs=1e-12)
+
+
+def test_too_few_repeats_have_no_exact_interval_and_say_so() -> None:
+    found = exact_median([3.0, 1.0, 2.0])
+    assert (found.value, found.low, found.confidence) == (2.0, None, None)
+    assert "3 repeats, whose range contains the true median with 75 % confidence" in found.note
+    assert exact_median([5.0]).note == "no interval: 1 repeat"
+    with pytest.raises(ValueError, match="at least one"):
+        exact_median([])
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=30), st.randoms())
+def test_the_order_of_repeats_does_not_matter(values: list[float], chance: random.Random) -> None:
+    shuffled = list(values)
+    chance.shuffle(shuffled)
+    assert exact_median(shuffled) == exact_median(values)
+    found = exact_median(values)
+    if found.low is not None and found.high is not None:
+        assert found.low <= found.value <= found.high
+
+
+def test_pooled_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Six points of three repeats, as a default run has: 95 % intervals from the pooled spread, over 400 runs."""
+    rng = np.random.default_rng(20)
+    truth = np.array([20.0, 38, 50, 55, 57, 56]) * 1000
+    held = 0
+    for run in range(400):
+        repeats = (truth[:, None] * (1 + 0.03 * rng.standard_normal((6, 3)))).tolist()
+        drawn = draw_medians(repeats, resamples=400, seed=run)
+        assert drawn is not None
+        for i, values in enumerate(repeats):
+            found = median_estimate(values, drawn[:, i])
+            assert found.low is not None and found.high is not None
+            held += found.low <= truth[i] <= found.high
+    # Points of one run share their spread, so the standard error of the share is taken with 400 runs, not 2,400 points.
+    assert 0.92 <= held / 2400 <= 0.985
+
+
+def test_draws_centre_on_the_medians_and_are_repeatable() -> None:
+    repeats = [[9.9, 10.0, 10.2], [19.8, 20.0, 20.3]]
+    drawn = draw_medians(repeats, seed=3)
+    assert drawn is not None and drawn.shape == (1000, 2)
+    assert np.median(drawn, axis=0) == pytest.approx([10, 20], rel=0.005)
+    assert np.array_equal(drawn, draw_medians(repeats, seed=3))
+    low, high = percentiles(drawn[:, 0])
+    assert low < 10 < high
+
+
+def test_without_a_spread_there_are_no_draws() -> None:
+    assert draw_medians([[10.0], [20.0, 21.0]]) is None
+    found = median_estimate([20.0, 21.0], None)
+    assert found.low is None and "no interval" in found.note
+
+
+def test_enough_repeats_take_the_exact_interval() -> None:
+    values = [1.0, 2, 3, 4, 5, 6]
+    drawn = draw_medians([values, values])
+    assert drawn is not None
+    assert "exact" in median_estimate(values, drawn[:, 0]).method

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.capacity import capacity
+from pgherd.analysis.capacity import capacity, linear_region, retrograde
+from pgherd.model.errors import UsageError
 
 LOADS = [1.0, 2, 4, 8, 10]
 
 
 def test_a_full_host_is_crossed_exactly() -> None:
-    """Full at 8: throughput is flat from there, so 85 % is crossed at 8/0.85, wherever the next point lies."""
+    """Full at 8: throughput is flat from there, so 85 % is crossed at 8/0.85, for any next point."""
     for last in (10.0, 12.0, 20.0):
         found = capacity([1, 2, 4, 8, last], [1, 1, 1, 1, 8 / last], 0.85)
         assert found.value == pytest.approx(8 / 0.85)
@@ -54,3 +55,62 @@ def test_draws_give_the_interval_and_an_open_end() -> None:
     found = capacity(LOADS, [1, 1, 1, 1, 0.84], 0.85, draws=near)
     assert found.open
     assert found.high == 10
+
+
+def test_e1_is_linear_up_to_80_percent_of_its_cores() -> None:
+    found = linear_region([1, 4, 8, 16, 24, 32, 40], [64, 256, 512, 1045, 1540, 1957, 2194])
+    assert (found.end, found.next) == (32, 40)
+    assert found.slope == pytest.approx(64, abs=0.5)
+
+
+@given(st.floats(1e-3, 1e6), st.integers(2, 9))
+def test_a_hinge_ends_where_it_bends(slope: float, k: int) -> None:
+    loads = [float(n) for n in range(1, 13)]
+    found = linear_region(loads, [slope * min(n, k) for n in loads])
+    assert k <= found.end <= k / 0.95
+    assert found.slope == pytest.approx(slope, rel=0.06)
+
+
+def test_a_line_has_no_end_in_the_data() -> None:
+    found = linear_region([1, 2, 4], [10, 20, 40])
+    assert found.end == 4
+    assert found.next is None
+
+
+@pytest.mark.parametrize("alone", [0.8, 1.2])
+def test_one_that_is_odd_alone_does_not_move_the_region(alone: float) -> None:
+    loads = [1.0, 2, 3, 5, 6, 8, 10]
+    found = linear_region(loads, [100 * alone, 200, 300, 500, 600, 800, 800])
+    assert (found.end, found.slope) == (8, 100)
+
+
+def test_a_slow_decline_does_not_carry_the_slope_along() -> None:
+    """Each load falls a little below the one before; the region must end, not creep on."""
+    loads = [1.0, 2, 3, 5, 6, 8, 10]
+    found = linear_region(loads, [n * 100 * 0.96**i for i, n in enumerate(loads)])
+    assert found.end <= 3
+
+
+def test_one_load_is_its_own_region() -> None:
+    assert linear_region([4], [100]).slope == 25
+
+
+@pytest.mark.parametrize("loads", [[], [2, 1], [1, 1]])
+def test_loads_must_ascend(loads: list[float]) -> None:
+    with pytest.raises(UsageError):
+        linear_region(loads, [1.0] * len(loads))
+
+
+def test_retrograde_only_beyond_the_noise() -> None:
+    assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [15, 15.1, 14.9]]).falls is True
+    assert retrograde([1, 2, 3], [[10, 10, 10.1], [20, 20.1, 20.2], [20, 20.05, 19.95]]).falls is False
+    rising = retrograde([1, 2], [[10, 10, 10.1], [20, 20.1, 20.2]])
+    assert rising.falls is False
+    assert (rising.ratio.value, rising.ratio.low) == (1.0, None)  # the best load over itself has no spread
+    unknown = retrograde([1, 2, 3], [[10.0], [20.0], [15.0]])
+    assert unknown.falls is None
+    assert "too few repeats" in unknown.note
+
+
+def test_one_that_is_fast_alone_does_not_count_where_few_loads_follow() -> None:
+    assert linear_region([1, 2, 3], [130, 200, 300]).end == 3

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as t_distribution
 
 from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means, repeats_for, student
 
@@ -18,6 +19,12 @@ def test_student_quantiles_as_in_any_table() -> None:
     assert student(0.95, 2) == pytest.approx(4.303, abs=5e-4)
     assert student(0.95, 9) == pytest.approx(2.262, abs=5e-4)
     assert student(0.90, 9) == pytest.approx(1.833, abs=5e-4)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 13, 40])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_student(degrees: int, confidence: float) -> None:
+    assert student(confidence, degrees) == pytest.approx(t_distribution.ppf(0.5 + confidence / 2, degrees), rel=1e-9)
 
 
 def test_mean_by_hand() -> None:

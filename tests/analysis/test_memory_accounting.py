@@ -56,7 +56,7 @@ amounts = st.floats(0, 1e12)
 
 @given(st.lists(st.lists(amounts, min_size=3, max_size=3), min_size=1, max_size=5), st.floats(1, 1e13))
 def test_parts_of_what_is_charged_leave_no_gap(parts: list[list[float]], budget: float) -> None:
-    """Whatever the containers have, if it is what the group is charged for, nothing is missing."""
+    """Nothing is missing if the containers have all that the cgroup is charged for."""
     charged = [(float(i), sum(one[i] for one in parts)) for i in range(3)]
     containers = {str(n): [(float(i), value) for i, value in enumerate(one)] for n, one in enumerate(parts)}
     found = seconds([(0.0, budget)], charged, containers)

@@ -51,8 +51,8 @@ def test_means_add_up_too(seen) -> None:
 
 
 def test_a_guest_of_which_all_is_known() -> None:
-    """1000 MB configured; 300 in its balloon, 250 of them from the database; 400 in memory beside the hypervisor's 60; 120 swapped, three
-    quarters of it compressed; 180 never touched."""
+    """1000 MB configured; 300 in its balloon, 250 of them from the database; 400 in memory, in addition
+    to the hypervisor's 60; 120 swapped, three quarters of it compressed; 180 never touched."""
     seen = Sighting(configured=1000, actual=700, held=460, overhead=60, swapped=120, compressible=0.75, free=200, database=250)
     assert effects(seen) == Effects(1000, 400, 50, 250, 90, 30, 180, 0)
     assert effects(seen).ballooned == 300 and effects(seen).gap == 0
@@ -65,7 +65,7 @@ def test_what_the_host_still_holds_of_a_balloon_is_a_negative_residue() -> None:
 
 def test_what_nothing_explains_is_a_positive_residue() -> None:
     assert effects(Sighting(configured=1000, actual=1000, held=600, free=100)).residue == 300
-    assert effects(Sighting(configured=1000, actual=1000, held=600)).residue == 0, "the guest does not say what it has free"
+    assert effects(Sighting(configured=1000, actual=1000, held=600)).residue == 0, "the guest does not report its free memory"
 
 
 def test_readings_at_other_instants() -> None:

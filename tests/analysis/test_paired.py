@@ -149,12 +149,12 @@ def test_blocks_without_a_pair_are_left_out() -> None:
 def test_what_is_not_above_zero_has_no_ratio(bad: float) -> None:
     for values, baseline in (([1.0, bad], [1.0, 2.0]), ([1.0, 2.0], [1.0, bad])):
         assert "block 2" in (why_no_ratio(values, baseline) or "")
-        with pytest.raises(ValueError, match="both above zero"):
+        with pytest.raises(ValueError, match="both must be above zero"):
             paired_ratio(values, baseline)
 
 
 def test_no_pairs_at_all() -> None:
-    assert why_no_ratio([None], [1.0]) == why_no_ratio([], []) == "no ratio: no block has a value on both sides"
+    assert why_no_ratio([None], [1.0]) == why_no_ratio([], []) == "no ratio: no block has a complete pair"
     assert why_no_ratio([None, 1.0], [1.0, 1.0]) is None
     with pytest.raises(ValueError, match="no block"):
         paired_ratio([], [])

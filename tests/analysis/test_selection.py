@@ -7,9 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from pgherd.analysis.saturating import HINGE
+from pgherd.analysis.fit import HINGE, USL
 from pgherd.analysis.selection import fit_models
-from pgherd.analysis.usl import USL
 from pgherd.model.errors import UsageError
 
 E1 = [1, 4, 8, 16, 24, 32, 40], [64, 256, 512, 1045, 1540, 1957, 2194]

@@ -39,7 +39,7 @@ def test_three_sizes_have_no_interval_and_say_so() -> None:
 
 def test_far_predictions_are_marked() -> None:
     found = fit_sizes([1, 10], [23 * MB, 157 * MB])
-    assert "beyond the largest measured" in found.predict(5000).note
+    assert "times beyond the largest measured" in found.predict(5000).note
     assert "beyond" not in found.predict(500).note
 
 

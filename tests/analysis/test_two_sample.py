@@ -66,7 +66,7 @@ def test_a_pair_that_looks_too_steady_gets_the_pooled_spread() -> None:
 def test_fewer_than_three_repeats_have_no_interval_and_say_so(few: tuple[float, ...]) -> None:
     for pair in (Pair(few, (1, 2, 3)), Pair((1, 2, 3), few)):
         (found,) = changes([pair])
-        assert found.low is None and "fewer than 3" in found.note
+        assert found.low is None and "at least 3" in found.note
 
 
 def test_a_size_needs_one_value_only() -> None:
@@ -235,13 +235,13 @@ def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def bursts(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """One trial in ten is slowed down by 5 to 30 %, as by somebody else's work on the machine."""
+    """One trial in ten is slowed down by 5 to 30 %, as by other work on the machine."""
     slowed = np.where(rng.random(shape) < 0.1, 1 - rng.uniform(0.05, 0.3, shape), 1.0)
     return slowed * np.exp(rng.normal(0, 0.01, shape))
 
 
 def two_levels(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Half of the trials are 5 % faster, as by where pages or processes happened to lie; hardly any noise besides."""
+    """Half of the trials are 5 % faster, as by the placement of pages or processes, with little other noise."""
     return 1 + 0.05 * (rng.random(shape) < 0.5) + rng.normal(0, 1e-4, shape)
 
 

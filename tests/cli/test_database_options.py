@@ -3,7 +3,7 @@ from click.testing import CliRunner
 
 from pgherd.cli.database_options import GUEST_MEMORY_POLICIES, WORKLOADS, database_options
 from pgherd.cli.study_options import given_options
-from pgherd.model.guest_memory import GuestMemoryPolicy
+from pgherd.model.deployment import GuestMemoryPolicy
 from pgherd.study.database_options import BuiltinWorkload, DatabaseRequest
 
 WORDS = {"vcpus": "all", "memory": "none", "repeats": "How often.", "seconds": "9s", "ramp": "1s", "budget": "4m"}

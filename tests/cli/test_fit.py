@@ -52,7 +52,7 @@ def test_e1_on_the_terminal() -> None:
     assert "knee at 29.1" in said
     assert "hinge *" in said
     assert "sigma is at its bound" in said
-    assert "lies beyond the largest load measured (40) and is not claimed" in said
+    assert "is beyond the largest load measured (40) and is not reported" in said
     assert "…" not in said, "nothing is cut in 80 columns"
     assert said.count("peak at") == said.count("the model's peak at N="), "what is not claimed is not in the table"
 

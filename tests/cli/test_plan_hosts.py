@@ -3,11 +3,10 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.cli import plan_hosts
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.study.comparison.options import CompareOptions
 
@@ -52,7 +51,7 @@ def test_hosts_without_containers_are_named():
 
 def test_containers_that_are_not_listed_are_told():
     cluster = CLUSTER.model_copy(update={"placement": "listed:db1=a"})
-    with pytest.raises(UsageError, match="says nothing of container db2"):
+    with pytest.raises(UsageError, match="has no host for container db2"):
         plan_hosts.lines(prepared(cluster), trials())
 
 

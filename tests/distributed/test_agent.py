@@ -13,9 +13,9 @@ from pgherd.distributed.agent import HostAgent, make_agent
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.server_volumes import Holding

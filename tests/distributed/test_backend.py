@@ -5,10 +5,9 @@ import pytest
 
 from pgherd.distributed import backend
 from pgherd.distributed.on_hosts import OnHosts
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.run import Cluster, RunRecord, Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.runner.play.bench import LocalBench
 from pgherd.studies.density.options import DensityRequest

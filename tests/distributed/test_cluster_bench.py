@@ -10,12 +10,10 @@ from pgherd.distributed.agent import Counted, Drove, Piece
 from pgherd.distributed.cluster_bench import LEAD, ClusterBench, agents_run
 from pgherd.distributed.crew import Crew
 from pgherd.distributed.lookout import Glimpse
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
-from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.play.driven import Common
 from pgherd.runner.watcher import Watcher
@@ -433,7 +431,7 @@ def test_a_driver_that_fails_on_one_host_ends_the_trial_on_all(scene):
 
 
 def test_placements_that_do_not_fit_are_told(scene):
-    with pytest.raises(PgherdError, match="says nothing of container db2"):
+    with pytest.raises(PgherdError, match="has no host for container db2"):
         scene(placement="listed:db1=a").placed(trial())
 
 

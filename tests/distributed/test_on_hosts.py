@@ -1,10 +1,10 @@
 from pgherd.distributed.on_hosts import OnHosts
 from pgherd.distributed.placing import placed
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 
 CLUSTER = Cluster.model_validate({"address": "x", "hosts": [{"name": "a", "cores": 1}, {"name": "b", "cores": 1}]})

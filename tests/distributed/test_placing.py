@@ -1,8 +1,8 @@
 import pytest
 
 from pgherd.distributed.placing import home, placed
-from pgherd.model.cluster import Cluster
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.runner.loop import nothing_left
 

@@ -9,9 +9,9 @@ from pgherd.distributed.preparation import prepare_over
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
@@ -165,7 +165,7 @@ def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
                 prepare_over(engine, "density", asked(), dry=True)
         else:
             prepare_over(engine, "density", asked(), dry=True)
-    with pytest.raises(UsageError, match="says nothing of container db03; a last"):
+    with pytest.raises(UsageError, match="has no host for container db03; add"):
         prepare_over(engine, "density", asked(placement="listed:db01=a,db02=b"), dry=True)
     engine.met["b"] = replace(engine.met["b"], room=10 * GB)
     with pytest.raises(UsageError, match="host b has 10 GB free"):  # all of a comparison's servers stand on each host in turn
@@ -227,7 +227,7 @@ def test_huge_pages_are_tried_on_every_host_but_by_a_dry_run(engine):
     [
         ({"cores": 3}, "--cores 3 is more than host b has"),
         ({"placement": "label:disk=nvme"}, "no host has the label disk=nvme"),
-        ({"placement": "scatter"}, "'scatter' is not a placement"),
+        ({"placement": "scatter"}, "unknown placement 'scatter'"),
     ],
 )
 def test_what_the_hosts_do_not_have_is_refused(engine, more, words):

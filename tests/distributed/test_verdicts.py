@@ -5,9 +5,8 @@ from pgherd.distributed import verdicts as host_verdicts
 from pgherd.distributed.clocks import Clocks, Together
 from pgherd.distributed.verdicts import Seen
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 
 LIMITS = Thresholds()

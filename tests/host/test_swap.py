@@ -4,7 +4,7 @@ from pgherd.host import swap
 from pgherd.host.journal import Journal
 from pgherd.host.undo import RemoveSwapFile, RemoveZram, Scene
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 
 MB = 2**20
 ZRAM = Swap(kind="zram", size=64 * MB, algorithm="lz4", memory=16 * MB)

@@ -14,8 +14,7 @@ from pathlib import Path
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap, SwapKind
+from pgherd.model.run import Surroundings, Swap, SwapKind
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations

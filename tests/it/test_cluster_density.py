@@ -128,7 +128,7 @@ def test_where_containers_lie_is_planned(bed):
     placed = {host["name"]: [one["name"] for one in host["containers"]] for host in json.loads(plan.stdout)["deployment"]["hosts"]}
     assert placed == {"a": ["db02"], "b": ["db01"]}
     refused = bed.pgherd(*WORDS, "--dry-run", "--placement", "label:disk=nvme")
-    assert refused.returncode == 2 and "no host has the label disk=nvme; there are host=a, host=b" in refused.stderr
+    assert refused.returncode == 2 and "no host has the label disk=nvme; existing labels: host=a, host=b" in refused.stderr
     assert leftovers(bed, "a") == [] and leftovers(bed, "b") == []
 
 

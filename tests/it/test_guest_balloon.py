@@ -15,9 +15,8 @@ from pgherd.analysis import memory_effects
 from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import CapabilityError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.vm import acceleration, initramfs, kernel

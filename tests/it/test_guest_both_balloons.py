@@ -18,9 +18,8 @@ import pytest
 from pgherd.analysis.memory_effects import Sighting, effects
 from pgherd.host.account import server_account
 from pgherd.host.paths import free_ports
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import CapabilityError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.postgres import balloon_build, installations
 from pgherd.postgres.balloon_build import BalloonLibrary

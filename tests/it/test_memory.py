@@ -20,8 +20,8 @@ from pgherd.host import swap as host_swap
 from pgherd.host.journal import clean
 from pgherd.host.swap_areas import areas, zram_numbers
 from pgherd.model.errors import PgherdError
+from pgherd.model.finding import Thresholds
 from pgherd.model.result import TrialResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop

@@ -1,12 +1,12 @@
 from pathlib import Path
 
 import pytest
-from pgherd.studies.emulated import MARK
 
 from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.node.protocol import Source
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
+from pgherd.study.emulation import MARK
 
 # ---- memory and CPU
 

@@ -1,8 +1,11 @@
-from __future__ import annotations
-
 import itertools
+import re
+from pathlib import Path
 
-from pgherd.model.finding import Verdict
+import pytest
+from pydantic import ValidationError
+
+from pgherd.model.finding import Thresholds, Verdict
 
 
 def verdict(result, severity="taint"):
@@ -18,3 +21,17 @@ def test_of_several_verdicts_the_gravest_is_what_failed_and_taints():
 def test_only_what_failed_and_is_not_only_said_taints():
     all_kinds = [verdict(result, severity) for result in ("fail", "unknown", "pass") for severity in ("taint", "warn")]
     assert [one for one in all_kinds if one.taints] == [verdict("fail")]
+
+
+METHOD = Path(__file__).parents[2] / "docs" / "method.md"
+
+
+def test_the_documented_table_is_the_table_in_force():
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| (.+) \|$", METHOD.read_text(), flags=re.M)
+    documented = {name: (float(value), meaning) for name, value, meaning in rows}
+    assert documented == {name: (field.default, field.description) for name, field in Thresholds.model_fields.items()}
+
+
+def test_a_share_above_one_is_refused():
+    with pytest.raises(ValidationError):
+        Thresholds(overlap=1.5)

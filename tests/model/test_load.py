@@ -13,7 +13,7 @@ def test_idle_is_the_absence_of_a_load():
         (["builtin:select-only"], True),
         (["builtin:tpcb-like"], False),
         (["builtin:select-only", "builtin:simple-update"], False),
-        (["/somewhere/reads.sql"], False),  # nobody knows what a script of the user's does
+        (["/somewhere/reads.sql"], False),  # the effect of a user's script is unknown
     ],
 )
 def test_only_what_is_known_to_read_counts_as_read_only(sources, read_only):
@@ -37,10 +37,10 @@ def test_turns_are_of_containers():
 @pytest.mark.parametrize(
     ("loads", "why"),
     [
-        ({ONE: Load(), "local/three/pg/bench": Load()}, "local/three/pg/bench, which have no turn; one, two have"),
-        ({ONE: Load(), "local": Load(driver="command")}, "local, which have no turn"),
-        ({ONE: Load(rate=5), TWO: Load()}, "only a pgbench at its own pace can be stopped"),
-        ({ONE: Load(driver="fio"), TWO: Load()}, "only a pgbench at its own pace can be stopped"),
+        ({ONE: Load(), "local/three/pg/bench": Load()}, "local/three/pg/bench without a time slice. Containers with one: one, two"),
+        ({ONE: Load(), "local": Load(driver="command")}, "local without a time slice"),
+        ({ONE: Load(rate=5), TWO: Load()}, "only pgbench without a rate can be stopped"),
+        ({ONE: Load(driver="fio"), TWO: Load()}, "only pgbench without a rate can be stopped"),
     ],
 )
 def test_what_cannot_take_turns_is_refused(loads, why):
@@ -49,5 +49,5 @@ def test_what_cannot_take_turns_is_refused(loads, why):
 
 
 def test_no_more_of_a_turn_counts_than_there_is():
-    with pytest.raises(ValueError, match="0.2 s of each turn are to count, but turns last 0.1 s"):
+    with pytest.raises(ValueError, match="counted time of 0.2 s exceeds the slice of 0.1 s"):
         Turns(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.2)

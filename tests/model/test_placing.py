@@ -55,12 +55,12 @@ def test_listed_takes_the_first_pattern_that_fits():
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ("scatter", "'scatter' is not a placement; it is spread, pack"),
-        ("label:disk", "is not a placement"),
-        ("label:disk=nvme", "no host has the label disk=nvme; there are disk=ssd"),
-        ("listed:db01=h9", "names host h9, which is not one of h0, h1"),
-        ("listed:db01", "is not a list of CONTAINER=HOST"),
-        ("listed:db01=h0", "says nothing of container db02"),
+        ("scatter", "unknown placement 'scatter'; use spread, pack"),
+        ("label:disk", "unknown placement"),
+        ("label:disk=nvme", "no host has the label disk=nvme; existing labels: disk=ssd"),
+        ("listed:db01=h9", "names unknown host h9; hosts: h0, h1"),
+        ("listed:db01", "is not a comma-separated list of CONTAINER=HOST"),
+        ("listed:db01=h0", "has no host for container db02"),
     ],
 )
 def test_what_cannot_be_placed_says_why(rule, words):
@@ -127,5 +127,5 @@ def test_the_hosts_that_a_rule_speaks_of():
     assert [host.name for host in placing.named("spread", hosts)] == ["a", "b", "c"]
     assert [host.name for host in placing.named("label:disk=ssd", hosts)] == ["a", "c"]
     assert [host.name for host in placing.named("listed:x=c,y=a,*=c", hosts)] == ["c", "a"]
-    with pytest.raises(ValueError, match="not one of a, b, c"):
+    with pytest.raises(ValueError, match="hosts: a, b, c"):
         placing.named("listed:*=d", hosts)

@@ -1,10 +1,12 @@
-"""What a phase says of the host's CPU."""
+"""CPU of the host in a phase's result."""
 
 from __future__ import annotations
 
 import pytest
 
-from pgherd.model.result import PhaseResult
+from pgherd.model.load import Load
+from pgherd.model.result import DATABASE, MIXED, PhaseResult, TrialResult, counted, counted_by
+from pgherd.model.trial import Trial
 
 
 def busy(**host: float) -> float | None:
@@ -22,3 +24,24 @@ def test_idle_time_tells_what_ticks_miss() -> None:
 def test_what_was_not_seen_is_none() -> None:
     assert busy() is None
     assert busy(online=2.0, idle=1.0) is None
+
+
+def result(*drivers):
+    hosts = [{"name": f"h{number}"} for number in range(len(drivers))]
+    loads = {host["name"]: Load(driver=driver) for host, driver in zip(hosts, drivers, strict=True)}
+    trial = Trial.model_validate({"point": {}, "deployment": {"hosts": hosts}, "phases": [{"loads": loads}]})
+    return TrialResult(id="0001", trial=trial, started=0, ended=1)
+
+
+def test_each_driver_counts_something_else():
+    assert counted([result("pgbench")]) == DATABASE and DATABASE.unit == "tps"
+    assert counted([result("fio"), result("fio", "fio")]).unit == "IOPS"
+    assert counted([result("iperf3")]).many == "bytes" and counted([result("command")]).one == "run"
+
+
+def test_together_they_count_nothing_that_could_be_named():
+    assert counted([result("fio"), result("pgbench")]) == MIXED
+
+
+def test_where_nothing_is_loaded_it_is_transactions():
+    assert counted([]) == counted([result()]) == DATABASE == counted_by("an unknown driver")

@@ -15,7 +15,7 @@ def deployment(*containers):
 
 
 def test_a_load_without_a_target_is_refused():
-    with pytest.raises(ValidationError, match="loads local/c9/pg/bench, which the deployment does not have"):
+    with pytest.raises(ValidationError, match="loads unknown targets: local/c9/pg/bench"):
         Trial(
             point={}, deployment=deployment(Container(name="c1", servers=(server(),))), phases=(Phase(loads={"local/c9/pg/bench": Load()}),)
         )

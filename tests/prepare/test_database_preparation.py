@@ -7,8 +7,8 @@ import pytest
 
 from pgherd.host import paths
 from pgherd.model.capabilities import Capabilities
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.prepare import vm_options
 from pgherd.prepare.database_preparation import preparation

@@ -4,8 +4,8 @@ import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.prepare.merge_hosts import joined, same_options, versions_text
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.studies.network.options import NetworkOptions

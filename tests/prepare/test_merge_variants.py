@@ -1,11 +1,9 @@
 import pytest
 
-from pgherd.model.deployment import Volume
+from pgherd.model.deployment import GuestMemory, Volume
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.load import Script
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import Surroundings, Swap
 from pgherd.postgres.settings import Row
 from pgherd.prepare import merge_variants
 from pgherd.prepare.server_volumes import Holding

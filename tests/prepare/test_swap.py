@@ -6,8 +6,7 @@ import pytest
 from pgherd.host.swap_areas import Area
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import Surroundings, Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import swap as prepare_swap
 from pgherd.prepare.swap import complete, described, with_swap

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.prepare import vm_memory_policy
 from pgherd.prepare.vm_memory_policy import insist_known, policy, promises

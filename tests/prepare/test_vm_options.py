@@ -4,11 +4,9 @@ import pytest
 
 from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.mounts import Mount
-from pgherd.model.deployment import Container, Deployment, Host, Volume
+from pgherd.model.deployment import Container, Deployment, GuestMachine, GuestMemory, Host, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.finding import Proposal
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.prepare import vm_options as module

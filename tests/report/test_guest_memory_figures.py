@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.memory_effects import Effects
-from pgherd.model.deployment import Deployment
+from pgherd.model.deployment import Deployment, GuestMachine
 from pgherd.model.finding import Analysis
-from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import Inputs, NotDrawn

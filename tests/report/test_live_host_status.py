@@ -1,8 +1,7 @@
 import pytest
 
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
-from pgherd.model.run import Surroundings
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.report.live_host_status import cpu_in_use, host_uses
 from pgherd.store.live import LiveTrial
 

@@ -3,10 +3,9 @@ import time
 
 import pytest
 
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.report import live_status as module
 from pgherd.report.live_status import LiveRun, Readings, Together, newest_running, resume_command, seconds_left
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live

@@ -6,8 +6,7 @@ import pytest
 
 from pgherd.model.finding import Analysis
 from pgherd.model.result import MemoryAccount
-from pgherd.model.run import RunRecord, Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.report import drawing
 from pgherd.report.drawing import Inputs, NotDrawn
 

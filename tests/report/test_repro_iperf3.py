@@ -3,8 +3,8 @@ import subprocess
 
 import pytest
 
+from pgherd.model.deployment import Link
 from pgherd.model.errors import UsageError
-from pgherd.model.link import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import repro_script

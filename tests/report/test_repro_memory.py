@@ -1,8 +1,7 @@
 import pytest
 
 from pgherd.model.deployment import Host
-from pgherd.model.run import RunRecord, Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.report import repro_memory
 
 ZRAM = Swap(kind="zram", size=2**30)

@@ -17,8 +17,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TrialResult
-from pgherd.model.run import RunRecord, Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.model.trial import Trial
 from pgherd.postgres import configuration, instance
 from pgherd.postgres.golden import LOADING

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.deployment import GuestMachine
 from pgherd.report.run_differences import differences, names, same
 
 

@@ -8,11 +8,10 @@ from pgherd.cluster.remote import named
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Analysis, Proposal, Verdict
+from pgherd.model.finding import Analysis, Proposal, Thresholds, Verdict
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import RunRecord
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode

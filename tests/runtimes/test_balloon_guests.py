@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.balloon_guests import GuestBalloons
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgherd.model.deployment import GuestMemoryPolicy
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_estimate import PAGE, Estimate
 from pgherd.runtimes.balloon_law import (

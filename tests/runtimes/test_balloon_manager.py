@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_device import Look
 from pgherd.runtimes.balloon_law import Guest

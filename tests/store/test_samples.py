@@ -1,8 +1,8 @@
 from functools import partial
 
 import pytest
-from pgherd.runner.hosts.metrics import qualified
 
+from pgherd.distributed.metrics import qualified
 from pgherd.store.samples import HostSamples, merge_samples, read_samples, write_samples
 
 # ---- one host

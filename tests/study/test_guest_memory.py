@@ -1,8 +1,7 @@
 import pytest
 
-from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.deployment import Container, Deployment, GuestMachine, Host
 from pgherd.model.finding import Analysis
-from pgherd.model.guest_machine import GuestMachine
 from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult

@@ -1,1 +1,1 @@
-"""Numbers in, findings out: scaling models, statistics of repeats. No I/O."""
+"""Numerical analysis: numbers in, findings out. No I/O."""

@@ -1,21 +1,29 @@
-"""Intervals by resampling: of a fitted model's parameters, and of anything computed from the means of repeats."""
+"""Intervals by resampling: parameters of a fitted model, functions of the means of repeats, and medians.
+
+Medians of six or more repeats have exact intervals. The k-th smallest and k-th largest of n repeats enclose the true median
+with probability 1 − 2 P(B ≤ k − 1), with B binomial of n and 1/2, for any distribution (David and Nagaraja, Order Statistics,
+3rd ed. 2003, section 7.1). The range of fewer than six repeats has a confidence below 95 %: three repeats' range has 75 %.
+Their intervals use a pooled spread.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pgherd.analysis.fit import Array, Fit, observations
+from pgherd.analysis.intervals import Estimate
 
 OWN = 5
-"""Repeats from which on a point's own spread is used; below it is pooled with that of the other points."""
+"""Minimum number of repeats for a separate spread of a point. Below it, spreads are pooled over points."""
 
 
 def percentiles(draws: Array, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of draws; infinite draws are kept, so that an end can be infinite (the data do not bound it)."""
+    """Return the percentile interval of draws. Infinite draws are kept, so an unbounded end is infinite."""
     ordered = np.sort(draws)
     tail = (1 - confidence) / 2
     last = len(ordered) - 1
@@ -27,59 +35,59 @@ def bootstrap_fit(
 ) -> Fit:
     """Add percentile intervals of the parameters, the knee and the peak, by a residual bootstrap.
 
-    Residuals in the units of the weights (relative or equal), centred and inflated by √(n/(n−p)) for the parameters
-    spent, are drawn anew at every observation, and the model is fitted again (Davison and Hinkley 1997, section 6.2).
-    What a model cannot follow counts as noise here, so a poor model gets wide intervals. Seeded: the same data give the
-    same intervals. A fit with no more observations than parameters is returned as it is.
+    Residuals are in the units of the weights (relative or equal). They are centred and inflated by √(n/(n−p)) for the p fitted
+    parameters, and then resampled at each observation, and the model is fitted again (Davison and Hinkley 1997, section 6.2).
+    Lack of fit counts as noise, so a poor model gets wide intervals. The seed makes intervals reproducible. A fit with no more
+    observations than parameters is returned unchanged.
     """
     x, y = observations(loads, throughputs)
-    spent = len(fitted.parameters)
-    if len(x) <= spent:
+    count = len(fitted.parameters)
+    if len(x) <= count:
         return fitted
     curve = fitted.model.curve(fitted.vector, x)
     scale = y if fitted.weights == "relative" else np.full_like(y, y.mean())
-    residuals = (y - curve) / scale * math.sqrt(len(x) / (len(x) - spent))
+    residuals = (y - curve) / scale * math.sqrt(len(x) / (len(x) - count))
     residuals -= residuals.mean()
     rng = np.random.default_rng(seed)
     drawn = curve + scale * rng.choice(residuals, size=(resamples, len(x)))
     drawn = np.maximum(drawn, y.min() * 1e-3)  # a throughput cannot be negative
-    again = drawn if fitted.weights == "relative" else np.full_like(drawn, y.mean())
-    estimates = fitted.model.estimate(x, drawn, again)
+    scales = drawn if fitted.weights == "relative" else np.full_like(drawn, y.mean())
+    estimates = fitted.model.estimate(x, drawn, scales)
     intervals = {name: percentiles(estimates[:, i], confidence) for i, name in enumerate(fitted.model.parameters)}
-    for name, find in (("knee", fitted.model.knee), ("peak", fitted.model.peak)):
+    for name, locate in (("knee", fitted.model.knee), ("peak", fitted.model.peak)):
         if getattr(fitted, name) is not None:
-            found = [find(row) for row in estimates]
-            low, high = percentiles(np.array([math.inf if value is None else value for value in found]), confidence)
+            locations = [locate(row) for row in estimates]
+            low, high = percentiles(np.array([math.inf if value is None else value for value in locations]), confidence)
             last = np.unique(x)[-2:]
             if name == "knee" and last[0] * (1 - 1e-9) <= high <= last[-1]:
-                high = float(last[-1])  # with one load beyond it, a knee fits alike anywhere between the last two
+                high = float(last[-1])  # with one load beyond the knee, any position between the last two fits equally well
             intervals[name] = (low, high)
     return replace(fitted, intervals=intervals)
 
 
 def relative_spreads(repeats: Sequence[Sequence[float]]) -> list[tuple[float, int]] | None:
-    """Relative variance of each point's repeats, with the degrees of freedom behind it.
+    """Return each point's relative variance, with its degrees of freedom.
 
-    A point's own from five repeats on, else pooled over all points with fewer (which assumes that they are about equally
-    noisy in relative terms). None where there is no spread to be known: fewer than three degrees of freedom.
+    A point with five or more repeats has a separate spread. Others share a pooled one, on the assumption that they are about
+    equally noisy in relative terms. None with fewer than three degrees of freedom.
     """
     means = [math.fsum(values) / len(values) for values in repeats]
-    own = [float(np.var(np.asarray(v) / m, ddof=1)) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
-    small = [i for i, v in enumerate(repeats) if len(v) < OWN]
-    degrees = sum(len(repeats[i]) - 1 for i in small)
-    if small and degrees < 3:
-        small, degrees = list(range(len(repeats))), sum(len(v) - 1 for v in repeats)
+    variances = [float(np.var(np.asarray(v) / m, ddof=1)) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
+    pooled_points = [i for i, v in enumerate(repeats) if len(v) < OWN]
+    degrees = sum(len(repeats[i]) - 1 for i in pooled_points)
+    if pooled_points and degrees < 3:
+        pooled_points, degrees = list(range(len(repeats))), sum(len(v) - 1 for v in repeats)
         if degrees < 3:
             return None
-    pooled = sum(own[i] * (len(repeats[i]) - 1) for i in small) / degrees if small else 0.0
-    return [(pooled, degrees) if i in small else (own[i], len(values) - 1) for i, values in enumerate(repeats)]
+    pooled = sum(variances[i] * (len(repeats[i]) - 1) for i in pooled_points) / degrees if pooled_points else 0.0
+    return [(pooled, degrees) if i in pooled_points else (variances[i], len(values) - 1) for i, values in enumerate(repeats)]
 
 
 def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed: int = 1) -> Array | None:
     """Draw plausible true means of several points, shape (resamples, points).
 
-    Each mean is moved by its standard error times a draw of Student's t, the spread being that of ``relative_spreads``;
-    None where that is.
+    Each mean is moved by its standard error times a draw of Student's t, with the spread of ``relative_spreads``. None if that
+    is None.
     """
     spreads = relative_spreads(repeats)
     if spreads is None:
@@ -90,3 +98,76 @@ def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed
     for i, (values, (variance, free)) in enumerate(zip(repeats, spreads, strict=True)):
         draws[:, i] = means[i] * (1 + math.sqrt(variance / len(values)) * rng.standard_t(free, resamples))
     return np.maximum(draws, means * 1e-3)
+
+
+POOLED = "median of repeats, interval from the spread of repeats pooled over the points"
+
+
+def exact_median(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Estimate the median with the narrowest symmetric interval of order statistics that has at least this confidence.
+
+    The result's ``confidence`` is the exact one. There is no interval if the range of all repeats does not reach the
+    confidence.
+
+    Raises:
+        ValueError: no values.
+    """
+    n = len(values)
+    if n == 0:
+        raise ValueError("a median needs at least one value")
+    ordered = sorted(values)
+    median = float(statistics.median(ordered))
+    rank = _rank(n, confidence)
+    if rank is None:
+        coverage = f", whose range contains the true median with {100 * _coverage(n, 1):.0f} % confidence" if n > 1 else ""
+        note = f"no interval: {n} repeat{'' if n == 1 else 's'}{coverage}"
+        return Estimate(median, None, None, None, n, "median of repeats", note)
+    method = f"median of repeats, exact interval from the {_ordinal(rank)} to the {_ordinal(n + 1 - rank)} of {n} in order"
+    return Estimate(median, float(ordered[rank - 1]), float(ordered[n - rank]), _coverage(n, rank), n, method)
+
+
+def draw_medians(repeats: Sequence[Sequence[float]], *, resamples: int = 1000, seed: int = 1) -> Array | None:
+    """Draw plausible true medians of several points, shape (resamples, points). None if no spread is known.
+
+    A parametric bootstrap. Each draw takes a standard deviation from its posterior (that of ``relative_spreads`` times √(df /
+    χ²)), then as many normal repeats as the point has. Their median is the relative error of the point's median.
+    """
+    spreads = relative_spreads(repeats)
+    if spreads is None:
+        return None
+    rng = np.random.default_rng(seed)
+    draws = np.empty((resamples, len(repeats)))
+    for i, (values, (variance, free)) in enumerate(zip(repeats, spreads, strict=True)):
+        deviation = np.sqrt(variance * free / rng.chisquare(free, resamples))
+        errors = np.median(rng.standard_normal((resamples, len(values))), axis=1) * deviation
+        draws[:, i] = float(statistics.median(values)) * np.maximum(1 + errors, 1e-3)
+    return draws
+
+
+def median_estimate(values: Sequence[float], drawn: Array | None, confidence: float = 0.95) -> Estimate:
+    """Estimate the median of one point: with the exact interval if possible, otherwise from its column of ``draw_medians``.
+
+    Raises:
+        ValueError: no values.
+    """
+    exact = exact_median(values, confidence)
+    if exact.low is not None or drawn is None:
+        return exact
+    low, high = percentiles(drawn, confidence)
+    return Estimate(exact.value, min(low, exact.value), max(high, exact.value), confidence, exact.n, POOLED)
+
+
+def _rank(n: int, confidence: float) -> int | None:
+    """Return the largest k for which the k-th smallest to the k-th largest reach the confidence, or None."""
+    fitting = [k for k in range(1, n // 2 + 1) if _coverage(n, k) >= confidence]
+    return fitting[-1] if fitting else None
+
+
+def _coverage(n: int, rank: int) -> float:
+    """Return the probability that the rank-th smallest to the rank-th largest of n values enclose the median."""
+    return 1 - 2 * sum(math.comb(n, i) for i in range(rank)) / 2.0**n
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,7 +1,8 @@
-"""Up to which load does efficiency hold?"""
+"""Properties of a measured scaling curve: capacity at an efficiency, linear region, and decline beyond the peak."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,16 +10,18 @@ import numpy as np
 
 from pgherd.analysis.bootstrap import percentiles
 from pgherd.analysis.fit import Array
+from pgherd.analysis.intervals import Estimate, ratio_of_means
+from pgherd.model.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The largest load at which efficiency is still at the wanted level.
+    """Largest load at which efficiency is at least the target.
 
-    ``value`` is interpolated between ``below`` and ``above``, the measured loads on both sides of the crossing. None:
-    ``never_below`` says that efficiency never fell so far in the data, else it was too low from the first load on. ``low``
-    and ``high`` bound it where the repeats allow; ``open`` means that the upper end lies beyond the largest load (``high``
-    then is that load).
+    ``value`` is interpolated between ``below`` and ``above``, the measured loads on both sides of the crossing. If it is None,
+    ``never_below`` distinguishes two cases: efficiency is above the target at all loads, or below it from the first load on.
+    ``low`` and ``high`` bound the value if the repeats allow it. ``open`` means that the upper end is beyond the largest load
+    (``high`` is then that load).
     """
 
     value: float | None
@@ -32,11 +35,11 @@ class Capacity:
 
 
 def crossing(loads: Array, efficiencies: Array, at: float, weights: Array | None = None) -> float | None:
-    """Where a falling efficiency crosses ``at``: inf when it never does, None when it is below from the first load on.
+    """Return the load at which a falling efficiency crosses ``at``. inf: never. None: it is below from the first load on.
 
-    Noise makes a measured curve rise here and there; the closest non-increasing curve (isotonic regression, weighted by
-    repeats) is crossed instead. Between two loads it is throughput, efficiency × load, that is interpolated linearly: so
-    a host that is full gives exactly the crossing of its flat curve.
+    Because noise makes a measured curve non-monotonic, the closest non-increasing curve is used (isotonic regression, weighted
+    by repeats). Between two loads throughput, which is efficiency × load, is interpolated linearly. A full host then gives
+    exactly the crossing of its flat throughput curve.
     """
     from scipy.optimize import isotonic_regression
 
@@ -59,26 +62,26 @@ def capacity(
     draws: Array | None = None,
     confidence: float = 0.95,
 ) -> Capacity:
-    """Find the largest load that holds ``at``, and its interval.
+    """Estimate the largest load with efficiency ``at``, with its interval.
 
     Args:
         loads: distinct loads, ascending.
-        efficiencies: efficiency at each, 1 being perfect.
-        at: the efficiency wanted, such as 0.85.
-        repeats: how many repeats each rests on (weights of the isotonic regression).
-        draws: plausible efficiencies, shape (resamples, loads), as by ``bootstrap.draw_means``; None: no interval.
+        efficiencies: efficiency at each. 1 is ideal.
+        at: target efficiency, such as 0.85.
+        repeats: number of repeats at each load (weights of the isotonic regression).
+        draws: plausible efficiencies, shape (resamples, loads), as by ``bootstrap.draw_means``. None: no interval.
         confidence: of the interval.
     """
     x = np.asarray(loads, dtype=float)
     weights = None if repeats is None else np.asarray(repeats, dtype=float)
     value = crossing(x, np.asarray(efficiencies, dtype=float), at, weights)
     low = high = None
-    unbounded = False
+    is_open = False
     if draws is not None:
-        found = [crossing(x, row, at, weights) for row in draws]
-        # Too low from the start counts as the smallest load: the true crossing lies at or below it.
-        low, high = percentiles(np.array([x[0] if each is None else each for each in found]), confidence)
-        unbounded = not np.isfinite(high)
+        crossings = [crossing(x, row, at, weights) for row in draws]
+        # If efficiency is too low from the start, the true crossing is at or below the smallest load.
+        low, high = percentiles(np.array([x[0] if load is None else load for load in crossings]), confidence)
+        is_open = not np.isfinite(high)
         low, high = min(low, float(x[-1])), min(high, float(x[-1]))
     level = None if low is None else confidence
     if value is None:
@@ -86,4 +89,92 @@ def capacity(
     if not np.isfinite(value):
         return Capacity(None, True, float(x[-1]), None, low, None, level, True)
     i = int(np.searchsorted(x, value, side="right")) - 1
-    return Capacity(value, False, float(x[i]), float(x[min(i + 1, len(x) - 1)]), low, high, level, unbounded)
+    return Capacity(value, False, float(x[i]), float(x[min(i + 1, len(x) - 1)]), low, high, level, is_open)
+
+
+@dataclass(frozen=True)
+class LinearRegion:
+    """Loads over which throughput grows in proportion.
+
+    ``end`` is the largest load in the region and ``next`` the next larger measured load, so that the true end is between them.
+    ``next`` is None if the data end first. ``slope`` is the throughput per unit of load in the region. ``used`` are the indices
+    of the loads that determine the slope.
+    """
+
+    end: float
+    next: float | None
+    slope: float
+    used: tuple[int, ...]
+    share: float
+
+    @property
+    def rule(self) -> str:
+        """Text of the rule."""
+        return (
+            f"largest load with at least {100 * self.share:.0f} % of slope × N, the slope being the mean of throughput / N over the "
+            "smaller loads, without the first once there are others"
+        )
+
+
+def linear_region(loads: Sequence[float], means: Sequence[float], share: float = 0.95) -> LinearRegion:
+    """Find the end of the linear region.
+
+    A load is in the region if its throughput is at least ``share`` of slope × N. The slope is that of the least-squares line
+    through the origin with weights 1/N², which is the mean of throughput / N, over all smaller loads. The first load is
+    excluded from the slope once there is another. A single database may be fast (boosting clocks) or slow (idle wake-ups) for
+    reasons unrelated to scaling. The region ends at the largest load in it.
+
+    Args:
+        loads: distinct loads, ascending.
+        means: mean throughput at each.
+        share: tolerated share, such as 0.95.
+
+    Raises:
+        UsageError: no loads, or loads that are not ascending.
+    """
+    if not loads or len(loads) != len(means) or any(a >= b for a, b in itertools.pairwise(loads)):
+        raise UsageError(f"the linear region needs ascending loads with one throughput each, not {list(loads)}")
+    rates = [x / n for n, x in zip(loads, means, strict=True)]
+    last = 0
+    for i in range(1, len(loads)):
+        smaller = rates[1:i] or rates[:1]
+        if rates[i] >= share * sum(smaller) / len(smaller):
+            last = i
+    used = tuple(range(1, last + 1)) or (0,)
+    slope = sum(rates[i] for i in used) / len(used)
+    return LinearRegion(end=loads[last], next=loads[last + 1] if last + 1 < len(loads) else None, slope=slope, used=used, share=share)
+
+
+@dataclass(frozen=True)
+class Retrograde:
+    """Whether throughput declines beyond its peak.
+
+    ``falls`` is None if the data are inconclusive. ``ratio`` is the largest load's throughput over that of the best load.
+    """
+
+    falls: bool | None
+    best: float
+    ratio: Estimate
+    note: str
+
+
+def retrograde(loads: Sequence[float], repeats: Sequence[Sequence[float]]) -> Retrograde:
+    """Determine whether the curve declines: the whole interval of largest ÷ best load's throughput must be below 1.
+
+    Args:
+        loads: distinct loads, ascending.
+        repeats: throughputs measured at each.
+    """
+    means = [sum(values) / len(values) for values in repeats]
+    best = max(range(len(loads)), key=means.__getitem__)
+    if best == len(loads) - 1:
+        unity = Estimate(1.0, None, None, None, len(repeats[best]), "by definition", "no interval: 1 by definition")
+        return Retrograde(False, loads[best], unity, "the largest load has the highest throughput")
+    ratio = ratio_of_means(repeats[-1], repeats[best])
+    if ratio.high is None:
+        return Retrograde(None, loads[best], ratio, f"too few repeats to distinguish a decline from noise ({ratio.note})")
+    if ratio.high < 1:
+        return Retrograde(
+            True, loads[best], ratio, f"throughput at {loads[-1]:g} is {100 * (1 - ratio.value):.1f} % below that at {loads[best]:g}"
+        )
+    return Retrograde(None if ratio.low is not None and ratio.low < 0.95 else False, loads[best], ratio, "no decline beyond the noise")

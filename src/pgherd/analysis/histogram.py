@@ -1,7 +1,7 @@
-"""Histograms of bounded relative error over any range, in the manner of HdrHistogram (Gil Tene, hdrhistogram.org).
+"""Histograms with bounded relative error over any range, similar to HdrHistogram (Gil Tene, hdrhistogram.org).
 
-A power of two is cut into 32 buckets of equal width, so that a value is known to within 1/32 (3.1 %), and values below 32
-exactly. A histogram is a mapping bucket → count, so that two are merged by adding.
+Each power of two has 32 buckets of equal width, so that a value is known to within 1/32 (3.1 %). Values below 32 are exact. A
+histogram maps bucket → count, so that adding the counts merges two of them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _SUB = 1 << _BITS
 
 
 def bucket(value: float) -> int:
-    """The bucket of a value (negative ones count as 0), which is taken as a whole number."""
-    whole = max(0, int(value))
-    if whole < _SUB:
-        return whole
-    shift = whole.bit_length() - _BITS - 1
-    return (shift << _BITS) + (whole >> shift)
+    """Return the bucket of a value, truncated to an integer. Negative values count as 0."""
+    number = max(0, int(value))
+    if number < _SUB:
+        return number
+    shift = number.bit_length() - _BITS - 1
+    return (shift << _BITS) + (number >> shift)
 
 
 def bounds(index: int) -> tuple[int, int]:
-    """The least value of a bucket, and the least above it."""
+    """Return a bucket's smallest value, and the smallest value above it."""
     if index < 2 * _SUB:
         return index, index + 1
     shift = (index >> _BITS) - 1
@@ -33,35 +33,39 @@ def bounds(index: int) -> tuple[int, int]:
 
 
 def histogram(values: Iterable[float]) -> dict[int, int]:
-    """Bucket → count, in order."""
     return dict(sorted(Counter(map(bucket, values)).items()))
 
 
 def merged(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """The histogram of all values of several."""
-    found: Counter[int] = Counter()
-    for one in histograms:
-        found.update(one)
-    return dict(sorted(found.items()))
+    """Return the histogram of all values of several histograms."""
+    counts: Counter[int] = Counter()
+    for each in histograms:
+        counts.update(each)
+    return dict(sorted(counts.items()))
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float | None:
-    """The value below which ``share`` (0 to 1) of all lie: the middle of its bucket. None of an empty histogram, and where
-    fewer than ten values lie beyond (a median needs one value only)."""
+    """Return the value below which ``share`` (0 to 1) of all values are: the middle of its bucket.
+
+    None for an empty histogram. None also if fewer than ten values exceed a quantile above the median.
+    """
     total = sum(counts.values())
     if total == 0 or (share > 0.5 and total * (1 - share) < 10 * (1 - 1e-9)):
         return None
-    wanted = max(1, math.ceil(share * total - 1e-9))
+    remaining = max(1, math.ceil(share * total - 1e-9))
     for index in sorted(counts):
-        wanted -= counts[index]
-        if wanted <= 0:
+        remaining -= counts[index]
+        if remaining <= 0:
             low, high = bounds(index)
             return float(low) if high == low + 1 else (low + high) / 2
     return None
 
 
 def share_below(counts: Mapping[int, int], limit: float) -> float | None:
-    """The share of values below a limit; a bucket that holds the limit counts in proportion. None of an empty histogram."""
+    """Return the share of values below a limit. None for an empty histogram.
+
+    The bucket that contains the limit counts in proportion.
+    """
     total = sum(counts.values())
     if total == 0:
         return None
@@ -73,7 +77,7 @@ def share_below(counts: Mapping[int, int], limit: float) -> float | None:
 
 
 def mean(counts: Mapping[int, int]) -> float | None:
-    """The mean, each value taken for the middle of its bucket."""
+    """Return the mean of the buckets' middles, or None for an empty histogram."""
     total = sum(counts.values())
     if total == 0:
         return None

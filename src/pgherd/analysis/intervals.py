@@ -1,7 +1,6 @@
-"""Intervals for means, medians and ratios of few repeats.
+"""Confidence intervals for means, medians and ratios of few repeats.
 
-With fewer than three repeats there is no interval, and the note says why: two values say nothing reliable about their
-own spread.
+With fewer than three repeats there is no interval, and the note has the reason: the spread of two values is unreliable.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 LEAST = 3
-"""Repeats below which no interval is given."""
+"""Minimum number of repeats for an interval."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval. ``low`` and ``high`` are None where the data cannot support one; ``note`` says why."""
+    """Value with its interval. ``low`` and ``high`` are None if the data do not support one, and ``note`` has the reason."""
 
     value: float
     low: float | None
@@ -29,25 +28,28 @@ class Estimate:
     note: str = ""
 
     def scaled(self, factor: float) -> Estimate:
-        """The same estimate in other units, or times a known positive number."""
+        """Return the estimate times a known positive factor, such as a change of unit."""
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return replace(self, value=self.value * factor, low=low, high=high)
 
 
 def student(confidence: float, degrees: float) -> float:
-    """Two-sided quantile of Student's t, such as 4.303 for 95 % and 2 degrees of freedom."""
-    from scipy.special import stdtrit  # scipy.stats costs several times as much to import
+    """Return the two-sided quantile of Student's t, such as 4.303 for 95 % and 2 degrees of freedom.
+
+    The first call imports scipy.special, about 0.2 s once per process.
+    """
+    from scipy.special import stdtrit  # scipy.stats takes four times as long to import
 
     return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
-def _few(n: int) -> str:
-    return f"no interval: {n} repeat{'' if n == 1 else 's'}, and fewer than {LEAST} say nothing reliable about their spread"
+def _too_few(n: int) -> str:
+    return f"no interval: {n} repeat{'' if n == 1 else 's'}, at least {LEAST} are needed"
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean with Student's t interval over the repeats.
+    """Estimate the mean with Student's t interval over the repeats.
 
     Raises:
         ValueError: no values.
@@ -57,16 +59,16 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
         raise ValueError("a mean needs at least one value")
     mean = math.fsum(values) / n
     if n < LEAST:
-        return Estimate(mean, None, None, None, n, "mean of repeats", _few(n))
+        return Estimate(mean, None, None, None, n, "mean of repeats", _too_few(n))
     half = student(confidence, n - 1) * statistics.stdev(values) / math.sqrt(n)
     return Estimate(mean, mean - half, mean + half, confidence, n, "mean of repeats, Student's t interval")
 
 
 def repeats_for(values: Sequence[float], share: float, confidence: float = 0.95, most: int = 50) -> int | None:
-    """How many repeats it takes until Student's t interval of their mean reaches no further than a ``share`` of it to either side, if
-    they scatter as these do; None where even ``most`` are too few, or the mean is not above zero.
+    """Return the number of repeats for which the t interval of the mean is within ±``share`` of it.
 
-    What these few have for a spread is itself uncertain, and the answer no more than a hint.
+    It assumes that further repeats have the spread of these. The result is a hint, because the spread of few values is
+    uncertain. None if ``most`` repeats are not enough, or the mean is not above zero.
 
     Raises:
         ValueError: fewer than two values.
@@ -79,7 +81,7 @@ def repeats_for(values: Sequence[float], share: float, confidence: float = 0.95,
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 1000, seed: int = 1) -> Estimate:
-    """Median with a percentile bootstrap interval over the repeats.
+    """Estimate the median with a percentile bootstrap interval over the repeats.
 
     Raises:
         ValueError: no values.
@@ -89,7 +91,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95, resamples
         raise ValueError("a median needs at least one value")
     median = float(statistics.median(values))
     if n < LEAST:
-        return Estimate(median, None, None, None, n, "median of repeats", _few(n))
+        return Estimate(median, None, None, None, n, "median of repeats", _too_few(n))
     rng = random.Random(seed)
     draws = sorted(statistics.median(rng.choices(values, k=n)) for _ in range(resamples))
     tail = (1 - confidence) / 2
@@ -98,27 +100,27 @@ def median_interval(values: Sequence[float], confidence: float = 0.95, resamples
 
 
 def ratio_of_means(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Ratio of two independent means with an interval on the logarithm (delta method, Welch–Satterthwaite degrees).
+    """Estimate the ratio of two independent means, with an interval on the logarithm.
 
-    ln(ȳ/x̄) ± t √(s²ᵧ/(nᵧ ȳ²) + s²ₓ/(nₓ x̄²)); for relative errors of a few per cent it agrees with Fieller's interval and
-    it is never negative. ``n`` is the smaller number of repeats.
+    Delta method with Welch–Satterthwaite degrees of freedom: ln(ȳ/x̄) ± t √(s²ᵧ/(nᵧ ȳ²) + s²ₓ/(nₓ x̄²)). For relative errors of
+    a few percent it agrees with Fieller's interval, and it is never negative. ``n`` is the smaller number of repeats.
 
     Raises:
-        ValueError: a side has no values, or its mean is not above zero.
+        ValueError: no values on a side, or a mean that is not above zero.
     """
     if not numerator or not denominator:
         raise ValueError("a ratio of means needs values on both sides")
     n = min(len(numerator), len(denominator))
-    top, bottom = math.fsum(numerator) / len(numerator), math.fsum(denominator) / len(denominator)
-    if top <= 0 or bottom <= 0:
-        raise ValueError(f"a ratio of means needs means above zero, not {top:g} and {bottom:g}")
-    ratio = top / bottom
+    mean_above, mean_below = math.fsum(numerator) / len(numerator), math.fsum(denominator) / len(denominator)
+    if mean_above <= 0 or mean_below <= 0:
+        raise ValueError(f"a ratio of means needs means above zero, not {mean_above:g} and {mean_below:g}")
+    ratio = mean_above / mean_below
     if n < LEAST:
-        return Estimate(ratio, None, None, None, n, "ratio of means", _few(n))
-    parts = [(statistics.variance(v) / (len(v) * m**2), len(v) - 1) for v, m in ((numerator, top), (denominator, bottom))]
+        return Estimate(ratio, None, None, None, n, "ratio of means", _too_few(n))
+    parts = [(statistics.variance(v) / (len(v) * m**2), len(v) - 1) for v, m in ((numerator, mean_above), (denominator, mean_below))]
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return Estimate(ratio, ratio, ratio, confidence, n, "ratio of means, log t interval", "the repeats do not differ at all")
-    degrees = variance**2 / sum(part**2 / free for part, free in parts)
+    degrees = variance**2 / sum(part**2 / degrees_of_part for part, degrees_of_part in parts)
     spread = math.exp(student(confidence, degrees) * math.sqrt(variance))
     return Estimate(ratio, ratio / spread, ratio * spread, confidence, n, "ratio of means, log t interval (Welch)")

@@ -1,14 +1,12 @@
-"""The pattern in a stream of block requests: sequential or random, sizes, gaps, bursts. Pure; the rules are published with
-every number that they give.
+"""Patterns in a stream of block requests: sequential or random, sizes, gaps, bursts. The rules are published with each result.
 
-**Sequential by adjacency**: a request that starts exactly where the one before it, of the same device and direction, ended.
+**Sequential by adjacency**: the request starts exactly at the end of the previous one of the same device and direction.
 
-**Sequential by window**: a request that starts at most ``WINDOW`` bytes from where one of the ``LOOK_BEHIND`` requests before
-it ended. Streams that take turns, and requests that overtake each other in a queue, are sequential by this rule and not by
-the first. (After the windowed seek distance of Ahmad, "Easy and Efficient Disk I/O Workload Characterization in VMware ESX
-Server", IISWC 2007, which looks behind by 16 requests.)
+**Sequential by window**: the request starts at most ``WINDOW`` bytes from the end of one of the ``LOOK_BEHIND`` previous
+requests. Interleaved streams and reordered requests are sequential by this rule only. (After the windowed seek distance of
+Ahmad, "Easy and Efficient Disk I/O Workload Characterization in VMware ESX Server", IISWC 2007, with 16 requests.)
 
-**Bursts**: runs of intervals whose rate is above ``BURST`` times the mean of all.
+**Bursts**: runs of intervals with a rate above ``BURST`` times the overall mean.
 """
 
 from __future__ import annotations
@@ -29,25 +27,27 @@ WINDOW = 64 * 1024
 LOOK_BEHIND = 16
 SEQUENTIAL = 0.7
 RANDOM = 0.3
-"""From a share of SEQUENTIAL on a device is called sequential, up to one of RANDOM random, between them mixed."""
+"""A device is sequential from a share of SEQUENTIAL, random up to RANDOM, and mixed in between."""
 BURST = 2.0
 SIZES = 40
-"""Most sizes that are counted each for itself."""
+"""Maximum number of sizes that are counted separately."""
 
 Label = Literal["sequential", "random", "mixed", "too few requests"]
 RULE = (
-    f"starts within {WINDOW // 1024} KiB of where one of the {LOOK_BEHIND} requests before it ended; sequential from "
+    f"starts within {WINDOW // 1024} KiB of the end of one of the {LOOK_BEHIND} previous requests; sequential from "
     f"{100 * SEQUENTIAL:.0f} % of the requests on, random up to {100 * RANDOM:.0f} %"
 )
-"""The window rule and the labels, in words."""
+"""Text of the window rule and the labels."""
 ENOUGH = 50
-"""Requests below which a stream gets no label."""
+"""Minimum number of requests for a label."""
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Intervals ``first`` to ``last`` (both included) of a series above the rule's rate; ``amount`` is what they hold in all,
-    ``peak`` the highest rate."""
+    """Intervals ``first`` to ``last`` (both inclusive) of a series above the burst rate.
+
+    ``amount`` is their total, ``peak`` the highest rate.
+    """
 
     first: int
     last: int
@@ -57,8 +57,10 @@ class Burst:
 
 @dataclass(frozen=True)
 class Burstiness:
-    """``peak_to_mean`` of the rates, their coefficient of variation, and the bursts; ``burst_rate`` is the mean rate within
-    them, None without any."""
+    """Peak-to-mean ratio of the rates, coefficient of variation, and bursts.
+
+    ``burst_rate`` is the mean rate within the bursts, None without any.
+    """
 
     mean: float
     peak_to_mean: float
@@ -68,7 +70,7 @@ class Burstiness:
 
 
 def adjacent_share(requests: Sequence[BlockRequest]) -> float | None:
-    """Share of the requests (but the first) that are sequential by adjacency; None with fewer than two."""
+    """Return the share of requests after the first that are sequential by adjacency. None with fewer than two."""
     if len(requests) < 2:
         return None
     before, hits = requests[0], 0
@@ -79,7 +81,7 @@ def adjacent_share(requests: Sequence[BlockRequest]) -> float | None:
 
 
 def window_share(requests: Sequence[BlockRequest], window: int = WINDOW, behind: int = LOOK_BEHIND) -> float | None:
-    """Share of the requests (but the first) that are sequential by window; None with fewer than two."""
+    """Return the share of requests after the first that are sequential by window. None with fewer than two."""
     if len(requests) < 2:
         return None
     ends: deque[int] = deque([requests[0].offset + requests[0].size], maxlen=behind)
@@ -91,22 +93,25 @@ def window_share(requests: Sequence[BlockRequest], window: int = WINDOW, behind:
 
 
 def label(share: float | None, requests: int) -> Label:
-    """What a device is called by its share of sequential requests."""
+    """Classify a device by its share of sequential requests."""
     if share is None or requests < ENOUGH:
         return "too few requests"
     return "sequential" if share >= SEQUENTIAL else "random" if share <= RANDOM else "mixed"
 
 
 def sizes(requests: Iterable[BlockRequest], most: int = SIZES) -> dict[int, int]:
-    """Size in bytes → requests, the smallest first; what is not among the ``most`` frequent sizes is counted under 0."""
+    """Count requests by size in bytes, in order of size.
+
+    Sizes that are not among the ``most`` frequent are counted under 0.
+    """
     counts = Counter(request.size for request in requests)
-    kept = dict(counts.most_common(most))
-    rest = sum(counts.values()) - sum(kept.values())
-    return dict(sorted((kept | ({0: rest} if rest else {})).items()))
+    frequent = dict(counts.most_common(most))
+    others = sum(counts.values()) - sum(frequent.values())
+    return dict(sorted((frequent | ({0: others} if others else {})).items()))
 
 
 def pattern(requests: Sequence[BlockRequest]) -> Pattern:
-    """All that is said of the requests of one device and direction, in the order in which they were issued."""
+    """Describe the requests of one device and direction, given in order of issue."""
     issued = [request.issued for request in requests]
     return Pattern(
         requests=len(requests),
@@ -120,24 +125,26 @@ def pattern(requests: Sequence[BlockRequest]) -> Pattern:
 
 
 def patterns(requests: Sequence[BlockRequest]) -> dict[Direction | Literal["all"], Pattern]:
-    """The pattern of each direction that one device saw, and of reads and writes together (``all``)."""
+    """Describe each direction of one device, and reads and writes together (``all``)."""
     ordered = sorted(requests, key=lambda request: request.issued)
-    found: dict[Direction | Literal["all"], Pattern] = {}
+    by_direction: dict[Direction | Literal["all"], Pattern] = {}
     directions: tuple[Direction, ...] = ("read", "write", "flush", "discard")
     for direction in directions:
-        own = [request for request in ordered if request.direction == direction]
-        if own:
-            found[direction] = pattern(own)
+        of_direction = [request for request in ordered if request.direction == direction]
+        if of_direction:
+            by_direction[direction] = pattern(of_direction)
     both = [request for request in ordered if request.direction in ("read", "write")]
     if both:
-        found["all"] = pattern(both)
-    return found
+        by_direction["all"] = pattern(both)
+    return by_direction
 
 
 def burstiness(rates: Sequence[float], seconds: Sequence[float] | None = None) -> Burstiness | None:
-    """How bursty a series of rates is; ``seconds`` are the intervals' lengths (absent: all alike).
+    """Describe the burstiness of a series of rates. None with fewer than three intervals, or without activity.
 
-    The mean is that over time. None with fewer than three intervals, or where nothing happened.
+    Args:
+        rates: rate in each interval. The mean is taken over time.
+        seconds: lengths of the intervals. None: all equal.
     """
     if len(rates) < 3:
         return None
@@ -147,19 +154,19 @@ def burstiness(rates: Sequence[float], seconds: Sequence[float] | None = None) -
     if mean <= 0:
         return None
     bursts: list[Burst] = []
-    inside: list[int] = []
-    for place in range(len(rates) + 1):
-        if place < len(rates) and rates[place] > BURST * mean:
-            inside.append(place)
-        elif inside:
-            amount = math.fsum(rates[i] * lengths[i] for i in inside)
-            bursts.append(Burst(inside[0], inside[-1], amount, max(rates[i] for i in inside)))
-            inside = []
-    spent = math.fsum(lengths[i] for burst in bursts for i in range(burst.first, burst.last + 1))
+    members: list[int] = []
+    for index in range(len(rates) + 1):
+        if index < len(rates) and rates[index] > BURST * mean:
+            members.append(index)
+        elif members:
+            amount = math.fsum(rates[i] * lengths[i] for i in members)
+            bursts.append(Burst(members[0], members[-1], amount, max(rates[i] for i in members)))
+            members = []
+    burst_seconds = math.fsum(lengths[i] for burst in bursts for i in range(burst.first, burst.last + 1))
     return Burstiness(
         mean=mean,
         peak_to_mean=max(rates) / mean,
         variation=statistics.pstdev(rates) / statistics.fmean(rates),
         bursts=tuple(bursts),
-        burst_rate=math.fsum(burst.amount for burst in bursts) / spent if spent else None,
+        burst_rate=math.fsum(burst.amount for burst in bursts) / burst_seconds if burst_seconds else None,
     )

@@ -1,9 +1,9 @@
-"""Whether all of a host's memory budget is accounted for: what the containers have and what nobody has must add up to it. Pure.
+"""Balance of a host's memory budget: containers plus unallocated memory must equal it.
 
-In every second: sum of the containers' usage + unallocated = budget, where unallocated is the budget less what is charged to the
-group around all containers. What is missing is charged to that group but to none of its containers (a removed container's page
-cache, a process outside); what is too much was read at another instant. Compressed swap's own memory is charged to nobody and stands
-apart.
+In each second the sum of the containers' usage + unallocated = budget. Unallocated is the budget less the charge of the cgroup
+around all containers. Missing memory is charged to that cgroup but to none of its containers (a removed container's page cache,
+another process). Excess memory results from readings at different instants. The memory of compressed swap is charged to no
+cgroup and is reported separately.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Series = Sequence[tuple[float, float]]
 """(seconds since the epoch, bytes), in order of time."""
 
 TOGETHER = 0.5
-"""Seconds: readings further apart are not of one instant. Samples are taken once a second."""
+"""Maximum seconds between two readings of one instant. Samples are taken once a second."""
 
 
 @dataclass(frozen=True)
 class Second:
-    """One instant: the budget, the containers' sum and what nobody has, bytes."""
+    """Memory at one instant, in bytes: the budget, the sum of the containers, and unallocated memory."""
 
     at: float
     budget: float
@@ -30,54 +30,59 @@ class Second:
 
     @property
     def gap(self) -> float:
-        """What is missing (negative: too much), as a share of the budget."""
+        """Missing memory as a share of the budget. Negative for an excess."""
         return (self.budget - self.containers - self.unallocated) / self.budget
 
 
 @dataclass(frozen=True)
 class Accounted:
-    """The identity over a window: how many seconds were looked at, and the one in which most was missing or too much."""
+    """Balance over a window: the number of seconds, and the one with the largest gap."""
 
     seconds: int
     worst: Second
 
 
 def seconds(limit: Series, charged: Series, containers: Mapping[str, Series]) -> list[Second]:
-    """One per reading of what is charged to the group around all, where each container was read within half a second of it.
+    """Return the balance at each reading of the cgroup around all containers.
 
-    ``limit`` is that group's limit, which holds until its next reading. A container that was not read then (it did not exist yet) makes
-    no second; without any container there is none.
+    Each container must have a reading within half a second. Otherwise (it does not exist yet) that instant is skipped. Without
+    containers the result is empty.
+
+    Args:
+        limit: limit of that cgroup. A reading holds until the next one.
+        charged: charge of that cgroup.
+        containers: usage by container.
     """
-    found: list[Second] = []
-    for at, used in charged:
-        budget = _at(limit, at)
-        parts = [near(series, at) for series in containers.values()]
+    balances: list[Second] = []
+    for instant, used in charged:
+        budget = _latest(limit, instant)
+        parts = [near(series, instant) for series in containers.values()]
         if budget is None or budget <= 0 or not parts or any(part is None for part in parts):
             continue
-        found.append(Second(at, budget, sum(part for part in parts if part is not None), budget - used))
-    return found
+        balances.append(Second(instant, budget, sum(part for part in parts if part is not None), budget - used))
+    return balances
 
 
 def account(found: Sequence[Second], start: float, end: float) -> Accounted | None:
-    """The identity between two instants; None where no second lies there."""
-    inside = [one for one in found if start <= one.at <= end]
-    return Accounted(len(inside), max(inside, key=lambda one: abs(one.gap))) if inside else None
+    """Return the balance between two instants, or None without readings in between."""
+    inside = [second for second in found if start <= second.at <= end]
+    return Accounted(len(inside), max(inside, key=lambda second: abs(second.gap))) if inside else None
 
 
 def near(series: Series, at: float) -> float | None:
-    """The reading that is nearest in time, if that is near enough."""
+    """Return the reading nearest in time, if it is within ``TOGETHER``."""
     index = bisect_left(series, (at, float("-inf")))
-    around = [series[i] for i in (index - 1, index) if 0 <= i < len(series)]
-    nearest = min(around, key=lambda one: abs(one[0] - at), default=None)
+    neighbours = [series[i] for i in (index - 1, index) if 0 <= i < len(series)]
+    nearest = min(neighbours, key=lambda reading: abs(reading[0] - at), default=None)
     return nearest[1] if nearest is not None and abs(nearest[0] - at) <= TOGETHER else None
 
 
 def ratio(original: float, used: float) -> float | None:
-    """By how much memory was compressed: bytes before ÷ bytes of memory taken; None while nothing is."""
+    """Return the compression ratio: bytes before ÷ bytes of memory used. None if nothing is compressed."""
     return original / used if used > 0 and original > 0 else None
 
 
-def _at(series: Series, at: float) -> float | None:
-    """The last reading until then; the first one where all came later."""
+def _latest(series: Series, at: float) -> float | None:
+    """Return the last reading up to an instant, or the first one if all are later."""
     index = bisect_left(series, (at + TOGETHER, float("-inf")))
     return series[max(index - 1, 0)][1] if series else None

@@ -1,12 +1,11 @@
-"""Two ways of doing one thing, measured side by side in blocks: their ratio by block, and an interval on it.
+"""Ratio of two variants that are measured in blocks, with a distribution-free interval.
 
-A block holds both sides in a random order. Under no difference it was chance alone which of a block's two values is
-called which, so the sign of the block's log ratio is a fair coin whatever the noise was: drifting, autocorrelated, in
-bursts, of a different size in every block. Wilcoxon's signed rank statistic is built from these signs, and its distribution is
-exact given the sizes of the log ratios. Inverting the test gives the interval. Nothing here takes the noise to be normal,
-except where a method says so.
+A block holds both variants in random order. Without a difference, chance alone determines which value belongs to which variant.
+The sign of the block's log ratio is then a fair coin for any noise: drifting, autocorrelated, in bursts, of different size in
+each block. Wilcoxon's signed rank statistic uses these signs, and its distribution is exact given the sizes of the log ratios.
+Inverting the test gives the interval. No method assumes normal noise unless its name includes it.
 
-Pure, and without a scientific library: it runs between the trials of a study.
+Without scientific libraries except for the t interval, because it runs between the trials of a study.
 """
 
 from __future__ import annotations
@@ -21,82 +20,82 @@ from dataclasses import replace
 from pgherd.analysis.intervals import Estimate, mean_interval
 
 EXACT = 200
-"""Up to so many pairs the signed rank distribution is counted out; beyond, the normal approximation (its error in a tail
-of 2.5 % is then below 0.0001)."""
+"""Maximum number of pairs for the exact signed rank distribution. Above it the normal approximation is used, with an error below
+0.0001 in a tail of 2.5 %."""
 
 Values = Sequence[float | None]
 
 
 def log_ratios(values: Values, baseline: Values) -> list[float | None]:
-    """The log of value ÷ baseline of each block; None where a side is missing (None, or not finite).
+    """Return the log of value ÷ baseline of each block. None if either is missing (None, or not finite).
 
     Raises:
-        ValueError: the two differ in length, or a value that is not above zero: such a pair has no ratio.
+        ValueError: the lengths differ, or a value is not above zero.
     """
     if len(values) != len(baseline):
         raise ValueError(f"pairs need as many values as baselines, not {len(values)} and {len(baseline)}")
-    found: list[float | None] = []
-    for number, (top, bottom) in enumerate(zip(values, baseline, strict=True), 1):
-        if top is None or bottom is None or not (math.isfinite(top) and math.isfinite(bottom)):
-            found.append(None)
-        elif top <= 0 or bottom <= 0:
-            raise ValueError(f"no ratio: block {number} has {top:g} against {bottom:g}, and a ratio needs both above zero")
+    logs: list[float | None] = []
+    for number, (value, base) in enumerate(zip(values, baseline, strict=True), 1):
+        if value is None or base is None or not (math.isfinite(value) and math.isfinite(base)):
+            logs.append(None)
+        elif value <= 0 or base <= 0:
+            raise ValueError(f"no ratio: block {number} has {value:g} against {base:g}; both must be above zero")
         else:
-            found.append(math.log(top) - math.log(bottom))
-    return found
+            logs.append(math.log(value) - math.log(base))
+    return logs
 
 
 def why_no_ratio(values: Values, baseline: Values) -> str | None:
-    """Why these pairs have no ratio at all (a value that is not above zero, or no pair that is whole), or None if they have one."""
+    """Return the reason why no ratio exists (a value not above zero, or no complete pair), or None."""
     try:
         logs = log_ratios(values, baseline)
     except ValueError as error:
         return str(error)
-    return None if any(log is not None for log in logs) else "no ratio: no block has a value on both sides"
+    return None if any(log is not None for log in logs) else "no ratio: no block has a complete pair"
 
 
 def paired_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> Estimate:
-    """The ratio of values to baseline over blocks, for a number of blocks that was fixed beforehand.
+    """Estimate the ratio of values to baseline over blocks, for a number of blocks that was fixed in advance.
 
-    Hodges and Lehmann's estimate on log ratios with the exact interval of Wilcoxon's signed rank test (Hollander and Wolfe,
-    Nonparametric Statistical Methods, 3.2 and 3.3). Where the pairs are too few for a rank interval at this confidence
-    (`least_pairs`: six at 95 %) the geometric mean with Student's t interval, which takes log ratios to be normal.
-    For data that were looked at while they came in, `sequential.decide` is the right interval.
+    The estimate is Hodges and Lehmann's on log ratios, with the exact interval of Wilcoxon's signed rank test (Hollander and
+    Wolfe, Nonparametric Statistical Methods, 3.2 and 3.3). With too few pairs for a rank interval (`least_pairs`: six at 95 %)
+    it is the geometric mean with Student's t interval, which assumes normal log ratios. For data that are analysed as they
+    arrive, use `sequential.decide`.
 
     Raises:
-        ValueError: no ratio can be had (`why_no_ratio`).
+        ValueError: no ratio exists (`why_no_ratio`).
     """
     logs = log_ratios(values, baseline)
-    whole = [log for log in logs if log is not None]
-    if not whole:
-        raise ValueError("no ratio: no block has a value on both sides")
-    left_out = missing_note(len(logs) - len(whole), len(logs))
-    if len(whole) < least_pairs(confidence):
-        found = mean_interval(whole, confidence)
-        made = ratio_estimate(found.value, found.low, found.high, confidence, len(whole), "")
+    complete = [log for log in logs if log is not None]
+    if not complete:
+        raise ValueError("no ratio: no block has a complete pair")
+    missing = missing_note(len(logs) - len(complete), len(logs))
+    if len(complete) < least_pairs(confidence):
+        mean = mean_interval(complete, confidence)
+        ratio = ratio_estimate(mean.value, mean.low, mean.high, confidence, len(complete), "")
         method = "geometric mean of the pairs' ratios, t interval on logarithms"
-        return replace(made, method=method, note=joined(found.note, left_out), confidence=found.confidence)
-    value, low, high = hodges_lehmann(whole, confidence)
+        return replace(ratio, method=method, note=joined(mean.note, missing), confidence=mean.confidence)
+    value, low, high = hodges_lehmann(complete, confidence)
     method = "Hodges-Lehmann on the pairs' log ratios, interval by Wilcoxon's signed rank test"
-    return ratio_estimate(value, low, high, confidence, len(whole), method, joined(no_spread_note(whole), left_out))
+    return ratio_estimate(value, low, high, confidence, len(complete), method, joined(no_spread_note(complete), missing))
 
 
 def ratio_estimate(
     value: float, low: float | None, high: float | None, confidence: float | None, n: int, method: str, note: str = ""
 ) -> Estimate:
-    """An estimate on the log scale as a ratio."""
+    """Convert an estimate on the log scale to a ratio."""
     return Estimate(
         math.exp(value), None if low is None else math.exp(low), None if high is None else math.exp(high), confidence, n, method, note
     )
 
 
 def hodges_lehmann(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """The median of all Walsh averages, and the distribution-free interval for the centre of symmetry.
+    """Return the median of all Walsh averages, and the distribution-free interval for the centre of symmetry.
 
-    It covers at least ``confidence``, also where values are tied.
+    Its coverage is at least ``confidence``, even with ties.
 
     Raises:
-        ValueError: too few values for any interval at this confidence (`least_pairs`).
+        ValueError: too few values for an interval at this confidence (`least_pairs`).
     """
     outside = walsh_rank((1 - confidence) / 2, len(values))
     if outside == 0:
@@ -106,27 +105,30 @@ def hodges_lehmann(values: Sequence[float], confidence: float = 0.95) -> tuple[f
 
 
 def walsh(values: Sequence[float]) -> list[float]:
-    """All Walsh averages (xᵢ + xⱼ) / 2, i ≤ j, ascending. Their median is Hodges and Lehmann's estimate."""
+    """Return all Walsh averages (xᵢ + xⱼ) / 2, i ≤ j, ascending. Their median is the Hodges-Lehmann estimate."""
     ordered = sorted(values)
-    # (a + b) / 2 written so that huge values do not overflow, and equal ones stay exactly equal.
+    # (a + b) / 2 without overflow for huge values, and exact for equal ones.
     return sorted(a if a == b else a / 2 + b / 2 for i, a in enumerate(ordered) for b in ordered[i:])
 
 
 def walsh_rank(tail: float, n: int) -> int:
-    """Which smallest Walsh average of n values bounds the interval that leaves at most ``tail`` on a side; 0: none does.
+    """Return the rank of the Walsh average that bounds an interval with at most ``tail`` outside on each side. 0: none.
 
-    The largest k with P(W ≤ k − 1) ≤ tail, where W is the signed rank statistic under the null.
+    It is the largest k with P(W ≤ k − 1) ≤ tail, where W is the signed rank statistic under the null hypothesis.
     """
     if n < 1 or tail <= 0:
         return 0
     if n > EXACT:
-        middle, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        return max(0, math.floor(middle + spread * statistics.NormalDist().inv_cdf(tail) + 0.5))
+        mean, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        return max(0, math.floor(mean + spread * statistics.NormalDist().inv_cdf(tail) + 0.5))
     return bisect.bisect_right(_signed_rank_counts(n), tail * (1 + 1e-12) * 2.0**n)
 
 
 def signed_rank_tail(statistic: int, n: int) -> float:
-    """P(W ≤ statistic): the lower tail of Wilcoxon's signed rank statistic of n values under the null, exact up to 200."""
+    """Return P(W ≤ statistic), the lower tail of Wilcoxon's signed rank statistic of n values under the null hypothesis.
+
+    It is exact up to 200 values.
+    """
     if statistic < 0:
         return 0.0
     total = n * (n + 1) // 2
@@ -143,7 +145,7 @@ def signed_rank_tail(statistic: int, n: int) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _signed_rank_counts(n: int) -> tuple[int, ...]:
-    """How many of the 2ⁿ sign patterns have a rank sum ≤ 0, 1, 2 …, up to half of the largest sum."""
+    """Return the number of the 2ⁿ sign patterns with a rank sum ≤ 0, 1, 2 …, up to half of the largest sum."""
     half = n * (n + 1) // 4
     counts = [1] + [0] * half
     for rank in range(1, n + 1):
@@ -155,20 +157,23 @@ def _signed_rank_counts(n: int) -> tuple[int, ...]:
 
 
 def least_pairs(confidence: float) -> int:
-    """The fewest pairs that have a rank interval at this confidence: all signs alike must be rare enough, 2·2⁻ⁿ ≤ 1 − confidence."""
+    """Return the minimum number of pairs for a rank interval at this confidence.
+
+    All signs equal must be rare enough: 2·2⁻ⁿ ≤ 1 − confidence.
+    """
     return max(1, math.ceil(1 - math.log2(1 - confidence) - 1e-9))
 
 
 def no_spread_note(logs: Sequence[float]) -> str:
-    """What to say of blocks that all have the same ratio; empty where they differ."""
+    """Return a note if all blocks have the same ratio, otherwise an empty string."""
     return "the blocks do not differ at all" if len(logs) > 1 and min(logs) == max(logs) else ""
 
 
 def missing_note(missing: int, blocks: int) -> str:
-    """What to say of blocks without a pair; empty where there is none."""
+    """Return a note on blocks without a pair, or an empty string."""
     return f"{missing} of {blocks} blocks have no pair" if missing else ""
 
 
 def joined(*notes: str) -> str:
-    """The notes that say something, in one line."""
+    """Join the non-empty notes in one line."""
     return "; ".join(note for note in notes if note)

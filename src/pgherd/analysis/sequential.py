@@ -1,50 +1,183 @@
-"""Looking at a comparison while it runs, and stopping it, without fooling oneself.
+"""Group-sequential comparison of two variants: interim analyses, valid intervals, and when to stop.
 
-The data may be looked at after declared numbers of blocks (`looks`). At each look there is one interval for the ratio, and it
-alone decides: beyond 1 is higher or lower, within the margin is equivalent, narrow enough is precise enough. The intervals are
-*repeated confidence intervals* (Jennison and Turnbull, J. Royal Stat. Soc. B 51, 1989): with the stated confidence **all** of
-a study's intervals hold the true ratio. So no reason to stop at a look, whatever it is, can make the interval there wrong more
-often than stated; a rule on the interval's width costs nothing.
+The data may be analysed after declared numbers of blocks (`looks`). Each look gives one interval for the ratio, which decides:
+beyond 1 is higher or lower, within the margin is equivalent, narrow enough is precise enough. The intervals are *repeated
+confidence intervals* (Jennison and Turnbull, J. Royal Stat. Soc. B 51, 1989). With the stated confidence **all** intervals of a
+study contain the true ratio. Therefore no reason to stop at a look can make its interval wrong more often than stated, and a
+rule on the interval's width costs no error rate. Each interval inverts Wilcoxon's signed rank test, exact at its look, at the
+level that the spending function allots to that look. docs/explanation/statistics.md has the reasons and the simulation.
 
-Each interval inverts Wilcoxon's signed rank test, exact at its look, at the level that the spending function leaves for that look
-(`spending`). docs/explanation/statistics.md has the reasons and the simulation.
+**Spending.** The error rate α is spent in portions. By a share t of the planned blocks at most α·tʳ is spent (Lan and DeMets,
+Biometrika 70, 1983; power family of Kim and DeMets, Biometrika 74, 1987). The amount spent by each critical value follows from
+the joint distribution of the statistic over the looks. The distribution at each look is exact. The dependence between looks is
+that of a normal process with independent increments (Armitage, McPherson and Rowe, J. Royal Stat. Soc. A 132, 1969).
 
-Pure, and without a scientific library: it runs between the trials of a study.
+The correlation of two looks depends on which blocks scatter most. With ranks R (of the n blocks at the earlier look) and R′ (at
+the later) it is ΣRR′ / √(ΣR² ΣR′²). Its minimum, √(ΣR² / ΣR′²), occurs if every later block scatters more than all earlier
+ones. A lower correlation makes an error at one of the looks more likely. The critical values are those of this least favourable
+case, so that the error rate holds for any course of the noise.
+
+**Many metrics.** The primary metric decides and stops the study. A reader of twenty other intervals at 95 % finds one that
+excludes "no difference" by chance. The others therefore share one error rate in equal parts (Bonferroni, because Holm's
+procedure gives no intervals). They correlate with the primary metric, which determined the time of stopping, so they are
+repeated confidence intervals over the same looks.
+
+Without scientific libraries except for the t interval, because it runs between the trials of a study.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import Values, joined, least_pairs, log_ratios, missing_note, no_spread_note, ratio_estimate, walsh, walsh_rank
-from pgherd.analysis.spending import POWER, Bound, bounds
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
+from pgherd.analysis.paired import (
+    Values,
+    joined,
+    least_pairs,
+    log_ratios,
+    missing_note,
+    no_spread_note,
+    ratio_estimate,
+    signed_rank_tail,
+    walsh,
+    walsh_rank,
+    why_no_ratio,
+)
+
+POWER = 2.0
+"""Exponent r of the spending function α·tʳ. Chosen by simulation (docs/explanation/statistics.md)."""
+_POINTS = 121
+"""Points of Simpson's rule over the statistic's range. The error of the boundaries is then below 0.0005."""
+_FAR = 9.0
+"""Standardised statistic beyond which the probability is negligible."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Critical value at one look with ``pairs`` pairs.
+
+    ``z`` is standardised. ``level`` is its two-sided nominal significance level. ``rank`` is the rank of the Walsh average that
+    bounds the interval of the exact signed rank test at that level. 0: there are too few pairs.
+    """
+
+    pairs: int
+    z: float
+    level: float
+    rank: int
+
+
+@functools.lru_cache(maxsize=1024)
+def bounds(pairs: tuple[int, ...], spent: tuple[float, ...], exact: bool = True) -> tuple[Bound, ...]:
+    """Return the critical values of looks.
+
+    ``exact`` rounds each to an attainable value of the signed rank statistic, and passes the remainder on to later looks. A
+    look without an attainable value spends nothing. Otherwise the critical values are those of the normal distribution.
+
+    Args:
+        pairs: number of pairs at each look, ascending.
+        spent: cumulative two-sided error rate at each look, ascending.
+        exact: see above.
+
+    Raises:
+        ValueError: the lengths differ, or one of the two does not ascend.
+    """
+    if len(pairs) != len(spent) or any(b <= a for a, b in zip((0, *pairs), pairs, strict=False)):
+        raise ValueError(f"looks need ascending numbers of pairs and a portion each, not {pairs} and {spent}")
+    if any(b < a for a, b in zip((0.0, *spent), spent, strict=False)):
+        raise ValueError(f"portions of the error rate must ascend, not {spent}")
+    critical: list[Bound] = []
+    process = _BoundedProcess()
+    for count, allowed in zip(pairs, spent, strict=True):
+        variance = count * (count + 1) * (2 * count + 1) / 6  # ΣR²
+        z = process.boundary(variance, allowed)
+        rank = walsh_rank(upper_tail(z), count)
+        critical.append(Bound(count, z, 2 * upper_tail(z), rank))
+        if not exact:
+            process.advance(variance, z)
+        elif rank > 0:
+            process.advance(variance, _quantile(signed_rank_tail(rank - 1, count)))
+    return tuple(critical)
+
+
+def upper_tail(z: float) -> float:
+    """Return P(Z > z) of the standard normal distribution."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+class _BoundedProcess:
+    """Density, on a grid, of a normal process with independent increments within the bounds of all looks so far."""
+
+    def __init__(self) -> None:
+        self.variance = 0.0
+        self.mass: list[tuple[float, float]] = [(0.0, 1.0)]
+        self.spent = 0.0
+
+    def beyond(self, variance: float, z: float) -> float:
+        """Return the probability to be within all bounds so far and beyond ±z at ``variance``."""
+        edge, step = z * math.sqrt(variance), math.sqrt(2 * (variance - self.variance))
+        return math.fsum(m * (math.erfc((edge - s) / step) + math.erfc((edge + s) / step)) / 2 for s, m in self.mass)
+
+    def boundary(self, variance: float, allowed: float) -> float:
+        """Return the z that spends the remainder of ``allowed``."""
+        low, high, remaining = 0.0, _FAR, allowed - self.spent
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.beyond(variance, middle) > remaining else (low, middle)
+        return high
+
+    def advance(self, variance: float, z: float) -> None:
+        """Apply a look at ``variance`` with bounds ±z: spend the probability beyond, and keep the density within."""
+        self.spent += self.beyond(variance, z)
+        edge, spread = z * math.sqrt(variance), math.sqrt(variance - self.variance)
+        width = 2 * edge / (_POINTS - 1)
+        norm = 1 / (spread * math.sqrt(2 * math.pi))
+        mass = []
+        for i in range(_POINTS):
+            s = -edge + i * width
+            density = norm * math.fsum(m * math.exp(-(((s - t) / spread) ** 2) / 2) for t, m in self.mass)
+            simpson = width / 3 * (1 if i in (0, _POINTS - 1) else 4 if i % 2 else 2)
+            mass.append((s, density * simpson))
+        self.mass, self.variance = mass, variance
+
+
+def _quantile(tail: float) -> float:
+    """Return the z with P(Z > z) = tail."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if upper_tail(middle) > tail else (low, middle)
+    return high
+
 
 ALPHA = 0.05
-"""The share of studies of two equal things that may call them different."""
+"""Share of studies of two equal variants that may report a difference."""
 EQUIVALENCE = 0.02
-"""The margin: ratios between 1 ÷ 1.02 and 1.02 count as no difference worth having."""
+"""Margin of equivalence: ratios between 1 ÷ 1.02 and 1.02."""
 GROWTH = 1.5
-"""Each look has this many times the blocks of the one before: more looks cost power and save few blocks."""
+"""Growth of the number of blocks from look to look. More looks would cost power and save few blocks."""
 CHANCE = 0.8
-"""`Decision.more` is the number of blocks with this chance to settle it."""
+"""Probability that `Decision.more` blocks give a conclusion."""
 FINAL_Z = 2.1
-"""About the critical value of the last look."""
+"""Approximate critical value of the last look."""
 BEYOND_REASON = 1000
-"""Blocks in all beyond which more of them are no answer."""
+"""Maximum total number of blocks to suggest."""
 
 Verdict = Literal["higher", "lower", "equivalent", "cannot tell"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the data say at the last look. ``estimate``: the ratio, its interval valid whatever made the study stop.
-    ``stop``: no further block is needed (or planned). ``more``: about how many further blocks would settle a verdict that is
-    not settled; None when it is, or when they would be beyond reason. ``why``: a sentence."""
+    """Conclusion at the last look.
+
+    ``estimate`` is the ratio, with an interval that is valid for any reason to stop. ``stop``: no further block is needed or
+    planned. ``more`` is about how many further blocks would give a conclusion. It is None if there is one, or if too many would
+    be needed. ``why`` is a sentence.
+    """
 
     verdict: Verdict
     estimate: Estimate
@@ -55,8 +188,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Look:
-    """The data as one look sees them: the log ratios of the whole pairs among the first ``blocks`` blocks; ``bound``: the look's
-    critical value (None: no look is due yet); ``number``: which look it is, from 1; ``final``: none comes after it."""
+    """Data at one look: the log ratios of complete pairs among the first ``blocks`` blocks.
+
+    ``bound`` is the look's critical value (None: no look is due yet). ``number`` counts from 1. ``final``: no look follows.
+    """
 
     logs: tuple[float, ...]
     blocks: int
@@ -66,7 +201,7 @@ class Look:
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """Estimate, low and high on the log scale; None where so few pairs have no interval at this look's level."""
+        """Estimate, low and high on the log scale. None if there are too few pairs at this look's level."""
         rank = self.bound.rank if self.bound and self.logs else 0
         if rank == 0:
             return None
@@ -75,27 +210,27 @@ class Look:
 
 
 def looks(most: int, alpha: float = ALPHA) -> tuple[int, ...]:
-    """At which numbers of blocks a study of at most ``most`` may be looked at, ascending, ``most`` the last.
+    """Return the numbers of blocks at which a study of at most ``most`` blocks is analysed, ascending. The last is ``most``.
 
-    The first is the least that can decide anything; below `least_pairs` blocks nothing can.
+    The first is the smallest that permits a conclusion. Below `least_pairs` blocks there is none.
 
     Raises:
-        ValueError: ``most`` below 1, or alpha not between 0 and 1.
+        ValueError: ``most`` is below 1, or alpha is not between 0 and 1.
     """
     if most < 1 or not 0 < alpha < 1:
         raise ValueError(f"looks need at least one block and an error rate between 0 and 1, not {most} and {alpha}")
     first = next((n for n in range(1, most) if walsh_rank(spent(n, most, alpha) / 2, n) > 0), most)
-    found = [first]
-    while found[-1] * GROWTH < most - 1:
-        found.append(math.ceil(found[-1] * GROWTH))
-    # A look just before the last would spend much and learn little.
-    while found and found[-1] * (1 + GROWTH) / 2 > most:
-        found.pop()
-    return (*found, most)
+    numbers = [first]
+    while numbers[-1] * GROWTH < most - 1:
+        numbers.append(math.ceil(numbers[-1] * GROWTH))
+    # A look just before the last would spend much of the error rate for little information.
+    while numbers and numbers[-1] * (1 + GROWTH) / 2 > most:
+        numbers.pop()
+    return (*numbers, most)
 
 
 def spent(blocks: int, most: int, alpha: float = ALPHA) -> float:
-    """How much of the error rate may be used up by so many blocks of ``most``."""
+    """Return the error rate that may be spent by ``blocks`` of ``most`` blocks."""
     return alpha * math.pow(min(1.0, blocks / most), POWER)
 
 
@@ -109,30 +244,41 @@ def decide(
     alpha: float = ALPHA,
     last: bool = False,
 ) -> Decision:
-    """What the blocks so far say of values ÷ baseline, and whether the study may stop.
+    """Compare values ÷ baseline over the blocks so far, and decide whether the study may stop.
 
-    One value per block on each side, in the order they were run; None where a trial failed: that block has no pair. Between
-    looks the answer is that of the last look, so it may be asked at any time. Blocks beyond ``most`` are not counted. Without
-    ``precision`` a study stops when there is a verdict; with it, when the interval is at most ± that share; else after ``most``
-    blocks. ``last``: there will be no more blocks, for a reason that does not lie in the values (the budget has run out; not:
-    the result pleased). What is left of the error rate is then used at this number of blocks.
+    Each side has one value per block in order of execution. None marks a failed trial, and that block has no pair. Between
+    looks the result is that of the last look, so this may be called at any time. Blocks beyond ``most`` are ignored. Without
+    ``precision`` a study stops at a conclusion. With it, it stops when the interval is within ± that share. In any case it
+    stops after ``most`` blocks.
+
+    Args:
+        values: values of the variant.
+        baseline: values of the baseline.
+        most: maximum number of blocks.
+        precision: target half width of the interval, as a share.
+        equivalence: margin of equivalence.
+        alpha: error rate.
+        last: no blocks will follow, for a reason unrelated to the values, such as an exhausted budget. The remaining error rate is
+            then spent at this number of blocks.
 
     Raises:
-        ValueError: no ratio can be had (`paired.why_no_ratio`), or a parameter out of range.
+        ValueError: no ratio exists (`paired.why_no_ratio`), or a parameter is out of range.
     """
     if not (equivalence > 0 and (precision is None or precision > 0)):
         raise ValueError(f"the equivalence margin and the precision must be above zero, not {equivalence} and {precision}")
     logs = log_ratios(values, baseline)
     if all(log is None for log in logs):
-        raise ValueError("no ratio: no block has a value on both sides")
+        raise ValueError("no ratio: no block has a complete pair")
     return _decision(logs, deciding_look(logs, most, precision, equivalence, alpha, last), most, precision, equivalence, alpha)
 
 
 def deciding_look(
     logs: Sequence[float | None], most: int, precision: float | None, equivalence: float, alpha: float = ALPHA, last: bool = False
 ) -> Look:
-    """The look whose interval is the answer: the last one due; at the ``last`` block a final one, unless it was a look at this
-    very number of blocks that ended the study, at its own level."""
+    """Return the look whose interval is the result: the last one due.
+
+    At the ``last`` block it is a final look, unless a regular look at the same number of blocks already ended the study.
+    """
     look = look_at(logs, most, alpha)
     if last and not (look.blocks == len(logs) and _enough(look, precision, equivalence)):
         return look_at(logs, most, alpha, last=True)
@@ -142,25 +288,33 @@ def deciding_look(
 def look_at(
     logs: Sequence[float | None], most: int, alpha: float = ALPHA, *, last: bool = False, schedule: Sequence[int] = (), exact: bool = True
 ) -> Look:
-    """The data at the last look that is due by now; with ``last``, at a final look now. ``schedule``: the looks of another
-    comparison that runs along. ``exact`` as in `spending.bounds`."""
+    """Return the data at the last look due by now, or with ``last`` at a final look now.
+
+    Args:
+        logs: log ratios by block.
+        most: maximum number of blocks.
+        alpha: error rate.
+        last: make a final look.
+        schedule: looks of another comparison over the same blocks.
+        exact: as in `bounds`.
+    """
     logs = logs[:most]
     due = [blocks for blocks in schedule or looks(most, alpha) if blocks <= len(logs)]
     if last and len(logs) not in due:
         due.append(len(logs))
-    seen = due[-1] if due else len(logs)
-    portions: dict[int, float] = {}  # by the number of pairs: a look that has none more than the one before is one with it
+    blocks_used = due[-1] if due else len(logs)
+    portions: dict[int, float] = {}  # by number of pairs: looks with equally many pairs count as one
     for blocks in due:
         pairs = sum(log is not None for log in logs[:blocks])
         if pairs:
-            portions[pairs] = alpha if last and blocks == seen else spent(blocks, most, alpha)
-    found = bounds(tuple(portions), tuple(portions.values()), exact)
-    whole = tuple(log for log in logs[:seen] if log is not None)
-    return Look(whole, seen, found[-1] if found else None, len(due), last or seen >= most)
+            portions[pairs] = alpha if last and blocks == blocks_used else spent(blocks, most, alpha)
+    critical = bounds(tuple(portions), tuple(portions.values()), exact)
+    complete = tuple(log for log in logs[:blocks_used] if log is not None)
+    return Look(complete, blocks_used, critical[-1] if critical else None, len(due), last or blocks_used >= most)
 
 
 def verdict_of(low: float, high: float, equivalence: float = EQUIVALENCE) -> Verdict:
-    """What an interval on the log scale says. A difference that is certain is said also where it is smaller than the margin."""
+    """Classify an interval on the log scale. A certain difference is reported even within the margin."""
     if low > 0:
         return "higher"
     if high < 0:
@@ -177,69 +331,69 @@ def enough(low: float, high: float, precision: float | None = None, equivalence:
 
 
 def _enough(look: Look, precision: float | None, equivalence: float) -> bool:
-    found = look.interval
-    return found is not None and enough(found[1], found[2], precision, equivalence)
+    interval = look.interval
+    return interval is not None and enough(interval[1], interval[2], precision, equivalence)
 
 
 def _decision(logs: Sequence[float | None], look: Look, most: int, precision: float | None, equivalence: float, alpha: float) -> Decision:
-    found, n = look.interval, len(look.logs)
+    interval, n = look.interval, len(look.logs)
     note = joined(no_spread_note(look.logs), missing_note(look.blocks - n, look.blocks))
     method = "Hodges-Lehmann on the blocks' log ratios"
-    if found is None or look.bound is None:
+    if interval is None or look.bound is None:
         so_far = statistics.median(walsh(look.logs or [log for log in logs if log is not None]))
         return _too_few(look, most, alpha, ratio_estimate(so_far, None, None, None, n, method, note))
-    middle, low, high = found
+    centre, low, high = interval
     method += f", repeated confidence interval by Wilcoxon's signed rank test (look {look.number}, {1 - look.bound.level:.2%} by itself)"
-    estimate = ratio_estimate(middle, low, high, 1 - alpha, n, method, note)
+    estimate = ratio_estimate(centre, low, high, 1 - alpha, n, method, note)
     verdict, margin = verdict_of(low, high, equivalence), f"±{equivalence * 100:.3g} %"
-    said = f"the {100 * (1 - alpha):.4g} % interval {_percent(low, high)}"
+    phrase = f"the {100 * (1 - alpha):.4g} % interval {_percent(low, high)}"
     more = None
     if verdict == "cannot tell":
         more = blocks_to_settle(look, equivalence)
-        hope = f"about {more} more blocks would settle it" if more else f"not even {BEYOND_REASON} blocks are likely to settle it"
-        why = f"{said} holds both no difference and differences beyond {margin}; {hope}"
+        outlook = f"about {more} more blocks would be conclusive" if more else f"even {BEYOND_REASON} blocks are unlikely to be conclusive"
+        why = f"{phrase} includes both no difference and differences beyond {margin}; {outlook}"
     elif verdict == "equivalent":
-        why = f"{said} lies within {margin}"
+        why = f"{phrase} is within {margin}"
     else:
-        why = f"{said} lies {'above' if verdict == 'higher' else 'below'} zero"
+        why = f"{phrase} is {'above' if verdict == 'higher' else 'below'} zero"
         if max(-low, high) <= math.log1p(equivalence):
             why += f", and within {margin}: a difference, but a small one"
     return Decision(verdict, estimate, look.final or _enough(look, precision, equivalence), more, why)
 
 
 def _too_few(look: Look, most: int, alpha: float, estimate: Estimate) -> Decision:
-    """The answer where there is no interval yet, or at all."""
+    """Return the decision without an interval."""
     if not look.final:
-        coming = next(blocks for blocks in looks(most, alpha) if blocks > look.blocks)
+        next_look = next(blocks for blocks in looks(most, alpha) if blocks > look.blocks)
         return Decision(
-            "cannot tell", estimate, False, coming - look.blocks, f"{_blocks(look.blocks)} so far; the next look is at {coming}"
+            "cannot tell", estimate, False, next_look - look.blocks, f"{_count_text(look.blocks)} so far; the next look is at {next_look}"
         )
-    least = least_pairs(1 - alpha)
-    more = max(1, least - len(look.logs))
-    verb = "decides" if len(look.logs) == 1 else "decide"
-    why = f"{_blocks(len(look.logs))} {verb} nothing at {100 * (1 - alpha):.4g} %: at least {least} are needed"
+    minimum = least_pairs(1 - alpha)
+    more = max(1, minimum - len(look.logs))
+    verb = "is" if len(look.logs) == 1 else "are"
+    why = f"{_count_text(len(look.logs))} {verb} not enough at {100 * (1 - alpha):.4g} %: at least {minimum} are needed"
     return Decision("cannot tell", estimate, True, more, why)
 
 
 def blocks_to_settle(look: Look, equivalence: float = EQUIVALENCE) -> int | None:
-    """About how many further blocks would settle what this look does not; None where that is beyond reason.
+    """Return about how many further blocks would give a conclusion that this look does not. None if too many.
 
-    The least number with a chance of 80 % that the interval is then beyond zero or within the margin, given what was seen: if the
-    blocks scatter as until now, the estimate x of n pairs becomes, with N pairs, one of a normal distribution round x with
-    variance σ²(1/n − 1/N) (predictive power; Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7, 1986).
+    It is the smallest number with a chance of 80 % that the interval is then beyond zero or within the margin, given the data.
+    If the scatter of blocks does not change, the estimate x of n pairs becomes, with N pairs, normally distributed around x
+    with variance σ²(1/n − 1/N) (predictive power; Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7, 1986).
     """
-    found = look.interval
-    if found is None or look.bound is None:
+    interval = look.interval
+    if interval is None or look.bound is None:
         return None
-    middle, low, high = found
+    centre, low, high = interval
     n, margin, normal = len(look.logs), math.log1p(equivalence), statistics.NormalDist()
     scatter = (high - low) / 2 * math.sqrt(n) / look.bound.z
     per_pair = look.blocks / n
     pairs = n + 1
     while pairs * per_pair <= BEYOND_REASON:
         half = FINAL_Z * scatter / math.sqrt(pairs)
-        coming = normal if scatter == 0 else statistics.NormalDist(middle, scatter * math.sqrt(1 / n - 1 / pairs))
-        chance = 1 - coming.cdf(half) + coming.cdf(-half) + max(0.0, coming.cdf(margin - half) - coming.cdf(half - margin))
+        future = normal if scatter == 0 else statistics.NormalDist(centre, scatter * math.sqrt(1 / n - 1 / pairs))
+        chance = 1 - future.cdf(half) + future.cdf(-half) + max(0.0, future.cdf(margin - half) - future.cdf(half - margin))
         if chance >= CHANCE:
             return math.ceil(pairs * per_pair) - look.blocks
         pairs += max(1, pairs // 20)
@@ -247,11 +401,68 @@ def blocks_to_settle(look: Look, equivalence: float = EQUIVALENCE) -> int | None
 
 
 def _percent(low: float, high: float) -> str:
-    """An interval of log ratios as differences in per cent."""
+    """Format an interval of log ratios as differences in percent."""
     ends = [math.expm1(end) * 100 for end in (low, high)]
     digits = 1 if ends[1] - ends[0] >= 1 else 2
     return f"{ends[0]:+.{digits}f} … {ends[1]:+.{digits}f} %"
 
 
-def _blocks(count: int) -> str:
+def _count_text(count: int) -> str:
     return f"{count} block{'' if count == 1 else 's'}"
+
+
+def simultaneous(
+    pairs: Mapping[str, tuple[Values, Values]],
+    primary: str,
+    *,
+    most: int,
+    precision: float | None = None,
+    equivalence: float = EQUIVALENCE,
+    alpha: float = ALPHA,
+    last: bool = False,
+) -> dict[str, Estimate]:
+    """Estimate the ratio of each metric but the primary, with intervals that hold jointly with probability 1 − alpha.
+
+    A metric without a ratio (`paired.why_no_ratio`) is skipped and takes no part of the error rate. If there are too few blocks
+    for a rank interval at a metric's part, the interval is Student's t on log ratios, which assumes normality. The note reports
+    it.
+
+    Args:
+        pairs: by metric, values and baseline of the same blocks, as for `decide`.
+        primary: name of the primary metric.
+        most: as for `decide`, as are the remaining parameters.
+
+    Raises:
+        KeyError: the primary metric is not among the pairs.
+        ValueError: the primary metric has no ratio.
+    """
+    schedule = looks(most, alpha)
+    primary_look = deciding_look(log_ratios(*pairs[primary]), most, precision, equivalence, alpha, last)
+    others = [name for name, pair in pairs.items() if name != primary and why_no_ratio(*pair) is None]
+    estimates = {}
+    for name in others:
+        logs = log_ratios(*pairs[name])
+        final = last and primary_look.final and primary_look.blocks < most
+        look = look_at(logs, most, alpha / len(others), last=final, schedule=schedule, exact=False)
+        estimates[name] = _estimate(logs, look, len(others), alpha)
+    return estimates
+
+
+def _estimate(logs: list[float | None], look: Look, family: int, alpha: float) -> Estimate:
+    """Return the estimate of one of ``family`` metrics at a look."""
+    complete, n, correction = list(look.logs), len(look.logs), f"one of {family} simultaneous intervals (Bonferroni)" if family > 1 else ""
+    note = joined(no_spread_note(complete), missing_note(look.blocks - n, look.blocks))
+    base_method = "Hodges-Lehmann on the blocks' log ratios"
+    if look.bound is None or n < LEAST:
+        centre = statistics.median(walsh(complete or [log for log in logs if log is not None]))
+        return ratio_estimate(centre, None, None, None, n, base_method, joined(f"no interval yet: {n} blocks", note))
+    level = f"{1 - look.bound.level:.2%} by itself"
+    interval = look.interval
+    if interval is not None:
+        method = joined(f"{base_method}, repeated confidence interval by Wilcoxon's signed rank test ({level})", correction)
+        return ratio_estimate(*interval, 1 - alpha, n, method, note)
+    mean = mean_interval(complete, 1 - look.bound.level)
+    assumption = f"t interval: rank statistics of {n} blocks do not reach {1 - look.bound.level:.2%}, so log ratios are assumed normal"
+    method = joined(f"geometric mean of the blocks' ratios, repeated t interval on logarithms ({level})", correction)
+    ratio = ratio_estimate(mean.value, mean.low, mean.high, 1 - alpha, n, method)
+    return replace(ratio, note=joined(assumption, note))

@@ -1,4 +1,4 @@
-"""Size of a database by its scale factor: size = fixed + per_scale × scale."""
+"""Database size by scale factor: size = fixed + per_scale × scale."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from pgherd.analysis.intervals import Estimate, student
 from pgherd.model.errors import UsageError
 
 BEYOND = 100.0
-"""A prediction further than this many times beyond the largest measured scale is marked."""
+"""Factor beyond the largest measured scale from which a prediction has a note."""
 
 
 @dataclass(frozen=True)
 class SizeModel:
-    """The fitted line. ``fixed`` in bytes, ``per_scale`` in bytes per unit of scale; ``relative_error`` the root mean
-    square of (measured − fitted) / fitted; ``covariance`` of (fixed, per_scale), None where there are too few sizes."""
+    """Fitted line. ``fixed`` is in bytes, ``per_scale`` in bytes per unit of scale.
+
+    ``relative_error`` is the root mean square of (measured − fitted) / fitted. ``covariance`` is that of (fixed, per_scale),
+    None with too few sizes.
+    """
 
     fixed: float
     per_scale: float
@@ -31,17 +34,17 @@ class SizeModel:
     covariance: tuple[tuple[float, float], tuple[float, float]] | None
 
     def predict(self, scale: float, confidence: float = 0.95) -> Estimate:
-        """Size in bytes of a database of this scale, with a prediction interval (for one new database).
+        """Predict the size in bytes of one new database of this scale, with a prediction interval.
 
-        Deviations are taken as proportional to the size. The interval knows only the spread around the line: where
-        fewer than four sizes were measured there is none.
+        Deviations are assumed proportional to the size. The interval covers only the spread around the line. It requires at
+        least four measured sizes.
         """
         value = self.fixed + self.per_scale * scale
         notes = []
         if scale > BEYOND * self.largest:
-            notes.append(f"scale {scale:g} lies {scale / self.largest:.0f} times beyond the largest measured ({self.largest:g})")
+            notes.append(f"scale {scale:g} is {scale / self.largest:.0f} times beyond the largest measured ({self.largest:g})")
         if self.covariance is None or self.variance is None:
-            notes.insert(0, f"no interval: {self.n} measured sizes, and a line needs four or more to show its spread")
+            notes.insert(0, f"no interval: {self.n} measured sizes; at least four are needed")
             return Estimate(value, None, None, None, self.n, "linear in scale", "; ".join(notes))
         row = np.array([1.0, scale])
         variance = self.variance * value**2 + float(row @ np.array(self.covariance) @ row)
@@ -52,10 +55,10 @@ class SizeModel:
 
 
 def fit_sizes(scales: Sequence[float], sizes: Sequence[float]) -> SizeModel:
-    """Fit the line by least squares weighted by 1/size², so that small and large databases count alike.
+    """Fit the line by least squares weighted by 1/size², so that small and large databases have equal weight.
 
-    The weights are those of the fitted sizes, found in a few rounds of reweighting. ``fixed`` (catalogues, and pages that
-    an empty table has) is kept at zero or above.
+    The weights are those of the fitted sizes, found by iterative reweighting. ``fixed`` (catalogs, and pages of empty tables)
+    is at least zero.
 
     Raises:
         UsageError: fewer than two distinct scales, or values that are not above zero.
@@ -64,7 +67,7 @@ def fit_sizes(scales: Sequence[float], sizes: Sequence[float]) -> SizeModel:
     if x.shape != y.shape or not np.all(np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)):
         raise UsageError(f"{len(scales)} scales and {len(sizes)} sizes: give one size above zero for each scale above zero")
     if len(np.unique(x)) < 2:
-        raise UsageError(f"sizes at {len(np.unique(x))} distinct scale cannot give a line; measure two or more")
+        raise UsageError(f"sizes at {len(np.unique(x))} distinct scale do not determine a line; measure at least two")
     design = np.column_stack([np.ones_like(x), x])
     weights, solution = 1 / y, np.zeros(2)
     for _ in range(5):
@@ -92,5 +95,5 @@ def fit_sizes(scales: Sequence[float], sizes: Sequence[float]) -> SizeModel:
 def _non_negative(design: Array, y: Array, weights: Array) -> Array:
     from scipy.optimize import nnls
 
-    units = np.array([float(y.min()), float((y / design[:, 1]).max())])  # bring both columns near 1
+    units = np.array([float(y.min()), float((y / design[:, 1]).max())])  # scale both columns to about 1
     return np.asarray(nnls(design * units * weights[:, None], y * weights)[0] * units, dtype=float)

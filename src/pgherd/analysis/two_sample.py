@@ -1,13 +1,12 @@
-"""Two runs measured apart from each other: the ratio of their repeats at equal points, point by point and over all points.
+"""Comparison of two independent runs: the ratio of their repeats at equal points, for each point and over all points.
 
-Nothing pairs a repeat of one run with one of the other, so all that speaks of chance is the spread of the repeats within
-each run. What differs between the two days or hosts is not in that spread: no statistic of two runs can tell it from a
-true change.
+No repeat of one run is paired with one of the other, so the repeats' spread within each run is the only measure of chance. A
+difference between the two days or hosts is not part of that spread. No statistic of two runs can separate it from a true
+change.
 
-A gate looks at many comparisons and fails if one of them fails, so that all intervals hold jointly (Bonferroni), and few
-repeats must not look steadier than they are. Three repeats that happen to lie close together say little where the noise
-has two levels; so a point's spread counts as no less than the pooled one of all points, while a point that is noisier
-than the others keeps its own.
+A gate checks many comparisons and fails if one fails, so all intervals hold jointly (Bonferroni). The spread of few repeats
+must not be underestimated. Three similar repeats prove little if the noise has two levels. A point's spread therefore counts as
+at least the pooled one of all points, and a noisier point keeps its larger spread.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import Literal
 from pgherd.analysis.intervals import LEAST, Estimate, student
 
 Direction = Literal["higher", "lower"]
-"""Which of two values is the better one."""
+"""Better of two values."""
 
 Verdict = Literal["worse", "cannot tell", "within", "better"]
-"""Of a change: beyond what is allowed; the interval reaches over the limit; within what is allowed; surely an improvement."""
+"""Result for a change: beyond the limit; interval includes the limit; within the limit; a certain improvement."""
 
 MOST = 100
-"""More further repeats than this are not worth proposing."""
+"""Maximum number of further repeats to propose."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The repeats of one point in two runs, all above zero. ``exact``: they have no spread by nature (a size), and one is enough."""
+    """Repeats of one point in two runs, all above zero. ``exact``: without spread by nature (a size), so one is enough."""
 
     old: tuple[float, ...]
     new: tuple[float, ...]
@@ -41,8 +40,8 @@ class Pair:
     def __post_init__(self) -> None:
         if not self.old or not self.new:
             raise ValueError("a pair needs values on both sides")
-        if wrong := [value for value in (*self.old, *self.new) if not (math.isfinite(value) and value > 0)]:
-            raise ValueError(f"a ratio needs values above zero, not {wrong[0]:g}")
+        if invalid := [value for value in (*self.old, *self.new) if not (math.isfinite(value) and value > 0)]:
+            raise ValueError(f"a ratio needs values above zero, not {invalid[0]:g}")
 
     @property
     def log(self) -> float:
@@ -51,57 +50,57 @@ class Pair:
 
     @property
     def fewest(self) -> int:
-        """The smaller number of repeats."""
+        """Smaller number of repeats."""
         return min(len(self.old), len(self.new))
 
 
 def joint(comparisons: int, confidence: float = 0.95) -> float:
-    """The confidence of each of so many intervals that all hold together with at least ``confidence`` (Bonferroni)."""
+    """Return the confidence of each of ``comparisons`` intervals that hold jointly with ``confidence`` (Bonferroni)."""
     return 1 - (1 - confidence) / max(comparisons, 1)
 
 
 def changes(pairs: Sequence[Pair], confidence: float = 0.95) -> list[Estimate]:
-    """The ratio new ÷ old of each pair, at the confidence of each.
+    """Estimate the ratio new ÷ old of each pair, each at ``confidence``.
 
-    Ratio of means with Student's t interval on its logarithm: Welch's from the pair's own spread, or from the pooled
-    relative spread of all pairs with its degrees of freedom, whichever is wider. A pair with fewer than three repeats on
-    a side has no interval.
+    Ratio of means with Student's t interval on its logarithm. The spread is the pair's (Welch) or the pooled relative spread of
+    all pairs with its degrees of freedom, using the wider interval. A pair with fewer than three repeats on a side
+    has no interval.
     """
     return [_estimate(pair, _half(pair, 0, confidence, pairs), confidence) for pair in pairs]
 
 
 def change_over_all(pairs: Sequence[Pair], confidence: float = 0.95) -> Estimate | None:
-    """The geometric mean of the ratios of all pairs, with an interval from the spread within each (Satterthwaite's degrees).
+    """Estimate the geometric mean of all pairs' ratios, with an interval from the spread within each (Satterthwaite's degrees).
 
-    It sees a change that is everywhere when no point alone could show it. Pairs with one repeat on a side are left out, as
-    nothing is known of their spread; None where fewer than two remain. All exact: their geometric mean, without spread.
+    It detects a change at all points that no single point shows. Pairs with one repeat on a side are excluded, because their
+    spread is unknown. None if fewer than two remain. If all are exact, the result is their geometric mean without spread.
     """
     used = _with_spread(pairs)
     if len(used) < 2:
         return None
     half = _half_over_all(used, 0, confidence)
     value = math.exp(statistics.fmean(pair.log for pair in used))
-    left_out = len(pairs) - len(used)
-    note = f"{left_out} of {len(pairs)} points have too few repeats and are left out" if left_out else ""
+    excluded = len(pairs) - len(used)
+    note = f"{excluded} of {len(pairs)} points have too few repeats and are excluded" if excluded else ""
     method = f"geometric mean of the ratios of {len(used)} points, t interval on logarithms"
     n = sum(pair.fewest for pair in used)
     return Estimate(value, value / math.exp(half), value * math.exp(half), confidence, n, method, note)
 
 
 def change_of_estimates(old: Estimate, new: Estimate, confidence: float = 0.95) -> Estimate:
-    """The ratio new ÷ old of two independent estimates that come with intervals but without their data.
+    """Estimate the ratio new ÷ old of two independent estimates with intervals but without their data.
 
-    On logarithms, by the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008): each
-    side's distance from its value to the interval's end stands for its error, and the two add as squares. Both intervals
-    are first stretched to ``confidence`` as t intervals of n repeats would be.
+    On logarithms, by the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008). The distance
+    from a value to the end of its interval is the error of that side, and the two errors add as squares. Both intervals are
+    first converted to ``confidence``, as t intervals of n repeats.
 
     Raises:
-        ValueError: a value is not above zero, so that there is no ratio.
+        ValueError: a value is not above zero.
     """
     if old.value <= 0 or new.value <= 0:
-        raise ValueError(f"a change in per cent needs values above zero, not {min(old.value, new.value):g}")
+        raise ValueError(f"a relative change requires values above zero, not {min(old.value, new.value):g}")
     ratio, n = new.value / old.value, min(old.n, new.n)
-    method = "ratio of two estimates, interval from both of theirs (Zou and Donner)"
+    method = "ratio of two estimates, interval from both intervals (Zou and Donner)"
     below_new, above_new = _reach(new, confidence)
     below_old, above_old = _reach(old, confidence)
     if below_new is None or above_new is None or below_old is None or above_old is None:
@@ -111,46 +110,46 @@ def change_of_estimates(old: Estimate, new: Estimate, confidence: float = 0.95) 
 
 
 def judge(change: Estimate, allowed: float, better: Direction) -> Verdict:
-    """What a ratio new ÷ old means where a share of ``allowed`` may be lost (0.05: five per cent).
+    """Classify a ratio new ÷ old with an allowed loss (0.05: 5 %).
 
-    Worse only if the whole interval lies beyond what is allowed; without an interval nothing can be told.
+    It is worse only if the whole interval is beyond the limit, and inconclusive without an interval.
     """
     if change.low is None or change.high is None:
         return "cannot tell"
     limit = limit_of(allowed, better)
-    worst, best = (change.low, change.high) if better == "higher" else (change.high, change.low)
+    pessimistic, optimistic = (change.low, change.high) if better == "higher" else (change.high, change.low)
     sign = 1 if better == "higher" else -1
-    # An exact ratio (a size that did not change) may stand on the limit: that much is allowed.
-    if sign * (best - limit) < -1e-12:
+    # An exact ratio (an unchanged size) may equal the limit, which is allowed.
+    if sign * (optimistic - limit) < -1e-12:
         return "worse"
-    if sign * (worst - limit) < -1e-12:
+    if sign * (pessimistic - limit) < -1e-12:
         return "cannot tell"
-    return "better" if sign * (worst - 1) > 1e-12 else "within"
+    return "better" if sign * (pessimistic - 1) > 1e-12 else "within"
 
 
 def limit_of(allowed: float, better: Direction) -> float:
-    """The ratio new ÷ old up to which a change is allowed: 0.95 where higher is better, 1.05 where lower is, of 0.05."""
+    """Return the allowed ratio new ÷ old. For 0.05 it is 0.95 if higher is better, 1.05 if lower is better."""
     return 1 - allowed if better == "higher" else 1 + allowed
 
 
 def further_repeats(pair: Pair, pairs: Sequence[Pair], limit: float, confidence: float = 0.95) -> int | None:
-    """About how many further repeats in each run would take the limit out of the pair's interval, if ratio and spread stay as
-    they are; None where there are none to be had (the ratio is too close to the limit) or needed.
+    """Return about how many further repeats in each run would exclude the limit from the pair's interval.
 
-    ``pairs`` are all with which it is compared jointly. With fewer than two repeats nothing is known of the spread, and
-    what is missing to three is the answer.
+    It assumes an unchanged ratio and spread. None if none are needed, or if the ratio is too close to the limit. ``pairs`` are
+    all jointly compared pairs. With fewer than two repeats the spread is unknown, and the result is the number missing to
+    three.
     """
     if pair.exact:
         return None
     if min(len(pair.old), len(pair.new)) < 2:
         return LEAST - pair.fewest
     distance = _distance(pair.log, limit)
-    start = max(0, LEAST - pair.fewest)
-    return next((more or None for more in range(start, MOST + 1) if (_half(pair, more, confidence, pairs) or 0.0) <= distance), None)
+    minimum = max(0, LEAST - pair.fewest)
+    return next((more or None for more in range(minimum, MOST + 1) if (_half(pair, more, confidence, pairs) or 0.0) <= distance), None)
 
 
 def further_repeats_over_all(pairs: Sequence[Pair], limit: float, confidence: float = 0.95) -> int | None:
-    """The same for the geometric mean of all pairs: further repeats of each of them in each run."""
+    """Return the same for the geometric mean of all pairs: further repeats of each pair in each run."""
     used = _with_spread(pairs)
     if len(used) < 2:
         return None
@@ -169,8 +168,8 @@ def _distance(log: float, limit: float) -> float:
 def _estimate(pair: Pair, half: float | None, confidence: float) -> Estimate:
     value = math.exp(pair.log)
     if half is None:
-        few = f"no interval: {pair.fewest} repeat{'' if pair.fewest == 1 else 's'}, and fewer than {LEAST} say nothing reliable"
-        return Estimate(value, None, None, None, pair.fewest, "ratio of means", f"{few} about their spread")
+        note = f"no interval: {pair.fewest} repeat{'' if pair.fewest == 1 else 's'}, at least {LEAST} are needed"
+        return Estimate(value, None, None, None, pair.fewest, "ratio of means", note)
     if pair.exact:
         return Estimate(value, value, value, confidence, pair.fewest, "ratio", "exact: repeats would not differ")
     method = "ratio of means, log t interval (Welch's, or of the pooled spread where that is wider)"
@@ -179,7 +178,7 @@ def _estimate(pair: Pair, half: float | None, confidence: float) -> Estimate:
 
 
 def _half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> float | None:
-    """Half the interval of a pair's log ratio with so many more repeats on each side; None below three repeats."""
+    """Return half the interval of a pair's log ratio with ``more`` further repeats on each side. None below three."""
     if pair.exact:
         return 0.0
     if pair.fewest + more < LEAST:
@@ -189,9 +188,9 @@ def _half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> fl
 
 
 def _pooled_half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> float:
-    """The same, from the pooled relative spread of all pairs; 0 where there is nothing to pool."""
-    noisy = [one for one in pairs if not one.exact]
-    sides = [values for one in noisy for values in (one.old, one.new) if len(values) > 1]
+    """Return the same from the pooled relative spread of all pairs. 0 if there is nothing to pool."""
+    noisy = [other for other in pairs if not other.exact]
+    sides = [values for other in noisy for values in (other.old, other.new) if len(values) > 1]
     squares = math.fsum(_relative_variance(values) * (len(values) - 1) for values in sides)
     degrees = sum(len(values) - 1 for values in sides)
     if len(noisy) < 2 or squares == 0:
@@ -201,28 +200,28 @@ def _pooled_half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]
 
 
 def _half_over_all(used: Sequence[Pair], more: int, confidence: float) -> float:
-    """Half the interval of the mean log ratio over pairs with so many more repeats on each side of each."""
+    """Return half the interval of the mean log ratio over pairs, with ``more`` further repeats on each side."""
     sides = [values for pair in used if not pair.exact for values in (pair.old, pair.new)]
     parts = [(_relative_variance(values) / (len(values) + more), len(values) + more - 1) for values in sides]
     return _t_half(parts, confidence) / len(used)
 
 
 def _t_half(parts: Sequence[tuple[float, int]], confidence: float) -> float:
-    """t times the root of a sum of variances, each with its degrees of freedom (Satterthwaite)."""
+    """Return t times the root of a sum of variances, each with its degrees of freedom (Satterthwaite)."""
     variance = math.fsum(part for part, _ in parts)
-    # Squares of tiny variances underflow to nothing; then there is no spread to speak of either.
+    # Squares of tiny variances underflow to zero. The spread is then negligible.
     squares = math.fsum(part**2 / degrees for part, degrees in parts)
     return student(confidence, variance**2 / squares) * math.sqrt(variance) if squares > 0 else 0.0
 
 
 def _relative_variance(values: Sequence[float]) -> float:
-    """Sample variance over the square of the mean: what the logarithm of the mean varies by, times n."""
+    """Return the sample variance over the square of the mean: n times the variance of the log mean."""
     mean = statistics.fmean(values)
     return statistics.variance([value / mean for value in values])
 
 
 def _reach(estimate: Estimate, confidence: float) -> tuple[float | None, float | None]:
-    """How far the interval reaches below and above the value, on logarithms, at another confidence; (None, None) without one."""
+    """Return the interval's extent below and above the value, on logarithms, at another confidence. (None, None) without one."""
     if estimate.low is None or estimate.high is None:
         return None, None
     degrees = max(estimate.n - 1, 2)

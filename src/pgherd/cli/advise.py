@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pgherd.cli.output import answer_console, print_document
 
 if TYPE_CHECKING:
-    from pgherd.model.practice import Advice, ServerPractice
+    from pgherd.model.facts import Advice, ServerPractice
     from pgherd.node.protocol import Node
 
 SCHEMA = "pgherd/advise/1"
@@ -25,8 +25,7 @@ def advise(dsn: str | None, runs: Path, *, as_json: bool) -> int:
     Raises:
         UsageError: the DSN is none, or its server does not let us in.
     """
-    from pgherd.analysis.practice_host import host_advice
-    from pgherd.analysis.practice_server import server_advice
+    from pgherd.analysis.advice import host_advice, server_advice
     from pgherd.host import practice as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode

@@ -10,7 +10,7 @@ from pgherd.cli.output import answer_console, confirm_changes, json_option, prin
 
 if TYPE_CHECKING:
     from pgherd.cli.balloon_demo import Demo, Told
-    from pgherd.model.swap import Swap
+    from pgherd.model.run import Swap
     from pgherd.postgres.installations import Installation
 
 _POSTGRES = (

@@ -17,7 +17,7 @@ from pgherd.host.paths import cache_dir
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.model.deployment import Container
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import clones, golden, installations

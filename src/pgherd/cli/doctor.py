@@ -149,7 +149,7 @@ def swap_ability(node: Node) -> Ability:
     """Which swap of its own a run that overcommits memory could have here."""
     from pgherd.host import paths, swap
     from pgherd.model.errors import PgherdError
-    from pgherd.model.swap import Swap
+    from pgherd.model.run import Swap
 
     cache = next(path for path in (paths.cache_dir(), *paths.cache_dir().parents) if path.is_dir())
     kinds = {"zram": Swap(kind="zram", size=swap.LEAST), "file": Swap(kind="file", size=swap.LEAST, path=str(cache))}

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from pgherd.cli.trial import point_words, readings
-from pgherd.model.counted import counted, counted_by
-from pgherd.model.result import TrialResult
+from pgherd.model.result import TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
 from pgherd.runner.remaining import Remaining

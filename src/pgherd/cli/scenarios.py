@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
-from pgherd.model.scenario import Scenario
+from pgherd.model.study import Scenario
 from pgherd.postgres.external import redact
 from pgherd.study.registry import studies, study_of
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pgherd.model.counted import MIXED, Counted, counted_by
-from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.result import MIXED, Counted, PhaseResult, TargetResult, TrialResult, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.study.emulation import WHY, emulated

@@ -100,7 +100,7 @@ def boot(
     """Boot a guest with a server and a pgbench database, and tell how to reach it. Ctrl-C ends it, and nothing is left but what the cache
     keeps. With --json the document is printed as soon as the server answers.
     """
-    from pgherd.model.guest_machine import GuestMachine
+    from pgherd.model.deployment import GuestMachine
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode

@@ -30,10 +30,9 @@ from pgherd.host.journal import Journal, clean
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations

@@ -21,10 +21,9 @@ from pgherd.distributed.parts import files_of, loaded, own_surroundings, part, s
 from pgherd.distributed.placing import named, placed
 from pgherd.distributed.relay import Relay
 from pgherd.distributed.verdicts import Seen
-from pgherd.model.cluster import Cluster
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.loop import nothing_left
 from pgherd.runner.play.bench import Played

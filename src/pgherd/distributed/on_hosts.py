@@ -7,9 +7,9 @@ from typing import Any
 
 from pgherd.distributed.placing import home
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.study import RunnableStudy
 from pgherd.study.per_host import with_hosts
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pgherd.distributed.metrics import device_of, merged
 from pgherd.metrics.cgroup import BUDGET
 from pgherd.model import placing
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import Container, Host, Place
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.study.cluster_options import PIN
 

@@ -15,10 +15,10 @@ from pgherd.distributed.crew import Crew
 from pgherd.distributed.placing import ONE, placed
 from pgherd.distributed.sent_files import SentFiles
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
 from pgherd.model.deployment import HOST_NAME, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.prepare import host_roles, host_share, registry

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pgherd.distributed.clocks import Clocks, Together
 from pgherd.distributed.parts import loaded
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import PhaseResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.judge import verdicts
 

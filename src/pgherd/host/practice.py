@@ -9,8 +9,7 @@ import posixpath
 
 from pgherd.host.block_devices import chain, devices_of
 from pgherd.host.kernel_files import active_word, names_in, text_of
-from pgherd.model.facts import HostFacts
-from pgherd.model.practice import HostPractice, Part
+from pgherd.model.facts import HostFacts, HostPractice, Part
 from pgherd.node.protocol import Command, Node
 
 KNOBS = (

@@ -19,7 +19,7 @@ from pgherd.host.kernel_files import text_of
 from pgherd.host.swap_areas import CONTROL, areas, zram_knob, zram_numbers, zram_path
 from pgherd.host.undo import RemoveSwapFile, RemoveZram
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
 

@@ -1,1 +1,1 @@
-"""The words of pgherd as immutable models. No I/O; imports nothing else of pgherd."""
+"""Immutable models of pgherd's terms. No I/O, and no import from other packages of pgherd."""

@@ -1,4 +1,4 @@
-"""The common base of all models: immutable, and strict about unknown fields, so that a typing error is a message."""
+"""Common base of all models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
-    """A frozen pydantic model that refuses fields it does not know."""
+    """Frozen pydantic model that rejects unknown fields, so that a misspelt field raises an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

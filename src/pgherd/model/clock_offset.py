@@ -1,7 +1,7 @@
-"""How far one clock is ahead of another: what a question and its answer say of it, and what holds between two measurements. Pure.
+"""Offset between two clocks: bounds from one exchange, and interpolation between measurements.
 
-A guest's clock against its host's (pgherd.runtimes.vm.guest_spool) and a host's against the driver's (pgherd.cluster.clocks,
-pgherd.distributed.clocks) are measured and used alike; all instants and offsets are in seconds.
+Used for guests against their host (pgherd.runtimes.vm.guest_clock) and for hosts against the driver (pgherd.cluster.clocks,
+pgherd.distributed.clocks). Instants and offsets are in seconds.
 """
 
 from __future__ import annotations
@@ -11,25 +11,34 @@ from collections.abc import Sequence
 
 
 def bounds(asked: float, came: float, left: float, answered: float) -> tuple[float, float]:
-    """Between which two values the other clock's lead over ours lies, whatever the two ways took.
+    """Return the lowest and highest possible lead of the remote clock.
+
+    The bounds hold for any split of the delay between the two directions.
 
     Args:
-        asked: our clock when the question was sent (T1 of RFC 5905, section 8).
-        came: the other clock when the question came (T2).
-        left: the other clock when the answer left (T3; the same as T2 where it was read once).
-        answered: our clock when the answer came (T4).
+        asked: local clock when the request was sent (T1 of RFC 5905, section 8).
+        came: remote clock when the request arrived (T2).
+        left: remote clock when the reply was sent (T3). Equal to T2 if the clock was read once.
+        answered: local clock when the reply arrived (T4).
 
-    The middle is RFC 5905's offset, ((T2 - T1) + (T3 - T4)) / 2, and half the width the most by which it can be wrong; no estimate can
+    The midpoint is the offset of RFC 5905, ((T2 - T1) + (T3 - T4)) / 2, and half the width its largest error. No estimate can
     do better (F. Cristian, Probabilistic clock synchronization, Distributed Computing 3, 1989).
     """
     return left - answered, came - asked
 
 
 def between(measured: Sequence[tuple[float, float]], at: float) -> float:
-    """The offset at an instant, from (instant, offset) in order of time: it changes linearly between two measurements, and stays what it is
-    before the first and after the last. Raises ValueError where nothing was measured."""
+    """Interpolate the offset at an instant.
+
+    Args:
+        measured: (instant, offset) in order of time.
+        at: the instant. Before the first and after the last measurement the nearest offset applies.
+
+    Raises:
+        ValueError: there are no measurements.
+    """
     if not measured:
-        raise ValueError("the clock has not been measured")
+        raise ValueError("no measurement of the clock")
     after = bisect_right([instant for instant, _ in measured], at)
     if after in (0, len(measured)):
         return measured[0 if after == 0 else -1][1]

@@ -1,52 +1,120 @@
-"""Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, and volumes.
+"""Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, plus volumes and network links.
 
-One nested structure expresses every experiment: density is N containers of one server each; the consolidation
-schemes are 1/1/M, 1/M/M and M/M/M (containers/servers/databases).
+One nested structure expresses each experiment. Density is N containers of one server each. The consolidation schemes are 1/1/M,
+1/M/M and M/M/M (containers/servers/databases).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pgherd.model.base import Model
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.link import Link
+
+
+class Link(Model):
+    """Network link as a target of iperf3.
+
+    'remote': an iperf3 server runs at ``host``:``port``. 'hosts': from the cluster's host ``near`` to the host that the link is
+    named after, at address ``host``. pgherd runs both ends. 'namespaces': pgherd creates two network namespaces, joined by a
+    veth pair, and runs both ends. ``rate`` (bits/s) and ``delay`` (ms, one way) shape the pair.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
+    kind: Literal["remote", "hosts", "namespaces"] = "remote"
+    near: str | None = Field(None, description="kind 'hosts' only: host that runs the iperf3 client")
+    host: str = ""
+    port: int = Field(5201, ge=1, le=65535)
+    rate: float | None = Field(None, gt=0, description="bits/s")
+    delay: float | None = Field(None, gt=0, description="ms, one way")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Link:
+        if self.kind != "namespaces" and not self.host:
+            raise ValueError(f"link {self.name} has no host")
+        if (self.kind == "hosts") != (self.near is not None):
+            raise ValueError(f"link {self.name}: 'near' is required for, and limited to, links of kind 'hosts'")
+        if self.kind != "namespaces" and (self.rate is not None or self.delay is not None):
+            raise ValueError(f"link {self.name} is between hosts: rate and delay apply to namespaces only")
+        return self
+
+    @property
+    def target(self) -> str:
+        """Name as a target: ``NAME``, or ``NEAR/NAME`` between two hosts of a cluster."""
+        return self.name if self.near is None else f"{self.near}/{self.name}"
+
+
+class GuestMachine(Model):
+    """Hypervisor options of a guest, each off by default.
+
+    ``pinned``: each vCPU runs on its assigned host CPU. ``huge_page``: size in bytes of the reserved huge pages that back guest
+    memory. Cgroups do not count these pages, and they cannot be returned. ``merge``: the host may merge identical pages (KSM).
+    """
+
+    pinned: bool = False
+    huge_page: int | None = Field(None, gt=0)
+    merge: bool = False
+
+    @model_serializer(mode="wrap")
+    def _asked(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Dump only options that are set, so that a container without a guest equals a guest without options."""
+        return {name: value for name, value in dump(self).items() if value}
+
+
+GuestMemoryPolicy = Literal["static", "guest-balloon", "free-page-reporting"]
+"""Return of guest memory to the host: none, by a balloon that the host controls, or by free page reporting."""
+
+
+class GuestMemory(Model):
+    """Memory policy of a run for all its guests.
+
+    ``tax`` is the idle memory tax of the ESX server: the maximum fraction of a guest's idle memory that may be reclaimed (0:
+    memory is divided by shares only). ``reserve`` is the fraction of the host's budget that stays unallocated, so that a guest
+    which grows suddenly does not make the host swap. ``overhead`` is the assumed memory of each hypervisor, in bytes.
+    """
+
+    policy: GuestMemoryPolicy = "static"
+    tax: float = Field(0.75, ge=0, lt=1)
+    reserve: float = Field(0.02, ge=0, le=0.5)
+    overhead: int = Field(64 * 2**20, ge=0)
+
 
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
 CpuMode = Literal["quota", "cpuset", "none"]
 Role = Literal["data", "wal", "temp", "tablespace"]
 Staging = Literal["limit", "locked"]
-"""How memory below a run's budget is withheld in a trial: by the limit of the host's control group, or by an idle container of locked
-memory beside the others, as E4 does it."""
+"""Method of withholding memory below a run's budget in a trial: by the host's cgroup limit, or by an idle container of locked memory, as
+in experiment E4."""
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 
 
 class Volume(Model):
-    """Where files of a server lie: a directory, a block device, or a loop file that pgherd makes (it distorts).
+    """Storage of a server's files: a directory, a block device, or a loop file that pgherd creates (which distorts results).
 
-    ``host`` is set where each of several hosts has a volume of this name: it says whose this is.
+    ``host`` is set if several hosts have a volume of this name.
     """
 
     name: str = Field(pattern=_NAME)
     kind: Literal["directory", "device", "loop"] = "directory"
     path: str | None = None
-    size: int | None = Field(None, gt=0, description="bytes; for a loop volume")
-    host: str | None = Field(None, description="the host that it lies on, in a deployment on several; None: the only one")
+    size: int | None = Field(None, gt=0, description="bytes, for a loop volume")
+    host: str | None = Field(None, description="host of the volume in a deployment on several hosts (None: the only host)")
 
     @property
     def target(self) -> str:
-        """What names it as a target: ``NAME``, or ``HOST/NAME``."""
+        """Name as a target: ``NAME``, or ``HOST/NAME``."""
         return self.name if self.host is None else f"{self.host}/{self.name}"
 
 
 class InitData(Model):
-    """The data files that an init file names: ``files`` as they stand there, relative to ``directory``, and a hash of their contents;
-    no files and no hash where it names none."""
+    """Data files that an init file reads: ``files`` relative to ``directory``, and a hash of their contents.
+
+    Both are empty if the init file names no data files.
+    """
 
     directory: str
     files: tuple[str, ...] = ()
@@ -54,80 +122,78 @@ class InitData(Model):
 
 
 class Database(Model):
-    """One database with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
+    """Database with a workload at a scale. ``workload`` names an entry of pgherd.workloads."""
 
     name: str = Field("bench", pattern=_NAME)
     workload: str = "pgbench"
-    scale: int = Field(10, ge=1, description="the workload's own scale factor")
-    partitions: int = Field(1, ge=1, le=256, description="parts by hash of its large table, of pgbench's tables and random-block's")
+    scale: int = Field(10, ge=1, description="scale factor of the workload")
+    partitions: int = Field(1, ge=1, le=256, description="hash partitions of the largest table (pgbench and random-block)")
     init: str | None = Field(None, description="path of an SQL file that fills the database (workload 'script')")
     init_data: InitData | None = Field(
-        None, description="the data files that this file reads, as they were when the run was prepared; absent: not looked for yet"
+        None, description="data files that the init file reads, at preparation of the run (absent: not scanned yet)"
     )
-    verify: bool = Field(False, description="check the workload's consistency conditions after every trial; a violation fails the trial")
+    verify: bool = Field(False, description="check consistency conditions after every trial. A violation fails the trial")
 
 
 class Server(Model):
-    """A PostgreSQL instance: where its binaries are, its settings, the volumes its files lie on, its databases."""
+    """PostgreSQL instance: its binaries, settings, volumes and databases."""
 
     name: str = Field("pg", pattern=_NAME)
     bin: str = Field(description="directory of postgres, initdb and pgbench")
-    version: str = Field(description="as `postgres --version` says, such as 18.6")
-    settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf; only what differs from the default")
-    volumes: dict[Role, str] = Field(default_factory=dict, description="role → volume name; absent: the work directory")
-    tablespaces: tuple[str, ...] = Field((), description="volumes over which tables and indexes are spread, a tablespace on each")
-    checksums: bool | None = Field(None, description="data checksums; absent: as the version's initdb has it by itself")
+    version: str = Field(description="from `postgres --version`, such as 18.6")
+    settings: dict[str, str] = Field(default_factory=dict, description="postgresql.conf (only settings that differ from the default)")
+    volumes: dict[Role, str] = Field(default_factory=dict, description="role → volume name (absent: the work directory)")
+    tablespaces: tuple[str, ...] = Field((), description="volumes that tables and indexes are spread over, one tablespace each")
+    checksums: bool | None = Field(None, description="data checksums (absent: initdb's default)")
     databases: tuple[Database, ...] = (Database(),)
-    dsn: str | None = Field(None, description="for the external runtime: how to reach somebody else's server")
-    transparent_huge_pages: bool | None = Field(
-        None, description="whether the kernel may back its shared memory by transparent huge pages; None: as the host has it"
-    )
+    dsn: str | None = Field(None, description="connection string of an external server")
+    transparent_huge_pages: bool | None = Field(None, description="transparent huge pages for shared memory (None: as set on the host)")
 
 
 class Container(Model):
-    """What isolates servers on a host, and what it is given.
+    """Isolation of servers on a host, with its resources.
 
-    ``vcpus`` is in cores (0.25 is a quarter); ``cpu_mode`` says how it is enforced: a CFS quota, whole CPUs
-    (cpuset or affinity), or not at all. ``memory`` is in bytes; ``weight`` is the cgroup v2 CPU weight (100 = normal).
+    ``vcpus`` is in cores (0.25 is a quarter). ``cpu_mode`` is its enforcement: a CFS quota, whole CPUs (cpuset or affinity), or
+    none. ``memory`` is in bytes. ``weight`` is the CPU weight of cgroup v2 (100 is the default).
     """
 
     name: str = Field(pattern=_NAME)
     runtime: RuntimeName = "process"
     vcpus: float | None = Field(None, gt=0)
     cpu_mode: CpuMode = "none"
-    cpu_period: float = Field(0.1, ge=0.001, le=1, description="seconds in which a CPU quota is given out anew; the kernel's own is 0.1")
+    cpu_period: float = Field(0.1, ge=0.001, le=1, description="period of the CPU quota in seconds (kernel default: 0.1)")
     cpus: tuple[int, ...] | None = None
     memory: int | None = Field(None, gt=0)
-    swap: int | None = Field(None, ge=0, description="most bytes that it may have swapped out; None: what the host's budget has")
+    swap: int | None = Field(None, ge=0, description="maximum bytes in swap (None: as for the host's budget)")
     weight: int | None = Field(None, ge=1, le=10000)
-    memory_minimum: int | None = Field(None, gt=0, description="bytes that a guest's balloon never takes; None: a quarter of its memory")
+    memory_minimum: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
     memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
-    guest: GuestMachine | None = Field(None, description="what a guest's hypervisor does for it beside that; None: nothing")
+    guest: GuestMachine | None = Field(None, description="hypervisor options of a guest (None: defaults)")
     servers: tuple[Server, ...] = ()
 
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$"
-"""What names a host: it is part of the names of targets, files and metrics."""
+"""Valid host names. They are part of the names of targets, files and metrics."""
 
 
 class Host(Model):
-    """A machine with a budget for the experiment: ``cores`` and ``memory`` (bytes). ``name`` 'local' is this one.
+    """Machine with a budget for the run: ``cores`` and ``memory`` (bytes). The name 'local' is the local machine.
 
-    ``memory`` below the run's budget is the memory available in a trial: overcommitment. ``staging`` says how it is withheld.
+    ``memory`` below the run's budget is the memory available in a trial (overcommitment). ``staging`` is how it is withheld.
     """
 
     name: str = Field("local", pattern=HOST_NAME)
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
-    swap: int | None = Field(None, ge=0, description="most bytes that all its containers may have swapped out; None: what the host has")
+    swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")
     staging: Staging = "limit"
     labels: dict[str, str] = Field(default_factory=dict)
-    address: str | None = Field(None, description="where the other hosts of a cluster reach it")
+    address: str | None = Field(None, description="address for the other hosts of a cluster")
     containers: tuple[Container, ...] = ()
 
 
 class Place(Model):
-    """The address of one database in a deployment; its text form ``host/container/server/database`` names a target."""
+    """Address of a database in a deployment. Its text form ``host/container/server/database`` names a target."""
 
     host: str
     container: str
@@ -143,7 +209,7 @@ def _address(host: str, container: str, server: str, database: str) -> str:
 
 
 class Deployment(Model):
-    """Everything that is up during a trial."""
+    """All hosts, volumes and links of a trial."""
 
     hosts: tuple[Host, ...]
     volumes: tuple[Volume, ...] = ()
@@ -151,42 +217,41 @@ class Deployment(Model):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Deployment:
-        for names, what in (
-            ([host.name for host in self.hosts], "host"),
-            ([volume.target for volume in self.volumes], "volume"),
-            ([link.target for link in self.links], "link"),
-            (self.addresses(), "database address"),
+        for names, kind in (
+            ([host.name for host in self.hosts], "host names"),
+            ([volume.target for volume in self.volumes], "volume names"),
+            ([link.target for link in self.links], "link names"),
+            (self.addresses(), "database addresses"),
         ):
-            twice = sorted(name for name, times in Counter(names).items() if times > 1)
-            if twice:
-                raise ValueError(f"{what} names must differ, but {', '.join(twice)} stand more than once")
-        known = {volume.name for volume in self.volumes}
+            duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
+            if duplicates:
+                raise ValueError(f"repeated {kind}: {', '.join(duplicates)}")
+        volume_names = {volume.name for volume in self.volumes}
         for _, container, server in self.servers():
-            unknown = sorted({*server.volumes.values(), *server.tablespaces} - known)
+            unknown = sorted({*server.volumes.values(), *server.tablespaces} - volume_names)
             if unknown:
-                raise ValueError(f"server {container.name}/{server.name} lies on {', '.join(unknown)}, which the deployment does not have")
+                raise ValueError(f"server {container.name}/{server.name} uses unknown volumes: {', '.join(unknown)}")
         return self
 
     @property
     def memory(self) -> int | None:
-        """Memory of all hosts together, bytes; None where one of them has no budget."""
-        known = [host.memory for host in self.hosts if host.memory is not None]
-        return sum(known) if known and len(known) == len(self.hosts) else None
+        """Memory of all hosts, in bytes. None if any host has no budget."""
+        budgets = [host.memory for host in self.hosts if host.memory is not None]
+        return sum(budgets) if budgets and len(budgets) == len(self.hosts) else None
 
     def containers(self) -> Iterator[tuple[Host, Container]]:
-        """All containers, each with its host."""
         for host in self.hosts:
             for container in host.containers:
                 yield host, container
 
     def servers(self) -> Iterator[tuple[Host, Container, Server]]:
-        """All servers, each with where it lies."""
+        """Iterate over all servers with their host and container."""
         for host, container in self.containers():
             for server in container.servers:
                 yield host, container, server
 
     def addresses(self) -> list[str]:
-        """The addresses of all databases, as text: what ``databases`` has, without the cost of a Place for each."""
+        """Return the addresses of all databases as text. Cheaper than ``databases``, which builds a Place for each."""
         return [
             _address(host.name, container.name, server.name, database.name)
             for host, container, server in self.servers()
@@ -194,7 +259,7 @@ class Deployment(Model):
         ]
 
     def databases(self) -> Iterator[tuple[Place, Host, Container, Server, Database]]:
-        """All databases, each with its address and where it lies."""
+        """Iterate over all databases with their address, host, container and server."""
         for host, container, server in self.servers():
             for database in server.databases:
                 place = Place(host=host.name, container=container.name, server=server.name, database=database.name)

@@ -1,35 +1,35 @@
-"""One root for everything that pgherd tells its user, each with the exit code it ends in.
+"""Errors shown to the user, each with its exit code.
 
-A message says what was wrong, both values where two disagree, and what to do next.
+A message names the problem, both values if two disagree, and the next step.
 """
 
 from __future__ import annotations
 
 
 class PgherdError(Exception):
-    """Root of all errors shown to the user as one message, never as a traceback."""
+    """Root of all errors that are shown as one message, without a traceback."""
 
     exit_code = 1
 
 
 class UsageError(PgherdError):
-    """The user's options, scenario or files are wrong. Exit code 2."""
+    """Error in the user's options, scenario or files. Exit code 2."""
 
     exit_code = 2
 
 
 class CapabilityError(PgherdError):
-    """This host cannot do what was asked; the message says what would make it able. Exit code 3."""
+    """Request that this host cannot fulfil. The message names the missing requirement. Exit code 3."""
 
     exit_code = 3
 
 
 class TrialError(PgherdError):
-    """A trial could not be finished (a server died, a driver failed, the disk filled up).
+    """Trial that failed, for example because a server died, a driver failed or the disk is full.
 
-    The runner records it and goes on; it ends a run only when no trial can be finished. Exit code 1.
+    The runner records it and continues. It ends the run only if no trial succeeds. Exit code 1.
     """
 
 
 class RunDirectoryError(UsageError):
-    """A run directory is truncated, foreign, or written by a newer schema. Exit code 2."""
+    """Run directory that is truncated, not pgherd's, or written by a newer schema. Exit code 2."""

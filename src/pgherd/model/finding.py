@@ -1,4 +1,4 @@
-"""What a study says: findings, tables, verdicts, an answer with a grade."""
+"""Results of a study: findings, checks with their thresholds, proposals and the graded analysis."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FROM_BEST: tuple[VerdictResult, ...] = ("pass", "unknown", "fail")
 
 
 class Finding(Model):
-    """A named quantity: value with unit, interval, number of repeats and how it was obtained.
+    """Named quantity with unit, interval, number of repeats and method.
 
-    ``value`` is None where the data cannot support a number; ``note`` then says why. ``low`` and ``high`` bound it at
-    ``confidence``; both None means no interval, and ``note`` says why. ``experiment`` and ``published`` tie it to the
-    published figure it stands beside (E1 … E18).
+    ``value`` is None if the data do not support a number, and ``note`` has the reason. ``low`` and ``high`` bound the value at
+    ``confidence``. Both are None without an interval, and ``note`` has the reason. ``experiment`` and ``published`` refer to
+    the published figure to compare with (E1 … E18).
     """
 
     value: float | None
@@ -34,12 +34,12 @@ class Finding(Model):
 
 
 class Verdict(Model):
-    """What a check says of a trial. What cannot be seen is 'unknown' and never passes.
+    """Result of a check of a trial. A check without an observation is 'unknown' and never passes.
 
-    ``kind`` 'intent' is declared by the study and must pass; 'noise' applies to every trial. ``observed`` and
-    ``wanted`` are sentences with units, such as '3.1 % steal' and 'at most 2 %'. ``severity`` 'taint' means that a
-    failed check makes the trial unfit to stand alone; 'warn' widens nothing but is said. Of a trial of several phases ``failed_in``
-    names those that failed; empty where the check is of the trial as a whole.
+    ``kind`` 'intent': a validity check that the study declares and that must pass. 'noise': a check of every trial.
+    ``observed`` and ``wanted`` are phrases with units, such as '3.1 % steal' and 'at most 2 %'. ``severity`` 'taint': a failure
+    makes the trial unreliable. 'warn': a failure is a warning only. ``failed_in`` names the failed phases of a trial with
+    several. It is empty if the check covers the whole trial.
     """
 
     check: str
@@ -53,29 +53,31 @@ class Verdict(Model):
 
     @property
     def gravity(self) -> tuple[int, bool]:
-        """Of several verdicts of one check (of phases, hosts, trials that go on from each other) the greatest counts: what failed before
-        what could not be seen before what passed, and of those that are alike in this what taints before what is only said."""
+        """Sort key among results of one check (of phases, hosts or continued trials). The greatest applies.
+
+        A failure outranks an unknown result, and that a pass. Among equal results a tainting check outranks a warning.
+        """
         return _FROM_BEST.index(self.result), self.severity == "taint"
 
     @property
     def taints(self) -> bool:
-        """Whether it makes its trial unfit to stand alone."""
+        """Whether the check makes its trial unreliable."""
         return self.result == "fail" and self.severity == "taint"
 
 
 class Proposal(Model):
-    """What a study wants next: trials, or nothing and the reason why it stops. Each is logged in the run."""
+    """Next trials of a study, or the reason to stop. Each proposal is logged in the run."""
 
-    trials: tuple[Any, ...] = Field((), description="pgherd.model.trial.Trial, in the order in which to run")
+    trials: tuple[Any, ...] = Field((), description="pgherd.model.trial.Trial, in order of execution")
     stop: str | None = None
-    worst_case: int | None = Field(None, description="how many trials may be run in all, at most")
+    worst_case: int | None = Field(None, description="maximum number of trials in total")
 
 
 class Analysis(Model):
-    """All that a study concludes. Cells of a table row are plain values or Findings.
+    """Conclusions of a study. Cells of a table row are plain values or Findings.
 
-    ``answer`` is one sentence; ``look_at`` says where to look further; ``figures`` holds what the plots need beyond
-    the tables, by figure name (plain lists and numbers).
+    ``answer`` is one sentence. ``look_at`` lists next steps. ``figures`` holds the data of plots that the tables lack, by
+    figure name (plain lists and numbers).
     """
 
     answer: str
@@ -85,3 +87,51 @@ class Analysis(Model):
     warnings: list[str] = Field(default_factory=list)
     look_at: list[str] = Field(default_factory=list)
     figures: dict[str, Any] = Field(default_factory=dict)
+
+
+class Thresholds(Model):
+    """Limits of the checks. Each can be changed (``--threshold NAME=VALUE``). docs/reference/checks.md repeats this table."""
+
+    overlap: float = Field(default=0.95, gt=0, le=1, description="minimum share of the planned period in which all drivers ran (share)")
+    late_end: float = Field(default=0.1, gt=0, description="maximum overrun of a measured period (share)")
+    cpu_bound: float = Field(default=0.95, gt=0, le=1, description="minimum share of its CPU limit that a loaded container used (share)")
+    host_full: float = Field(
+        default=0.97, gt=0, le=1, description="used share of the host's cores from which the host counts as full (share)"
+    )
+    hit_ratio: float = Field(default=0.99, gt=0, le=1, description="minimum buffer hit ratio of a cached database (share)")
+    device_reads: float = Field(default=0.01, ge=0, description="maximum device reads per transaction of a cached database (reads/tx)")
+    client_cpu: float = Field(
+        default=0.90,
+        gt=0,
+        le=1,
+        description="used share of the CPU available to a driver's threads from which the driver is the bottleneck (share)",
+    )
+    rate_met: float = Field(default=0.98, gt=0, le=1, description="minimum share of the requested rate that was achieved (share)")
+    io_bound: float = Field(default=0.05, ge=0, description="minimum device reads per transaction of an I/O-bound load (reads/tx)")
+    huge_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="minimum share of a server's used shared memory on pages of the requested size (share)",
+    )
+    memory_accounted: float = Field(
+        default=0.02,
+        gt=0,
+        le=1,
+        description="maximum share of the host's memory budget that no container accounts for, in any second (share)",
+    )
+    switch_skew: float = Field(
+        default=0.1, gt=0, description="maximum time between the first and the last target's switch to a phase's load (s)"
+    )
+    steal: float = Field(default=0.02, ge=0, description="maximum CPU time withheld by the hypervisor (share of the host's cores)")
+    foreign_cpu: float = Field(default=0.05, ge=0, description="maximum CPU used outside the experiment (share of the host's cores)")
+    clock_offset: float = Field(
+        default=0.01, gt=0, description="maximum uncertainty of a host's clock offset, in a run on several hosts (s)"
+    )
+    start_skew: float = Field(
+        default=0.1, gt=0, description="maximum time between the first and the last host's start of a phase, in a run on several hosts (s)"
+    )
+    clock_jump: float = Field(default=0.05, ge=0, description="maximum step of the wall clock against the monotonic clock (s)")
+    checkpoints: float = Field(default=0, ge=0, description="maximum number of checkpoints of read-only loads within the window (count)")
+    vacuums: float = Field(default=0, ge=0, description="maximum number of active autovacuum workers in the window (mean count)")
+    errors: float = Field(default=0, ge=0, description="maximum number of failed transactions (count)")

@@ -1,4 +1,4 @@
-"""What the block devices below a trial's servers saw, and the servers' checkpoints: stored with each phase's result."""
+"""I/O of the block devices below a trial's servers, and the servers' checkpoints. Stored with each phase's result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pgherd.model.base import Model
 
 Direction = Literal["read", "write", "flush", "discard"]
 DeviceRole = Literal["data", "wal", "tablespace", "volume"]
-"""What lies on a device: parts of servers, or the files of a volume that is loaded itself."""
+"""Contents of a device: parts of servers, or the files of a volume that is itself a target."""
 
 
 class BlockRequest(NamedTuple):
-    """One request as a block device got it. ``issued`` and ``completed`` are seconds of one clock (None: not seen to
-    complete); ``offset`` and ``size`` are bytes; ``device`` is ``major:minor``."""
+    """One request to a block device. ``issued`` and ``completed`` are seconds of one clock (None: completion not observed).
+
+    ``offset`` and ``size`` are bytes. ``device`` is ``major:minor``.
+    """
 
     device: str
     direction: Direction
@@ -26,11 +28,12 @@ class BlockRequest(NamedTuple):
 
 
 class DeviceSeries(Model):
-    """A device by interval between two samples, in order of time; all lists have one length.
+    """Series of a device by interval between two samples, in order of time. All lists have the same length.
 
-    ``at`` is the interval's end in seconds from the window's start, ``seconds`` its length. Requests and bytes are per
-    second; ``writes`` without flushes; ``queue`` is the mean number of requests in flight; ``…_await`` the mean time from
-    issue to completion in ms, None in an interval without such requests. ``queue`` and ``busy`` are None where nobody tells them.
+    ``at`` is the interval's end in seconds from the window's start, ``seconds`` its length. Requests and bytes are per second.
+    ``writes`` exclude flushes. ``queue`` is the mean number of requests in flight. ``…_await`` is the mean time from issue to
+    completion in ms, None in an interval without such requests. ``queue`` and ``busy`` are None if the kernel does not report
+    them.
     """
 
     at: list[float] = Field(default_factory=list)
@@ -41,19 +44,18 @@ class DeviceSeries(Model):
     read_bytes: list[float] = Field(default_factory=list)
     write_bytes: list[float] = Field(default_factory=list)
     queue: list[float | None] = Field(default_factory=list)
-    busy: list[float | None] = Field(default_factory=list, description="share of the time in which at least one request was in flight")
+    busy: list[float | None] = Field(default_factory=list, description="share of time with at least one request in flight")
     read_await: list[float | None] = Field(default_factory=list)
     write_await: list[float | None] = Field(default_factory=list)
     flush_await: list[float | None] = Field(default_factory=list)
 
 
 class Pattern(Model):
-    """What a trace says of one direction on one device.
+    """Pattern of one direction on one device, from a trace.
 
     ``window_share`` and ``adjacent_share`` are the shares of sequential requests by the two rules of
-    pgherd.analysis.io_pattern, None with fewer than two requests. ``sizes`` counts requests by their size in bytes (the
-    rest, where there are very many sizes, under the size 0). ``latency`` and ``gaps`` are histograms (bucket → count, see
-    pgherd.analysis.histogram) of microseconds.
+    pgherd.analysis.io_pattern, None with fewer than two requests. ``sizes`` counts requests by size in bytes. Rare sizes are
+    counted under 0. ``latency`` and ``gaps`` are histograms (bucket → count, see pgherd.analysis.histogram) in microseconds.
     """
 
     requests: int
@@ -66,10 +68,12 @@ class Pattern(Model):
 
 
 class DeviceView(Model):
-    """One device during one phase. ``roles`` maps a role to the servers (``container/server``), or the volumes, whose files lie there;
-    ``below`` are devices that this one passes its requests on to. ``trace`` is None where nothing was traced."""
+    """One device during one phase. ``roles`` maps a role to the servers (``container/server``) or volumes with files on it.
 
-    number: str = Field(description="major:minor; of a guest's device its entity, guest-disk:GUEST/DEVICE or guest-drive:GUEST/DRIVE")
+    ``below`` are the devices that this one passes its requests to. ``trace`` is None without a trace.
+    """
+
+    number: str = Field(description="major:minor. For a guest's device its entity, guest-disk:GUEST/DEVICE or guest-drive:GUEST/DRIVE")
     name: str
     roles: dict[DeviceRole, list[str]] = Field(default_factory=dict)
     below: list[str] = Field(default_factory=list)
@@ -78,8 +82,11 @@ class DeviceView(Model):
 
 
 class Checkpoint(Model):
-    """One checkpoint, from the server's log. ``start`` and ``end`` are seconds from the window's start (negative: before
-    it; ``end`` None: not over when the window was); ``cause`` is the server's own word (time, wal, immediate …)."""
+    """One checkpoint, from the server's log. ``start`` and ``end`` are seconds from the window's start.
+
+    A negative ``start`` is before the window. ``end`` is None if the checkpoint was unfinished when the window ended. ``cause``
+    is the server's term (time, wal, immediate …).
+    """
 
     server: str
     start: float
@@ -92,8 +99,11 @@ class Checkpoint(Model):
 
 
 class TraceCost(Model):
-    """What tracing itself took and missed over the whole trial: CPU in cores of the tracing program, events written, events
-    that the kernel lost, requests whose completion was not seen."""
+    """Cost and losses of tracing over the whole trial.
+
+    ``cpu`` of the tracing program in cores, ``events`` written, events ``lost`` by the kernel, and requests without an observed
+    completion (``incomplete``).
+    """
 
     cpu: float | None
     events: int
@@ -102,7 +112,7 @@ class TraceCost(Model):
 
 
 class IoView(Model):
-    """All of one phase. ``missing`` says in sentences what could not be seen, and why."""
+    """I/O of one phase. ``missing`` are sentences on data that could not be observed, with reasons."""
 
     devices: list[DeviceView] = Field(default_factory=list)
     checkpoints: list[Checkpoint] = Field(default_factory=list)

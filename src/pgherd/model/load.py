@@ -1,4 +1,4 @@
-"""Loads and phases: what drives which target, for how long."""
+"""Loads and phases: which driver loads which target, and for how long."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ ClientPlace = Literal["inside", "outside"]
 
 
 NEW_ORDER = "new-order"
-"""The name of the script whose transactions in the window make NOTPM (new orders per minute)."""
+"""Name of the script whose transactions in the window count as new orders per minute (NOPM)."""
 
 
 class Script(Model):
-    """One transaction script and its weight in the mix: a builtin of pgbench (``builtin:select-only``), a workload's own
-    (``orders:payment``), or a file. Transactions of scripts with a ``name`` are counted under it, each for itself."""
+    """Transaction script with its weight in the mix.
+
+    It is a pgbench builtin (``builtin:select-only``), a script of a workload (``orders:payment``), or a file. Transactions of
+    scripts with a ``name`` are counted separately under that name.
+    """
 
     source: str
     weight: int = Field(1, ge=1)
@@ -27,14 +30,15 @@ class Script(Model):
 
 
 class Load(Model):
-    """A driver with clients or a rate on one target.
+    """Driver with clients or a rate on one target.
 
-    ``driver`` names a module of pgherd.drivers, or 'idle'. ``rate`` (transactions per second) makes an open loop, in
-    which latency counts from the scheduled start. ``place`` says whether the driver runs inside the target's
-    container (and so inside its CPU quota, as in E1) or outside. ``host`` is the host on which the driver of a database runs, if that is
-    not the database's own. ``sampling`` is the share of transactions logged.
-    Scripts are pgbench's; a load of another driver has none, and says what it does by its ``options``. Where its target
-    is no database, its driver runs outside of any container.
+    ``driver`` names a module of pgherd.drivers, or 'idle'. ``rate`` (transactions per second) makes an open loop, in which
+    latency counts from the scheduled start. ``place``: whether the driver runs inside the target's container, and so inside its
+    CPU quota (as in E1), or outside. ``host`` is the driver's host if it differs from the database's host. ``sampling`` is the
+    fraction of transactions logged.
+
+    Scripts are for pgbench only. Other drivers have none, and are configured by ``options``. A driver whose target is not a
+    database runs outside any container.
     """
 
     driver: str = "pgbench"
@@ -46,28 +50,28 @@ class Load(Model):
     place: ClientPlace = "inside"
     host: str | None = None
     sampling: float = Field(0.05, gt=0, le=1)
-    kept_from_writing: bool = Field(False, description="the server's settings refuse what the scripts would write")
-    options: dict[str, str] = Field(default_factory=dict, description="driver-specific, as its module documents")
+    kept_from_writing: bool = Field(False, description="the server's settings reject writes")
+    options: dict[str, str] = Field(default_factory=dict, description="options of the driver (see its module)")
 
     @model_validator(mode="before")
     @classmethod
-    def _scripts_are_pgbench_s(cls, data: Any) -> Any:
+    def _scripts_need_pgbench(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("driver", "pgbench") != "pgbench":
             return {"scripts": (), "place": "outside", **data}
         return data
 
     @property
     def read_only(self) -> bool:
-        """Whether it is known to write nothing to a database."""
+        """Whether the load is certain not to write to a database."""
         return self.kept_from_writing or all(script.source == "builtin:select-only" for script in self.scripts)
 
 
 class Turns(Model):
-    """How a phase's loads take turns: all are connected, and all but those of one name are stopped (SIGSTOP) at any time.
+    """Time slices of a phase's loads. All loads are connected, and at any time all but those of one name are stopped (SIGSTOP).
 
-    ``of`` maps a name to the container on whose databases its loads are. In each round every name has one turn of so many ``seconds``;
-    ``seed`` shuffles the rounds. Only the last ``counted`` seconds of each turn count for rates: a control group that was idle has
-    some CPU quota to spare at first.
+    ``of`` maps a name to the container whose databases it loads. Each round has one slice of ``seconds`` for each name, and
+    ``seed`` shuffles the rounds. Only the last ``counted`` seconds of each slice count for rates, because an idle cgroup starts
+    with unused CPU quota.
     """
 
     of: dict[str, str] = Field(min_length=2)
@@ -78,26 +82,26 @@ class Turns(Model):
     @model_validator(mode="after")
     def _counted_is_a_part(self) -> Turns:
         if self.counted > self.seconds:
-            raise ValueError(f"{self.counted:g} s of each turn are to count, but turns last {self.seconds:g} s")
+            raise ValueError(f"counted time of {self.counted:g} s exceeds the slice of {self.seconds:g} s")
         return self
 
     @property
     def lead(self) -> float:
-        """Seconds that never count at a turn's begin, also where it began late and so is short."""
+        """Seconds at the start of a slice that never count, even in a slice that started late."""
         return (self.seconds - self.counted) / 2
 
     def targets(self, name: str, loads: Iterable[str]) -> tuple[str, ...]:
-        """Those of the loads' targets that have their turn under a name."""
+        """Return the targets of ``loads`` whose slices belong to a name."""
         return tuple(target for target in loads if target.split("/")[1] == self.of[name])
 
 
 class Phase(Model):
-    """A ramp-up (seconds, not counted) and a measured period (seconds) in which every target has one load.
+    """Warm-up (``ramp`` seconds, not counted) and a measured period (``seconds``) with one load for each target.
 
-    ``loads`` maps a target (``host/container/server/database`` for a database) to its load; a target that is not
-    mentioned is idle. All loads of a phase switch at one instant. ``until`` 'clock': its drivers are ended when the measured period
-    is over; 'drivers': it is over when all its drivers have ended by themselves, and ``seconds`` is the longest that they may take.
-    ``turns``: in the measured period, which is the turns of all of them, the loads take turns; each at its own pace, by pgbench.
+    ``loads`` maps a target (``host/container/server/database`` for a database) to its load. Other targets are idle. All loads
+    switch at the same instant. ``until`` 'clock': drivers are stopped at the end of the measured period. 'drivers': the phase
+    ends when all drivers have finished, and ``seconds`` is their time limit. ``turns``: the loads run in time slices during the
+    measured period. This requires pgbench without a rate.
     """
 
     name: str = "steady"
@@ -108,7 +112,7 @@ class Phase(Model):
     turns: Turns | None = None
 
     def planned(self) -> float:
-        """Its ramp-up and measured period, in seconds; the ramp-up alone where the period ends with the drivers."""
+        """Return the seconds of warm-up and measured period, or of the warm-up if the phase ends with its drivers."""
         return self.ramp + (self.seconds if self.until == "clock" else 0.0)
 
     @field_validator("loads")
@@ -117,16 +121,15 @@ class Phase(Model):
         return {target: load for target, load in loads.items() if load.driver != "idle"}
 
     @model_validator(mode="after")
-    def _turns_of_what_can_be_stopped(self) -> Phase:
+    def _loads_can_be_sliced(self) -> Phase:
         if self.turns is None:
             return self
-        without = sorted(target for target in self.loads if target.count("/") != 3 or target.split("/")[1] not in self.turns.of.values())
-        if without:
+        containers = self.turns.of.values()
+        targets = sorted(target for target in self.loads if target.count("/") != 3 or target.split("/")[1] not in containers)
+        if targets:
             raise ValueError(
-                f"phase '{self.name}' loads {', '.join(without)}, which have no turn; {', '.join(self.turns.of.values())} have"
+                f"phase '{self.name}' loads {', '.join(targets)} without a time slice. Containers with one: {', '.join(containers)}"
             )
         if self.until != "clock" or any(load.driver != "pgbench" or load.rate is not None for load in self.loads.values()):
-            raise ValueError(
-                f"the loads of phase '{self.name}' cannot take turns: only a pgbench at its own pace can be stopped for a while"
-            )
+            raise ValueError(f"the loads of phase '{self.name}' cannot run in time slices: only pgbench without a rate can be stopped")
         return self

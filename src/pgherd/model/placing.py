@@ -1,4 +1,4 @@
-"""Which container lies on which host of a cluster. Pure: the same containers, hosts and rule always give the same."""
+"""Placement of containers on the hosts of a cluster. Deterministic: the same input gives the same placement."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from fnmatch import fnmatchcase
 from pgherd.model.deployment import Container, Host
 
 RULES = "spread, pack, label:KEY=VALUE, or listed:CONTAINER=HOST,…"
-"""The rules as a message names them."""
+"""Placement rules, as listed in messages."""
 
 
 def check(rule: str, hosts: Sequence[Host]) -> None:
-    """Raise ValueError, in words for the user, where a rule is none or names what these hosts do not have."""
+    """Raise ValueError if the rule is unknown or names hosts or labels that do not exist."""
     kind, _, rest = rule.partition(":")
     if kind == "label" and "=" in rest:
         _labelled(rest, hosts)
     elif kind == "listed" and rest:
-        known = {host.name for host in hosts}
+        names = {host.name for host in hosts}
         for _, host in _listed(rest):
-            if host not in known:
-                raise ValueError(f"placement '{rule}' names host {host}, which is not one of {', '.join(sorted(known))}")
+            if host not in names:
+                raise ValueError(f"placement '{rule}' names unknown host {host}; hosts: {', '.join(sorted(names))}")
     elif rule not in ("spread", "pack"):
-        raise ValueError(f"'{rule}' is not a placement; it is {RULES}")
+        raise ValueError(f"unknown placement '{rule}'; use {RULES}")
 
 
 def place(containers: Iterable[Container], hosts: Sequence[Host], rule: str = "spread") -> dict[str, str]:
-    """Container → host, both by name.
+    """Return the host of each container, both by name.
 
-    ``spread`` puts each container where the smallest share of the cores is then given out, so that equal hosts take turns;
-    ``pack`` fills one host's cores and memory before it begins with the next. ``label:KEY=VALUE`` spreads over the hosts that have
-    this label. ``listed:CONTAINER=HOST,…`` says it one by one; a container may be a pattern (``db0*``), and the first that fits
-    counts. Where memory is limited, a host that has no room left is passed over as long as another has.
+    ``spread`` uses the host with the smallest share of allocated cores, so that equal hosts alternate. ``pack`` fills the cores
+    and memory of one host before the next. ``label:KEY=VALUE`` spreads over the hosts with this label.
+    ``listed:CONTAINER=HOST,…`` lists them. A container may be a pattern (``db0*``), and the first match applies. A host without
+    enough free memory is skipped while another host has enough.
 
     Raises:
-        ValueError: as ``check``; or a container is not listed.
+        ValueError: as ``check``, or a container is not listed.
     """
     check(rule, hosts)
     kind, _, rest = rule.partition(":")
@@ -46,46 +46,49 @@ def place(containers: Iterable[Container], hosts: Sequence[Host], rule: str = "s
 
 
 def _packed(containers: Iterable[Container], loads: Sequence[_Load]) -> dict[str, str]:
-    found = {}
+    placement = {}
     for container in containers:
-        able = [one for one in loads if one.has_memory(container)] or loads
-        best = next((one for one in able if one.has_cores(container)), None) or min(able, key=_Load.share)
+        candidates = [load for load in loads if load.has_memory(container)] or loads
+        best = next((load for load in candidates if load.has_cores(container)), None) or min(candidates, key=_Load.share)
         best.take(container)
-        found[container.name] = best.host.name
-    return found
+        placement[container.name] = best.host.name
+    return placement
 
 
 def _spread(containers: Iterable[Container], loads: Sequence[_Load]) -> dict[str, str]:
-    """The host whose share is the smallest with the container, then without it, then the first: among hosts of as many cores that is
-    the one that has given out the fewest, which a heap knows, so that a thousand containers on a hundred hosts take no time."""
-    heaps: dict[float, list[tuple[float, int]]] = {}  # by cores: those given out, and the host's number
-    for number, one in enumerate(loads):
-        heaps.setdefault(one.host.cores or 1.0, []).append((0.0, number))
-    found = {}
+    """Choose the host with the smallest share including the container, then without it, then the first host.
+
+    Among hosts with equally many cores this is the host with the fewest allocated cores. One heap for each number of cores
+    finds it, so that 1,000 containers on 100 hosts take negligible time.
+    """
+    heaps: dict[float, list[tuple[float, int]]] = {}  # by cores: allocated cores and the host's index
+    for number, load in enumerate(loads):
+        heaps.setdefault(load.host.cores or 1.0, []).append((0.0, number))
+    placement = {}
     for container in containers:
         full: list[tuple[list[tuple[float, int]], tuple[float, int]]] = []
-        tops = []
+        candidates = []
         for heap in heaps.values():
             while heap and not loads[heap[0][1]].has_memory(container):
                 full.append((heap, heapq.heappop(heap)))
             if heap:
-                tops.append(heap)
-        if not tops:  # nobody has room: then as if all had
+                candidates.append(heap)
+        if not candidates:  # no host has room: ignore memory
             for heap, entry in full:
                 heapq.heappush(heap, entry)
-            full, tops = [], list(heaps.values())
-        heap = min(tops, key=lambda one: loads[one[0][1]].rank(container, one[0][1]))
+            full, candidates = [], list(heaps.values())
+        heap = min(candidates, key=lambda heap: loads[heap[0][1]].rank(container, heap[0][1]))
         _, number = heapq.heappop(heap)
         loads[number].take(container)
         heapq.heappush(heap, (loads[number].cores, number))
         for other, entry in full:
             heapq.heappush(other, entry)
-        found[container.name] = loads[number].host.name
-    return found
+        placement[container.name] = loads[number].host.name
+    return placement
 
 
 def named(rule: str, hosts: Sequence[Host]) -> list[Host]:
-    """The hosts that a rule speaks of: those with the label, those that are listed, in the order in which they are; else all.
+    """Return the hosts that a rule refers to: hosts with the label, listed hosts in order of first mention, otherwise all.
 
     Raises:
         ValueError: as ``check``.
@@ -95,45 +98,48 @@ def named(rule: str, hosts: Sequence[Host]) -> list[Host]:
     if kind == "label":
         return _labelled(rest, hosts)
     if kind == "listed":
-        known = {host.name: host for host in hosts}
-        return [known[name] for name in dict.fromkeys(host for _, host in _listed(rest))]
+        by_name = {host.name: host for host in hosts}
+        return [by_name[name] for name in dict.fromkeys(host for _, host in _listed(rest))]
     return list(hosts)
 
 
 def counts(many: int, hosts: Sequence[Host], container: Container, rule: str = "spread") -> dict[str, int]:
-    """Host → how many of so many containers like this one it gets, called db01, db02 …; raises as ``place``."""
+    """Return how many of ``many`` containers like this one, named db01, db02 …, each host gets. Raises as ``place``."""
     width = max(2, len(str(many)))
     where = place([container.model_copy(update={"name": f"db{n:0{width}d}"}) for n in range(1, many + 1)], hosts, rule)
-    found = dict.fromkeys((host.name for host in hosts), 0)
+    by_host = dict.fromkeys((host.name for host in hosts), 0)
     for host in where.values():
-        found[host] += 1
-    return found
+        by_host[host] += 1
+    return by_host
 
 
 def in_turn(where: Mapping[str, str], order: Sequence[str], cores: Mapping[str, float]) -> list[str]:
-    """The containers in an order in which any first N of them are spread over the hosts by their cores.
+    """Order the containers so that any first N of them are spread over the hosts in proportion to cores.
 
-    ``order`` is that of the containers among those of one host; hosts of one share follow each other as they come in it.
+    Args:
+        where: host of each container.
+        order: order among the containers of one host. It also orders hosts with equal shares.
+        cores: cores of each host.
     """
     waiting: dict[str, list[str]] = {}
     for name in order:
         waiting.setdefault(where[name], []).append(name)
     for names in waiting.values():
-        names.reverse()  # the next one is taken from the end
-    # (share with one more, taken, place): equal shares go to the host that has fewer.
+        names.reverse()  # pop() takes the next container from the end
+    # (share with one more container, containers so far, index): of equal shares the host with fewer containers is first.
     turn = [(1 / cores[host], 0, number, host) for number, host in enumerate(waiting)]
     heapq.heapify(turn)
-    found = []
+    ordered = []
     while turn:
         _, taken, number, host = heapq.heappop(turn)
-        found.append(waiting[host].pop())
+        ordered.append(waiting[host].pop())
         if waiting[host]:
             heapq.heappush(turn, ((taken + 2) / cores[host], taken + 1, number, host))
-    return found
+    return ordered
 
 
 class _Load:
-    """What of a host is given out."""
+    """Allocated cores and memory of one host."""
 
     def __init__(self, host: Host) -> None:
         self.host, self.cores, self.memory = host, 0.0, 0
@@ -156,28 +162,28 @@ class _Load:
 
 
 def _cores(container: Container) -> float:
-    """One of no known size counts as one core."""
+    """Return the container's cores. One without a limit counts as one core."""
     return container.vcpus or 1.0
 
 
-def _labelled(rest: str, hosts: Sequence[Host]) -> list[Host]:
-    key, _, value = rest.partition("=")
+def _labelled(label: str, hosts: Sequence[Host]) -> list[Host]:
+    key, _, value = label.partition("=")
     chosen = [host for host in hosts if host.labels.get(key) == value]
     if not chosen:
-        have = sorted({f"{name}={text}" for host in hosts for name, text in host.labels.items()})
-        raise ValueError(f"no host has the label {rest}; there are {', '.join(have) or 'none'}")
+        labels = sorted({f"{name}={text}" for host in hosts for name, text in host.labels.items()})
+        raise ValueError(f"no host has the label {label}; existing labels: {', '.join(labels) or 'none'}")
     return chosen
 
 
-def _listed(rest: str) -> list[tuple[str, str]]:
-    pairs = [part.partition("=") for part in rest.split(",")]
+def _listed(text: str) -> list[tuple[str, str]]:
+    pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and host for name, _, host in pairs):
-        raise ValueError(f"'listed:{rest}' is not a list of CONTAINER=HOST, separated by commas")
+        raise ValueError(f"'listed:{text}' is not a comma-separated list of CONTAINER=HOST")
     return [(name, host) for name, _, host in pairs]
 
 
-def _by_list(name: str, rest: str) -> str:
-    for pattern, host in _listed(rest):
+def _by_list(name: str, text: str) -> str:
+    for pattern, host in _listed(text):
         if fnmatchcase(name, pattern):
             return host
-    raise ValueError(f"placement 'listed:{rest}' says nothing of container {name}; a last *=HOST takes all others")
+    raise ValueError(f"placement 'listed:{text}' has no host for container {name}; add *=HOST as the last entry")

@@ -1,8 +1,9 @@
-"""What came of a trial: the numbers that analysis works on. Stored as ``trial.json``; raw files lie beside it."""
+"""Result of a trial: the numbers for analysis. Stored as ``trial.json``, next to the raw files."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -17,8 +18,8 @@ _USED = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
 class Latency(Model):
     """Transaction latency of one target in one phase, in milliseconds.
 
-    A percentile is None where fewer than ten sampled transactions lie beyond it. ``sampled`` is the number of logged
-    transactions the percentiles rest on; in an open loop latency counts from the scheduled start.
+    A percentile is None if fewer than ten sampled transactions exceed it. ``sampled`` is the number of logged transactions. In
+    an open loop latency counts from the scheduled start.
     """
 
     mean: float | None = None
@@ -32,8 +33,10 @@ class Latency(Model):
 
 
 class Turn(Model):
-    """One turn of a target whose load took turns with others: between which instants it went on. ``switches`` is how many context
-    switches the whole host had meanwhile; None where they were not seen."""
+    """Time slice of a target: the instants between which its load ran.
+
+    ``switches`` is the number of context switches of the whole host in that time. None means not observed.
+    """
 
     begun: float
     ended: float
@@ -41,13 +44,13 @@ class Turn(Model):
 
 
 class TargetResult(Model):
-    """One target's share of one phase, counted over the common window only.
+    """One target's part of one phase, counted over the common window only.
 
-    ``transactions`` in the window; ``throughput`` per second; ``per_second`` the series by whole seconds from the
-    start of the window; ``first`` and ``last`` the wall-clock instants between which the driver ran; ``client_cpu``
-    the driver's own CPU in cores over its whole life; ``failed`` failed transactions. For a target that is no database a
-    transaction is what its driver counts (an I/O of fio); ``values`` and ``series`` hold what else it measured. Where loads took
-    ``turns``, ``throughput`` is per second of its own turns, and ``transactions`` those of the window, which are those of its turns.
+    ``transactions`` are those in the window, ``throughput`` is per second, and ``per_second`` the series by whole seconds from
+    the start of the window. The driver ran from ``first`` to ``last`` (wall clock). ``client_cpu`` is the driver's CPU in cores
+    over its lifetime. ``failed`` counts failed transactions. If the target is not a database, a transaction is the driver's
+    unit of work (such as an I/O of fio). ``values`` and ``series`` hold its other measurements. With ``turns``, ``throughput``
+    is per second of the target's slices, and ``transactions`` are those of its slices within the window.
     """
 
     target: str
@@ -59,7 +62,7 @@ class TargetResult(Model):
     failed: int = 0
     scripts: dict[str, float] = Field(
         default_factory=dict,
-        description="transactions committed in the window, by the script's name; exact where every transaction is logged, else estimated",
+        description="transactions committed in the window, by script name: exact if all transactions are logged, otherwise estimated",
     )
     first: float
     last: float
@@ -67,21 +70,21 @@ class TargetResult(Model):
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
-    ahead: float = Field(0.0, description="by how much the clock in these files is ahead of the run's (s): it is another host's")
-    values: dict[str, float] = Field(default_factory=dict, description="what else the driver measured; the name ends in the unit")
+    ahead: float = Field(0.0, description="lead of the clock in these files over the run's clock (s), if they are from another host")
+    values: dict[str, float] = Field(default_factory=dict, description="other measurements of the driver (a name ends in its unit)")
     series: dict[str, list[float]] = Field(
-        default_factory=dict, description="more series by whole seconds from the start of the window; the name ends in the unit"
+        default_factory=dict, description="more series by whole seconds from the start of the window (a name ends in its unit)"
     )
     new_orders_per_minute: float | None = Field(
-        None, description="NOTPM: committed new orders of the window; None where there is no such script"
+        None, description="committed new orders of the window, per minute (None without such a script)"
     )
 
 
 class MemoryAccount(Model):
-    """Whether all of the host's memory budget is accounted for, second by second: containers + unallocated = budget (bytes).
+    """Balance of the host's memory budget by second: containers + unallocated = budget (bytes).
 
-    ``worst`` is the largest gap as a share of the budget, at the instant ``worst_at`` (seconds since the epoch), to which ``budget``,
-    ``containers`` and ``unallocated`` belong. Positive: charged to no container.
+    ``worst`` is the largest gap as a share of the budget, at the instant ``worst_at`` (seconds since the epoch). ``budget``,
+    ``containers`` and ``unallocated`` belong to that instant. A positive gap is memory that no container is charged for.
     """
 
     seconds: int = Field(ge=1)
@@ -93,13 +96,13 @@ class MemoryAccount(Model):
 
 
 class PhaseResult(Model):
-    """One phase: the common window (wall-clock seconds since the epoch) in which all its drivers ran.
+    """Result of one phase. Its common window (wall-clock seconds since the epoch) is the time in which all its drivers ran.
 
-    ``overlap`` is the common window over the planned measured period. ``skew`` (seconds) is how far apart the targets began their
-    new load at the phase's start, by their drivers' own output (over several hosts with what is not known of their clocks): None for a
-    single target. ``metrics`` maps an entity (``host``, ``container:NAME``, ``server:CONTAINER/SERVER``, ``disk:NAME``,
-    ``driver:TARGET``, ``pgherd``) to its metrics over the window: a counter's rate per second, a gauge's mean. Names and units are
-    those of pgherd.metrics.
+    ``overlap`` is the common window over the planned measured period. ``skew`` is the time in seconds between the first and the
+    last target's switch to the phase's load, by the drivers' output. Over several hosts it includes the uncertainty of their
+    clocks. It is None for a single target. ``metrics`` maps an entity (``host``, ``container:NAME``,
+    ``server:CONTAINER/SERVER``, ``disk:NAME``, ``driver:TARGET``, ``pgherd``) to its metrics over the window: the rate per
+    second of a counter, the mean of a gauge. Names and units are those of pgherd.metrics.
     """
 
     phase: str
@@ -109,8 +112,8 @@ class PhaseResult(Model):
     targets: list[TargetResult]
     skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
-    memory: MemoryAccount | None = Field(None, description="the host's memory by second; None where nothing holds the budget")
-    io: IoView | None = Field(None, description="what the devices below the servers saw; None where it was not looked at")
+    memory: MemoryAccount | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
+    io: IoView | None = Field(None, description="I/O of the devices below the servers (None if not observed)")
 
     @property
     def seconds(self) -> float:
@@ -118,41 +121,44 @@ class PhaseResult(Model):
         return self.end - self.start
 
     def loaded(self, target: TargetResult) -> float:
-        """The share of the window in which a target's driver went on: all of it, where loads took no turns."""
+        """Return the share of the window in which a target's driver ran. It is 1 without time slices."""
         return sum(turn.ended - turn.begun for turn in target.turns) / self.seconds if target.turns else 1.0
 
     @property
     def throughput(self) -> float:
-        """Sum over all targets, per second; where loads took turns, of the time in which each had its own."""
+        """Sum over all targets, per second. With time slices, weighted by each target's share of the window."""
         return sum(target.throughput * self.loaded(target) for target in self.targets)
 
     @property
     def notpm(self) -> float | None:
-        """Committed new orders per minute, of all targets that enter orders; None where there is none."""
-        counted = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
-        return sum(counted) if counted else None
+        """Committed new orders per minute of all targets with such a script. None without any."""
+        rates = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
+        return sum(rates) if rates else None
 
     def busy_cores(self, host: str = "host") -> float | None:
-        """CPU used on the host, in cores; None where it was not seen. ``host`` is its entity: of several hosts ``host:NAME``.
+        """Return the CPU used on the host, in cores. None if not observed.
 
-        That is the CPUs there are less those idle, waiting for I/O, or stolen. A kernel that counts time in use by ticks
-        misses tasks which start and stop in step with the tick, as those under a quota do; idle time it measures by the
-        clock. Where the number of CPUs was not sampled, it is the sum of the kinds of use.
+        It is online CPUs less idle, I/O wait and steal. A kernel with tick-based accounting misses tasks that start and stop in
+        step with the tick, such as those under a quota, but it measures idle time by the clock. If the number of online CPUs
+        was not sampled, the result is the sum of the kinds of use.
+
+        Args:
+            host: entity of the host. With several hosts it is ``host:NAME``.
         """
-        seen = self.metrics.get(host, {})
-        if "cpu.user" not in seen:
+        metrics = self.metrics.get(host, {})
+        if "cpu.user" not in metrics:
             return None
-        if "cpu.online" in seen and "cpu.idle" in seen:
-            unused = seen["cpu.idle"] + seen.get("cpu.iowait", 0.0) + seen.get("cpu.steal", 0.0)
-            return max(seen["cpu.online"] - unused, 0.0)
-        return sum(seen.get(name, 0.0) for name in _USED)
+        if "cpu.online" in metrics and "cpu.idle" in metrics:
+            unused = metrics["cpu.idle"] + metrics.get("cpu.iowait", 0.0) + metrics.get("cpu.steal", 0.0)
+            return max(metrics["cpu.online"] - unused, 0.0)
+        return sum(metrics.get(name, 0.0) for name in _USED)
 
 
 class MemoryKill(Model):
-    """Processes of a container that the kernel ended for want of memory.
+    """Processes of a container that the kernel's OOM killer ended.
 
-    ``at`` is the wall-clock instant at which it was seen; where the kernel's log could be read, that of the first, and ``names`` are
-    the processes'. ``limit`` says whose was reached: the container's own, or the budget of all containers; None: not seen.
+    ``at`` is the wall-clock instant of the observation, or of the first kill if the kernel's log is readable. ``names`` are the
+    processes' names. ``limit`` is the limit that was reached: the container's, or that of the run's cgroup. None means unknown.
     """
 
     container: str
@@ -163,10 +169,9 @@ class MemoryKill(Model):
 
 
 class TrialResult(Model):
-    """A finished trial. ``error`` set: it did not finish, and says why; such a trial has no numbers.
+    """Finished trial. If ``error`` is set, the trial failed for that reason and has no numbers.
 
-    ``probe`` holds the readings of a trial with a probe and no load, by name; the name ends in the unit
-    (``database_bytes``).
+    ``probe`` holds the readings of a trial with a probe and no load, by name. A name ends in its unit (``database_bytes``).
     """
 
     id: str
@@ -178,12 +183,45 @@ class TrialResult(Model):
     probe: dict[str, float] = Field(default_factory=dict)
     verdicts: list[Verdict] = Field(default_factory=list)
     error: str | None = None
-    memory_kills: tuple[MemoryKill, ...] = Field((), description="what the kernel ended for want of memory: a finding of the trial")
+    memory_kills: tuple[MemoryKill, ...] = Field((), description="OOM kills, a finding of the trial")
     settings: dict[str, dict[str, str]] = Field(
-        default_factory=dict, description="per server name class: settings that differ from the default, as the server says"
+        default_factory=dict, description="settings that differ from the default, by class of servers, as reported by the server"
     )
 
     @property
     def tainted(self) -> bool:
-        """True when it failed, or when a taint verdict failed; an unknown intent taints nothing but is shown."""
+        """Whether the trial failed or a tainting check failed. An unknown validity check does not taint."""
         return self.error is not None or any(v.taints for v in self.verdicts)
+
+
+class Counted(NamedTuple):
+    """Unit of work of a driver: ``unit`` of its rate per second, and the singular and plural noun."""
+
+    unit: str
+    one: str
+    many: str
+
+
+DATABASE: Final = Counted("tps", "transaction", "transactions")
+MIXED: Final = Counted("1/s", "count", "counts")
+"""For drivers with different units of work. Their sum has no meaning."""
+
+_COUNTED = {
+    "pgbench": DATABASE,
+    "fio": Counted("IOPS", "I/O", "I/Os"),
+    "iperf3": Counted("bytes/s", "byte", "bytes"),
+    "command": Counted("runs/s", "run", "runs"),
+}
+
+
+def counted_by(driver: str) -> Counted:
+    """Return the unit of work of a driver. The default is a transaction."""
+    return _COUNTED.get(driver, DATABASE)
+
+
+def counted(results: Iterable[TrialResult]) -> Counted:
+    """Return the unit of work of the trials' drivers. The default is a transaction."""
+    units = {counted_by(load.driver) for result in results for phase in result.trial.phases for load in phase.loads.values()}
+    if len(units) > 1:
+        return MIXED
+    return units.pop() if units else DATABASE

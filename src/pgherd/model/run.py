@@ -1,25 +1,81 @@
-"""The record of a run: all that ``run.json`` holds."""
+"""Record of a run (``run.json``), with its cluster and its swap."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from pgherd.model.base import Model
-from pgherd.model.cluster import Cluster
-from pgherd.model.deployment import RuntimeName
+from pgherd.model.deployment import GuestMemory, Host, RuntimeName
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Analysis
-from pgherd.model.guest_memory import GuestMemory
-from pgherd.model.swap import Swap
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Analysis, Thresholds
+
+OnLostHost = Literal["continue", "stop"]
+
+
+class Cluster(Model):
+    """Cluster of a run: address of the agents, hosts with their budgets, and the placement rule.
+
+    ``hosts`` have no containers, because a trial's deployment places them. ``on_lost_host`` 'continue': the run continues on
+    the remaining hosts, with tainted trials. 'stop': it ends and can be resumed. ``client`` is the host that runs the drivers
+    of all databases and no containers. None: each driver runs on its database's host. ``in_turn``: each trial runs on one host,
+    so that the loss of another host does not affect it.
+    """
+
+    address: str = Field(min_length=1, description="name, or address of the scheduler")
+    tls: str | None = Field(None, description="directory of certificates, if the cluster was started elsewhere")
+    hosts: tuple[Host, ...] = Field(min_length=1)
+    placement: str = "spread"
+    on_lost_host: OnLostHost = "continue"
+    client: str | None = None
+    in_turn: bool = False
+
+    @property
+    def carriers(self) -> tuple[Host, ...]:
+        """Hosts for containers: all but the client host."""
+        return tuple(host for host in self.hosts if host.name != self.client)
+
+    def host(self, name: str) -> Host:
+        """Return the host of this name. Raises KeyError."""
+        return {host.name: host for host in self.hosts}[name]
+
+
+SwapKind = Literal["zram", "file", "none"]
+
+
+class Swap(Model):
+    """Swap for one run, in addition to the host's swap, which stays unchanged.
+
+    ``zram``: a compressed block device in memory, comparable to a hypervisor that compresses guest memory. ``size`` counts
+    bytes before compression. ``memory`` (bytes) limits the compressed pages, None: no limit. This memory belongs to the host
+    and is charged to no cgroup. ``algorithm`` None is the kernel's default. ``file``: a file of ``size`` bytes in the directory
+    ``path``. None: pgherd's cache directory. ``none``: no swap is created, and containers of the run may not use the host's
+    swap.
+    """
+
+    kind: SwapKind
+    size: int = Field(0, ge=0, description="bytes, 0 only for kind none")
+    path: str | None = Field(None, description="directory of the file, only for kind file")
+    algorithm: str | None = Field(None, pattern=r"^[a-z0-9-]{1,32}$", description="compression algorithm, only for kind zram")
+    memory: int | None = Field(None, gt=0, description="maximum bytes of memory for zram")
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Swap:
+        if (self.kind == "none") != (self.size == 0):
+            raise ValueError(f"invalid size for swap of kind {self.kind}: {self.size} bytes")
+        if self.path is not None and self.kind != "file":
+            raise ValueError(f"swap of kind {self.kind} has no directory")
+        if self.kind != "zram" and (self.algorithm is not None or self.memory is not None):
+            raise ValueError(f"swap of kind {self.kind} has no compression")
+        return self
+
 
 SCHEMA = "pgherd/run/1"
 
 
 class LoggedProposal(Model):
-    """One call of ``propose``: when, after how many results, what it wanted (trial keys) or why it stopped."""
+    """One call of ``propose``: its time, the number of results before it, and its trial keys or the reason to stop."""
 
     at: float
     after: int
@@ -28,11 +84,10 @@ class LoggedProposal(Model):
 
 
 class Surroundings(Model):
-    """What a run needs of its host beside the deployment: kept so that it can be resumed as it was begun.
+    """Host-side settings of a run, stored so that it can be resumed unchanged.
 
-    ``runtime`` is the one that is opened first, those of other containers when they are needed. ``cores`` and ``memory``
-    (bytes) are the budget reserved, which all of them share; ``platform`` are the parts to account for by name,
-    ``process=NAME`` or ``cgroup=PATH``.
+    ``runtime`` is opened first, other runtimes on demand. ``cores`` and ``memory`` (bytes) are the reserved budget, which all
+    share. ``platform`` lists components to account for separately, as ``process=NAME`` or ``cgroup=PATH``.
     """
 
     runtime: RuntimeName
@@ -40,19 +95,19 @@ class Surroundings(Model):
     cores: float
     memory: int
     platform: tuple[str, ...] = ()
-    trace: bool = Field(False, description="block requests are traced while a trial runs")
-    swap: Swap | None = Field(None, description="made for the run, and the only swap that its containers may use; None: as the host has it")
-    guest_memory: GuestMemory | None = Field(None, description="how guests share the memory; None: each keeps what it was given")
-    cluster: Cluster | None = Field(None, description="the hosts over which it is spread; cores and memory are those of all together")
-    listen: str | None = Field(None, description="this host's address at which drivers of another host reach its servers; None: none do")
+    trace: bool = Field(False, description="block requests are traced during trials")
+    swap: Swap | None = Field(None, description="swap created for the run, the only one for its containers (None: the host's swap)")
+    guest_memory: GuestMemory | None = Field(None, description="memory policy of guests (None: each keeps its memory)")
+    cluster: Cluster | None = Field(None, description="cluster of the run. Its cores and memory are totals")
+    listen: str | None = Field(None, description="address of this host for drivers on another host (None: no such drivers)")
 
 
 class RunRecord(Model):
-    """Scenario, host facts, versions, proposals and the conclusion of one run; trials lie in files of their own.
+    """Scenario, host facts, versions, proposals and conclusions of one run. Trials are in separate files.
 
-    ``options`` are the study's complete options. ``timing`` holds seconds: ``setup`` (golden copies, clones, first
-    starts), ``measured`` (measured periods), ``wall`` (first trial's begin to last trial's end). ``choices`` are
-    sentences on what pgherd chose by itself (runtime, settings, scale) and why.
+    ``options`` are the complete options of the study. ``timing`` is in seconds: ``setup`` (templates, clones, first starts),
+    ``measured`` (measured periods), ``wall`` (from the first trial's start to the last trial's end). ``choices`` are sentences
+    on defaults that pgherd chose (runtime, settings, scale), with reasons.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -71,14 +126,14 @@ class RunRecord(Model):
     hosts: dict[str, HostFacts] = Field(default_factory=dict)
     postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
-    inputs: dict[str, str] = Field(default_factory=dict, description="file of the user's, below the run's inputs → hash of its contents")
+    inputs: dict[str, str] = Field(default_factory=dict, description="user's file below the run's inputs → hash of its contents")
     choices: list[str] = Field(default_factory=list)
-    resumed: list[str] = Field(default_factory=list, description="sentences: how the host differed when the run was resumed on it")
+    resumed: list[str] = Field(default_factory=list, description="sentences: changes of the host before the run was resumed")
     settings: dict[str, str] = Field(
-        default_factory=dict, description="every setting that differs from the default; of variants, what all of them have in common"
+        default_factory=dict, description="settings that differ from the default (with variants: those common to all)"
     )
     variant_settings: dict[str, dict[str, str]] = Field(
-        default_factory=dict, description="variant → every setting that differs from the default, as its server says"
+        default_factory=dict, description="variant → settings that differ from the default, as reported by its server"
     )
     proposals: list[LoggedProposal] = Field(default_factory=list)
     timing: dict[str, float] = Field(default_factory=dict)

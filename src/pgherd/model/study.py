@@ -1,9 +1,11 @@
-"""What a study is: two pure functions over options and results."""
+"""Interface of a study, and the scenario file that stores one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+from pydantic import ConfigDict, Field
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Analysis, Proposal
@@ -13,10 +15,11 @@ Options = TypeVar("Options", bound=Model, contravariant=True)
 
 
 class RunnableStudy(Protocol[Options]):
-    """A question. The options are complete (host-dependent defaults already filled in), so both functions are pure.
+    """Study: two pure functions over complete options and results.
 
-    ``propose`` is called again after every proposal has run; the same options and results always give the same
-    proposal, so that resume is replay. ``analyse`` never raises for missing or tainted results: it says so.
+    Defaults that depend on the host are already filled in. ``propose`` runs again after each proposal has finished. The same
+    options and results always give the same proposal, so that resume can replay a run. ``analyse`` never raises for missing or
+    tainted results. It reports them.
     """
 
     @property
@@ -30,9 +33,28 @@ class RunnableStudy(Protocol[Options]):
         ...
 
     def propose(self, options: Options, results: Sequence[TrialResult]) -> Proposal:
-        """Say which trials to run next, or stop with a reason."""
+        """Return the next trials, or the reason to stop."""
         ...
 
     def analyse(self, options: Options, results: Sequence[TrialResult]) -> Analysis:
-        """Say what the results mean."""
+        """Return the conclusions from the results."""
         ...
+
+
+SCHEMA: Final = "pgherd/scenario/1"
+
+
+class Scenario(Model):
+    """Contents of a scenario file: a study with its options, so that a command line can be kept, shared and repeated.
+
+    The keys of ``options`` are the study's command-line options, with underscores for dashes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: Literal["pgherd/scenario/1"] = Field(SCHEMA, alias="schema")
+    study: str = Field(description="command of the study, such as density")
+    title: str = ""
+    experiment: str | None = Field(None, pattern=r"^E\d+$", description="published experiment that it reproduces")
+    note: str = Field("", description="deviations from the published set-up, with reasons")
+    options: dict[str, Any] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Memory sizes and durations as people write them."""
+"""Parsing and formatting of memory sizes and durations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0,
 
 
 def parse_bytes(text: str | int) -> int:
-    """Read ``8GB``, ``512 MiB``, ``64k`` or a plain number of bytes; all prefixes are powers of 1024, as PostgreSQL's.
+    """Parse ``8GB``, ``512 MiB``, ``64k`` or a number of bytes. Prefixes are powers of 1024, as in PostgreSQL.
 
     Raises:
         UsageError: the text is not a size.
@@ -25,7 +25,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def parse_seconds(text: str | float | int) -> float:
-    """Read ``10m``, ``4h``, ``90s``, ``250ms`` or a plain number of seconds.
+    """Parse ``10m``, ``4h``, ``90s``, ``250ms`` or a number of seconds.
 
     Raises:
         UsageError: the text is not a duration.
@@ -39,7 +39,7 @@ def parse_seconds(text: str | float | int) -> float:
 
 
 def format_bytes(count: float) -> str:
-    """``1572864`` → ``1.5 MB`` (powers of 1024, as PostgreSQL prints them)."""
+    """Format bytes: ``1572864`` → ``1.5 MB``. Prefixes are powers of 1024, as in PostgreSQL."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if abs(size) < 1024:
@@ -49,7 +49,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``95`` → ``1 min 35 s``; two largest units only."""
+    """Format a duration by its two largest units: ``95`` → ``1 min 35 s``."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
     minutes, rest = divmod(round(seconds), 60)

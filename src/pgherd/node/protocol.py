@@ -10,7 +10,7 @@ others) also access this host directly. Implementations:
 - ``Filling``: the loaders in pgherd.workloads.
 - ``LoadTarget``: ``Instance`` (pgherd.postgres.instance).
 
-No Node represents another host of a cluster. The agent of each host (pgherd.runner.hosts.agent) uses its LocalNode there.
+No Node represents another host of a cluster. The agent of each host (pgherd.distributed.agent) uses its LocalNode there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from pgherd.host import processes
 from pgherd.host.practice import disks_below
-from pgherd.model.practice import ServerPractice
+from pgherd.model.facts import ServerPractice
 from pgherd.node.protocol import Node
 from pgherd.postgres.external import External
 

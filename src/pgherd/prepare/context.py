@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import InitData, RuntimeName
+from pgherd.model.deployment import GuestMemory, InitData, RuntimeName
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
-from pgherd.model.thresholds import Thresholds
 from pgherd.node.protocol import Node
 from pgherd.postgres.external import Found
 from pgherd.postgres.installations import Installation

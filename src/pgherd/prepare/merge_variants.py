@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from pgherd.model.base import Model
-from pgherd.model.deployment import Volume
+from pgherd.model.deployment import GuestMemory, Volume
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import Surroundings, Swap
 from pgherd.model.units import format_bytes
 from pgherd.postgres.settings import Row
 from pgherd.prepare.server_volumes import Holding

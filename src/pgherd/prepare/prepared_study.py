@@ -12,9 +12,9 @@ from pgherd.host import paths
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation

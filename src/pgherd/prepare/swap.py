@@ -11,7 +11,7 @@ from pgherd.host import swap as host_swap
 from pgherd.host.swap_areas import areas
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare.prepared_study import Prepared

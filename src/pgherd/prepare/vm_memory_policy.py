@@ -8,10 +8,9 @@ from typing import Any
 
 from pgherd.host import paths
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Container, RuntimeName
+from pgherd.model.deployment import Container, GuestMemory, RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_law import moves

@@ -10,10 +10,8 @@ from typing import Any
 
 from pgherd.host import direct_io, huge_pages, mounts, same_page_merging
 from pgherd.model.base import Model
-from pgherd.model.deployment import Container, RuntimeName
+from pgherd.model.deployment import Container, GuestMachine, GuestMemory, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare import vm_memory_policy

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
-from pgherd.model.counted import MIXED, counted, counted_by
-from pgherd.model.result import TrialResult
+from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
 from pgherd.report import live_host_status
 from pgherd.report.formatting import trial_throughput

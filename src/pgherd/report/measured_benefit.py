@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.errors import RunDirectoryError
-from pgherd.model.practice import Worth
+from pgherd.model.facts import Worth
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of

@@ -9,8 +9,8 @@ from math import ceil
 from pgherd.drivers import iperf3
 from pgherd.drivers.driver import Endpoint
 from pgherd.host.namespaces import BURST, CARDS, FAR, NEAR, PREFIX_LENGTH
+from pgherd.model.deployment import Link
 from pgherd.model.errors import UsageError
-from pgherd.model.link import Link
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 

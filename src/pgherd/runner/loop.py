@@ -9,11 +9,10 @@ from typing import Any
 
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Proposal
+from pgherd.model.finding import Proposal, Thresholds
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.runner import variant_settings

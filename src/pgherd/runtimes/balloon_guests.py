@@ -7,9 +7,8 @@ from pathlib import Path
 
 from pgherd.metrics import cgroup
 from pgherd.metrics.keyed import flat_keyed
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_law, balloon_manager
 from pgherd.runtimes.balloon_device import Machine

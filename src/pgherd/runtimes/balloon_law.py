@@ -54,8 +54,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pgherd.model.deployment import GuestMemoryPolicy
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemoryPolicy
 from pgherd.model.units import format_bytes
 from pgherd.runtimes.balloon_estimate import PAGE, STALE, Estimate
 

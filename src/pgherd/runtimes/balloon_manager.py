@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.runtimes import balloon_law as law
 from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
 from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Host
+from pgherd.model.deployment import GuestMemory, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.cgroup import CgroupRuntime
 from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime

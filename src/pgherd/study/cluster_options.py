@@ -7,8 +7,8 @@ from typing import TypeVar
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.cluster import OnLostHost
 from pgherd.model.deployment import Host
+from pgherd.model.run import OnLostHost
 
 PIN = "host"
 """The label by which a trial's host names the host of the cluster on which all its containers are to lie."""

@@ -6,11 +6,22 @@ from typing import Literal
 
 from pydantic import Field
 
-from pgherd.model.deployment import Container, CpuMode, Database, Deployment, Host, InitData, Role, RuntimeName, Server, Volume
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.guest_memory import GuestMemoryPolicy
+from pgherd.model.deployment import (
+    Container,
+    CpuMode,
+    Database,
+    Deployment,
+    GuestMachine,
+    GuestMemoryPolicy,
+    Host,
+    InitData,
+    Role,
+    RuntimeName,
+    Server,
+    Volume,
+)
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import State
 from pgherd.study.cluster_options import SpreadRequest
 from pgherd.study.study_options import StudyOptions

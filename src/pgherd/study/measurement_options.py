@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
 from pgherd.study.study_options import StudyOptions
 
 

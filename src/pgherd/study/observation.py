@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pgherd.analysis.fairness import jain, min_max
+from pgherd.analysis.stability import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study import hypervisor_overhead

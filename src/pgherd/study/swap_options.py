@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from pgherd.model.base import Model
-from pgherd.model.swap import SwapKind
+from pgherd.model.run import SwapKind
 
 
 class SwapRequest(Model):

@@ -7,8 +7,7 @@ from pgherd.metrics.sampler import SwapView
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Phase
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import Surroundings, Swap
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy import budget as module

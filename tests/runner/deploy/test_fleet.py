@@ -15,8 +15,7 @@ from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
-from pgherd.model.run import Surroundings
-from pgherd.model.swap import Swap
+from pgherd.model.run import Surroundings, Swap
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres.golden import Golden

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.host.journal import Journal
+from pgherd.model.deployment import Link
 from pgherd.model.errors import TrialError
-from pgherd.model.link import Link
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.runner.deploy import link_servers as module

@@ -5,9 +5,8 @@ import pytest
 
 from pgherd.host import namespaces
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Deployment, Host
+from pgherd.model.deployment import Deployment, Host, Link
 from pgherd.model.errors import CapabilityError, TrialError
-from pgherd.model.link import Link
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode

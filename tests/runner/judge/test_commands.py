@@ -1,9 +1,9 @@
 import pytest
 
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.judge import commands as command_verdicts
 from pgherd.runner.judge import verdicts

@@ -1,7 +1,7 @@
 from pgherd.model.deployment import Container, Deployment, Host
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Phase
 from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.judge.memory import ACCOUNTED, NO_OOM_KILL, judge, words
 

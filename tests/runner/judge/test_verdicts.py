@@ -2,9 +2,9 @@ import pytest
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.judge.verdicts import judge
 

@@ -1,8 +1,8 @@
 import pytest
 
 from pgherd.model.errors import TrialError
+from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.play import bench as benches

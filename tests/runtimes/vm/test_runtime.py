@@ -8,10 +8,8 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Container, Host
+from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.choice import Runtimes, choose
 from pgherd.runtimes.runtime import Room

@@ -12,7 +12,7 @@ from pgherd.cli.scenarios import read_scenario
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import database_preparation
 from pgherd.studies.consolidation import prepare as module

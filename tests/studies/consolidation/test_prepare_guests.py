@@ -2,8 +2,8 @@
 
 import pytest
 
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.prepare import vm_memory_policy
 from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.consolidation import prepare_guests

@@ -1,4 +1,4 @@
-from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.deployment import GuestMemory
 from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.prepare_plan import lines
 from pgherd.studies.consolidation.propose import planned

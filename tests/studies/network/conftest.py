@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pgherd.model.deployment import Link
 from pgherd.model.finding import Verdict
-from pgherd.model.link import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY

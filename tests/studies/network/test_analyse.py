@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.link import Link
+from pgherd.model.deployment import Link
 from pgherd.studies.network.study import STUDY
 
 
@@ -13,7 +13,7 @@ def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
     assert one.note == "bound by latency" and "bound" not in found.findings["replication_limit"].note
     assert found.findings["replication_limit"].value == pytest.approx(375) and found.findings["replication_limit"].unit == "MB/s"
     assert found.findings["rtt_idle"].value == 0.5 and found.findings["round_trips_per_second"].value == 2000
-    assert any("at most (2 streams make 2 times" in text for text in found.look_at)
+    assert any("at most (2 streams reach 2 times" in text for text in found.look_at)
 
 
 def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):

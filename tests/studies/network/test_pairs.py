@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.link import Link
+from pgherd.model.deployment import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.network.study import STUDY
 

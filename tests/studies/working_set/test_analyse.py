@@ -98,7 +98,7 @@ def test_no_dip_is_said_only_where_the_data_say_so(analysed):
 def test_flat_curves_have_no_working_set(analysed):
     found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
     assert found.findings["working_set.30"].value is None
-    assert "the knee lies below" in found.findings["working_set.30"].note
+    assert "the knee, if any, is below" in found.findings["working_set.30"].note
     assert found.findings["headroom"].value is None
     assert found.grade == "C"
     assert found.answer.startswith("Indication only")

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import swap as prepare_swap
 from pgherd.runtimes.vm.acceleration import OVERHEAD

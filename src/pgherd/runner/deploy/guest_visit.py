@@ -16,8 +16,7 @@ from pgherd.host import direct_io, huge_pages, paths, same_page_merging
 from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
 from pgherd.host.paths import free_ports
-from pgherd.model.deployment import Database
-from pgherd.model.guest_machine import GuestMachine
+from pgherd.model.deployment import Database, GuestMachine
 from pgherd.node import interruption
 from pgherd.node.protocol import Node
 from pgherd.postgres import golden, installations, tcp_access

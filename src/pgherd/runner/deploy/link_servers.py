@@ -18,8 +18,8 @@ from typing import Any
 from pgherd.host import processes
 from pgherd.host.undo import Kill
 from pgherd.metrics.sampler import ProcessView
+from pgherd.model.deployment import Link
 from pgherd.model.errors import TrialError
-from pgherd.model.link import Link
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.session import Session
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pgherd.host import namespaces, processes
 from pgherd.host.namespaces import Namespaces
 from pgherd.host.undo import Kill
+from pgherd.model.deployment import Link
 from pgherd.model.errors import TrialError
-from pgherd.model.link import Link
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Process
 from pgherd.runner.deploy.link_servers import LinkServers, await_listening

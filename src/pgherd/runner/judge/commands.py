@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pgherd.drivers.command import VALUE, patterns_of
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 
 _SEE = "see its stdout and stderr in the trial's directory"

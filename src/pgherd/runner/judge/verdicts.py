@@ -1,6 +1,6 @@
 """Verdicts: what was observed in a trial against what is wanted. Pure.
 
-What cannot be seen is 'unknown', never 'pass'. Thresholds are those of pgherd.model.thresholds.
+What cannot be seen is 'unknown', never 'pass'. Thresholds are those of pgherd.model.finding.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pgherd.model.deployment import Server
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict, VerdictResult
+from pgherd.model.finding import Thresholds, Verdict, VerdictResult
 from pgherd.model.result import PhaseResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages

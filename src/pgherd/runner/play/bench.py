@@ -10,9 +10,8 @@ from typing import Protocol
 
 from pgherd.metrics.sampler import ProcessView
 from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
+from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
 from pgherd.runner.deploy.stage import Stage

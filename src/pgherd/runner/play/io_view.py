@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pgherd.analysis import checkpoint_latency
+from pgherd.analysis.checkpoints import latency_fields
 from pgherd.analysis.io_pattern import patterns
 from pgherd.drivers.pgbench_output import Logged, read_logs
 from pgherd.host import block_devices, block_trace
@@ -192,7 +192,7 @@ class Watching:
             checkpoints=found,
             trace=self._cost if self._tracing is not None else None,
             missing=list(self._layout.missing),
-            **checkpoint_latency.split(((x.at, x.latency) for x in self._logged(phase)), phase.start, phase.end, found),
+            **latency_fields(((x.at, x.latency) for x in self._logged(phase)), phase.start, phase.end, found),
         )
 
     def _logged(self, phase: PhaseResult) -> Iterator[Logged]:

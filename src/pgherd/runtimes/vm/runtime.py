@@ -13,11 +13,9 @@ from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
 from pgherd.host.paths import free_ports
 from pgherd.model.capabilities import Capabilities, capabilities_of
-from pgherd.model.deployment import Container, Host
+from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
-from pgherd.model.guest_machine import GuestMachine
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.node.protocol import Node
 from pgherd.runtimes.balloon_guests import GuestBalloons
 from pgherd.runtimes.runtime import Room, Runtime

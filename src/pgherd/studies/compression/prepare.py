@@ -11,8 +11,8 @@ from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
+from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pgherd.analysis import overcommitment
 from pgherd.model.deployment import Staging
 from pgherd.model.load import NEW_ORDER, ClientPlace
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.load_patterns import Plan

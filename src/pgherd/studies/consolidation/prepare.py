@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, huge_pages, settings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.model.guest_memory import GuestMemory
 from pgherd.model.units import format_bytes
 from pgherd.runtimes import balloon_law
 from pgherd.runtimes.balloon_law import moves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgherd.model.guest_memory import GuestMemory
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.studies.consolidation import prepare_guests

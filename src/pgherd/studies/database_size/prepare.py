@@ -5,8 +5,8 @@ from __future__ import annotations
 from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
+from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.thresholds import Thresholds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
 from pgherd.prepare.prepared_study import Prepared

@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 
 from pgherd.analysis.bootstrap import draw_means, percentiles
-from pgherd.analysis.capacity import Capacity, capacity
+from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, linear_region, retrograde
 from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
-from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.model.finding import Finding
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import Point, plural

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgherd.analysis.steadiness import LEAST_WINDOWS
+from pgherd.analysis.stability import LEAST_WINDOWS
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pgherd.analysis.steadiness import Steadiness, steadiness
+from pgherd.analysis.stability import Steadiness, steadiness
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds

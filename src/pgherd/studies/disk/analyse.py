@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pgherd.analysis.intervals import LEAST
-from pgherd.analysis.steady_window import RANGE, ROUNDS, SLOPE
+from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from pgherd.analysis.steady_window import RANGE, ROUNDS, SLOPE
+from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pgherd.analysis.steady_window import SteadyWindow, rounds_of, steady_window
+from pgherd.analysis.stability import SteadyWindow, rounds_of, steady_window
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.disk.access import TESTS, Access
 from pgherd.studies.disk.options import DiskOptions

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
+from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
-from pgherd.model.thresholds import Thresholds
 from pgherd.study.cluster_options import SpreadRequest
 from pgherd.study.study_options import StudyOptions
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis import histogram
+from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
-from pgherd.analysis.stalls import RULE
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.io_profile import published, words

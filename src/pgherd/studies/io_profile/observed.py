@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.analysis import histogram, stalls
-from pgherd.analysis.stalls import Stall
+from pgherd.analysis import histogram
+from pgherd.analysis.checkpoints import Stall, aligned, stalls
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.device_io import KB, MB, beneath, burst_ratio, only_wal, series_numbers
@@ -101,10 +101,10 @@ def _stalls(phase: PhaseResult, io: IoView, wal: DeviceView | None, apart: bool)
     if not lengths:
         return None
     per_second = [math.fsum(target.per_second[i] for target in phase.targets) for i in range(min(lengths))]
-    transactions = stalls.aligned(series.at, series.seconds, per_second)
+    transactions = aligned(series.at, series.seconds, per_second)
     # Where data lie there too, the bytes are mostly theirs; then a commit shows as the flush that it waits for.
     writing = series.write_bytes if apart or not any(series.flushes) else series.flushes
-    found = stalls.stalls(series.at, series.seconds, writing, transactions, io.checkpoints)
+    found = stalls(series.at, series.seconds, writing, transactions, io.checkpoints)
     return None if found is None else tuple(found)
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pgherd.model.deployment import Deployment, Host
-from pgherd.model.link import Link
+from pgherd.model.deployment import Deployment, Host, Link
 from pgherd.model.load import Load
 from pgherd.study.cluster_options import SpreadRequest
 from pgherd.study.measurement_options import MeasuredOptions

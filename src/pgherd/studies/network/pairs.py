@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.streams import Limit
+from pgherd.model.deployment import Link
 from pgherd.model.finding import Finding
-from pgherd.model.link import Link
 from pgherd.studies.network.groups import GBIT, Groups, Row, enough, in_megabytes, round_trips, speed
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study.findings import missing

@@ -12,9 +12,8 @@ from pgherd.host import namespaces, paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Host
+from pgherd.model.deployment import Host, Link
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.link import Link
 from pgherd.model.run import Surroundings
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node

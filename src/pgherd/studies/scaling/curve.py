@@ -8,11 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from pgherd.analysis.bootstrap import percentiles
+from pgherd.analysis.bootstrap import draw_medians, median_estimate, percentiles
+from pgherd.analysis.capacity import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.linear import LinearRegion, Retrograde, linear_region, retrograde
-from pgherd.analysis.medians import draw_medians, median_estimate
 from pgherd.model.finding import Finding
 from pgherd.studies.scaling import published
 from pgherd.studies.scaling.options import plural

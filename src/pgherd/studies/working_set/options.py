@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.deployment import Deployment, RuntimeName
 from pgherd.model.load import ClientPlace
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest

@@ -8,7 +8,7 @@ from typing import Any
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
-from pgherd.model.swap import Swap
+from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration

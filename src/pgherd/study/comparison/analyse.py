@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.multiple import simultaneous
 from pgherd.analysis.paired import paired_ratio, why_no_ratio
+from pgherd.analysis.sequential import simultaneous
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.model.counted import DATABASE, counted
 from pgherd.model.finding import Finding
-from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.result import DATABASE, PhaseResult, TrialResult, counted
 from pgherd.study import trial_schedule
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import Arm

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
-from pgherd.model.thresholds import Thresholds
+from pgherd.model.finding import Thresholds
 from pgherd.study.registry import study_of
 from pgherd.study.study_options import StudyOptions
 

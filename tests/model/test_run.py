@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.model.cluster import Cluster
+from pgherd.model.run import Cluster, Swap
 
 
 def test_a_cluster_has_an_address_and_hosts_by_name():
@@ -21,3 +21,26 @@ def test_the_host_of_the_clients_carries_no_servers():
     found = Cluster.model_validate({"address": "x", "hosts": [{"name": "a"}, {"name": "b"}], "client": "a"})
     assert [host.name for host in found.carriers] == ["b"]
     assert [host.name for host in found.model_copy(update={"client": None}).carriers] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "zram"},
+        {"kind": "none", "size": 1},
+        {"kind": "zram", "size": 1, "path": "/srv"},
+        {"kind": "file", "size": 1, "algorithm": "lz4"},
+        {"kind": "file", "size": 1, "memory": 1},
+        {"kind": "zram", "size": 1, "algorithm": "lz4; reboot"},
+        {"kind": "disk", "size": 1},
+    ],
+)
+def test_what_contradicts_itself_is_refused(given) -> None:
+    with pytest.raises(ValidationError):
+        Swap(**given)
+
+
+def test_each_kind() -> None:
+    assert Swap(kind="none").size == 0
+    assert Swap(kind="zram", size=1, algorithm="lzo-rle", memory=5).memory == 5
+    assert Swap(kind="file", size=1, path="/srv").path == "/srv"
