@@ -25,7 +25,7 @@ from pgherd.postgres.golden import LOADING
 from pgherd.postgres.initdb import initdb
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
-from pgherd.runner.deploy.consistency import insist_consistent
+from pgherd.runner.deploy.servers import insist_consistent
 from pgherd.workloads import random_block, shipped
 from pgherd.workloads.orders import consistency, transactions
 from pgherd.workloads.orders.workload import OrdersFilling, size_estimate

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from pgherd.model.errors import TrialError
-from pgherd.runner.deploy.stage import NO_ROOM, Reach
+from pgherd.runner.deploy.targets import NO_ROOM, Reach
 from pgherd.runner.hosts.agents_stage import AgentsStage
 
 FAR = Reach(NO_ROOM, host="10.0.0.1", port=5001)

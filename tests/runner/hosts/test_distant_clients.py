@@ -9,7 +9,7 @@ from pgherd.model.errors import CapabilityError
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
-from pgherd.runner.deploy.stage import NO_ROOM, Reach
+from pgherd.runner.deploy.targets import NO_ROOM, Reach
 from pgherd.runner.hosts import distant_clients
 from pgherd.runner.hosts.distant_clients import Opened, Ways, insist_tls
 

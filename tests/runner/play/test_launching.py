@@ -10,7 +10,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TargetResult
 from pgherd.node.local import LocalNode
-from pgherd.runner.deploy.stage import NO_ROOM, Reach
+from pgherd.runner.deploy.targets import NO_ROOM, Reach
 from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
 from pgherd.runtimes.runtime import Room
 

@@ -19,7 +19,7 @@ from pgherd.model.result import TargetResult
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
-from pgherd.runner.deploy.stage import Reach
+from pgherd.runner.deploy.targets import Reach
 from pgherd.runner.play import launching, phases
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room

@@ -24,20 +24,26 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
-from pgherd.runner.deploy import last_words, looks, platform
-from pgherd.runner.deploy.attached import Attached
+from pgherd.runner.deploy import platform
 from pgherd.runner.deploy.budget import Budget
-from pgherd.runner.deploy.consistency import insist_consistent
 from pgherd.runner.deploy.guests import Guests
 from pgherd.runner.deploy.housing import Goldens, Housing
-from pgherd.runner.deploy.memory_kills import MemoryKills
 from pgherd.runner.deploy.pages import Pages, concerns
-from pgherd.runner.deploy.server_views import server_view
-from pgherd.runner.deploy.stage import Reach
-from pgherd.runner.deploy.targets import Targets
+from pgherd.runner.deploy.servers import (
+    Attached,
+    MemoryKills,
+    buffer_readings,
+    drop_cached_files,
+    log_ending,
+    memory_kill_message,
+    merge_readings,
+    require_consistent,
+    server_view,
+    warm_all,
+)
+from pgherd.runner.deploy.targets import Reach, Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.deploy.warming import warm_all
 from pgherd.runner.probe import probes
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
@@ -129,8 +135,8 @@ class Fleet:
 
     def readings(self) -> dict[str, dict[str, float]]:
         """What was read once of the servers that are up: which pages their shared memory lies on."""
-        seen = looks.readings(self.node, self._trial, self._instances)
-        return looks.merged(self._pages.readings(), self._targets.readings(), self._guests.readings(), seen)
+        seen = buffer_readings(self.node, self._trial, self._instances)
+        return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), seen)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
         """What differs from the default, as the target's server (else the first) itself says; empty where none answers."""
@@ -218,18 +224,18 @@ class Fleet:
     def _said(self, key: ServerKey) -> str:
         if key in self._attached:
             return "the server is somebody else's: see its own log"
-        log = last_words.of_log(self._instances[key].log_tail(50).splitlines())
+        log = log_ending(self._instances[key].log_tail(50).splitlines())
         if inside := self._guests.memory_kills(key[0]):
             return f"{inside}; {log}"
         kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
-        return f"{last_words.of_memory(key[0], kills)}; {log}" if kills else log
+        return f"{memory_kill_message(key[0], kills)}; {log}" if kills else log
 
     def verify(self, trial: Trial) -> None:
         """Check the consistency of the databases that ask for it; raises TrialError with the conditions that do not hold."""
         for place, _, container, server, database in trial.deployment.databases():
             if database.verify and (instance := self._instances.get((container.name, server.name))) is not None:
                 self._watcher.setup(f"checking the consistency of {place}")
-                insist_consistent(instance, database)
+                require_consistent(instance, database)
 
     def memory_kills(self) -> tuple[MemoryKill, ...]:
         """What the kernel ended in the containers for want of memory since the trial began."""
@@ -307,7 +313,7 @@ class Fleet:
                     self._instances[key].reload()
             started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
             files = [key for key in started if key not in restore and not self._is_guest(key)]
-            looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
+            drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
             self._start({key: wanted[key][1] for key in started})
         self._budget.tighten()  # on a disk that writes nothing else: what does not fit may go there
         up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}

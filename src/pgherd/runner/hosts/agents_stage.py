@@ -10,7 +10,7 @@ from pgherd.metrics.sampler import View
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.deploy.stage import Reach
+from pgherd.runner.deploy.targets import Reach
 from pgherd.runner.hosts.distant_clients import Ways
 from pgherd.runtimes.runtime import Room
 

@@ -18,7 +18,7 @@ from pgherd.model.trial import Trial
 from pgherd.postgres import tcp_access, validation
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.tcp_access import Opening, TcpAccess
-from pgherd.runner.deploy.stage import NO_ROOM, Reach, Stage
+from pgherd.runner.deploy.targets import NO_ROOM, Reach, Stage
 from pgherd.runner.session import Session
 
 

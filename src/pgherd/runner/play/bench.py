@@ -15,7 +15,7 @@ from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.judge import verdicts
 from pgherd.runner.play import phases

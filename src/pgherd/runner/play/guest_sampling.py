@@ -11,7 +11,7 @@ from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import View
 from pgherd.model.errors import TrialError
 from pgherd.node.protocol import Sampling
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.play.launching import Running, driver_sources
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import guest_spool

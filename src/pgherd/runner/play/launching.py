@@ -15,7 +15,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
 from pgherd.node.protocol import Clock, Command, Node, Process, Source
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.workloads.script import carry
 
 # A driver is told to run this much longer than planned; it is ended by its signal, and by itself should we die.

@@ -14,7 +14,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.units import format_seconds
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.play.launching import Running
 
 _WATCH_SECONDS = 0.5

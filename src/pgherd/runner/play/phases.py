@@ -18,7 +18,7 @@ from pgherd.model.result import PhaseResult, Turn
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.play import counters, io_view, own_end, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling

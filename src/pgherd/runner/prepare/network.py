@@ -18,7 +18,7 @@ from pgherd.model.link import Link
 from pgherd.model.run import Surroundings
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
-from pgherd.runner.deploy.link_servers import refusal
+from pgherd.runner.deploy.targets import refusal
 from pgherd.runner.prepare import budgets
 from pgherd.runner.prepare.joined import versions_text
 from pgherd.runner.prepare.prepared import Prepared, thresholds
