@@ -168,7 +168,7 @@ def test_a_guest_that_ended_is_named_with_its_last_words(guests):
 
 def test_a_guest_that_does_not_answer_fails_the_trial(guests):
     guests.machines.silent.add("a")
-    with pytest.raises(TrialError, match="guest a does not answer: nobody answers"):
+    with pytest.raises(TrialError, match="guest a does not respond: nobody answers"):
         guests.restore(wanted("a"), rooms("a"), BARE)
 
 
@@ -199,7 +199,7 @@ def test_each_server_of_a_guest_has_a_disk_a_port_and_a_password_of_its_own(gues
 
 def test_servers_of_two_installations_in_one_guest_are_refused(guests):
     other = SERVER.model_copy(update={"bin": "/other"})
-    with pytest.raises(CapabilityError, match="different PostgreSQL installations cannot be in one guest"):
+    with pytest.raises(CapabilityError, match="different PostgreSQL installations cannot share a guest"):
         guests.restore(together(second=other), rooms("a"), BARE)
 
 

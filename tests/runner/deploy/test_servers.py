@@ -366,7 +366,7 @@ def test_a_consistent_database_passes_and_is_left() -> None:
 
 def test_a_violation_names_database_condition_and_example() -> None:
     server = ConsistencyServer({4: 2, 9: 1})
-    with pytest.raises(TrialError, match=r"database shop of server db01/pg contradicts itself .*condition 4 .*district 1\.7; condition 9"):
+    with pytest.raises(TrialError, match=r"database shop of server db01/pg is inconsistent .*condition 4 .*district 1\.7; condition 9"):
         require_consistent(server, ORDERS)
     assert server.closed == ["shop"]
 
@@ -403,12 +403,12 @@ def test_of_a_long_log_the_last_four():
 
 def test_of_a_log_that_tells_of_none_its_end():
     assert module.log_ending([LOG[0], LOG[4]]).splitlines()[1:] == [LOG[0], LOG[4]]
-    assert module.log_ending([]) == "nothing can be read of the server's log"
+    assert module.log_ending([]) == "the server's log cannot be read"
 
 
 def test_of_memory_what_to_do():
     said = module.memory_kill_message("db01", 2)
-    assert "container db01" in said and "ended 2 processes in it" in said and "raise --memory" in said
+    assert "container db01" in said and "killed 2 processes in it" in said and "raise --memory" in said
 
 
 KILL = MemoryKill(container="db1", processes=1, at=100.0)

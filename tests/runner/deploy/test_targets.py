@@ -203,7 +203,7 @@ def test_namespaces_are_kept_while_they_are_wanted(links_session):
         assert first.privileged and first.host == namespaces.FAR and first.prefix[0] == "nsenter"
         assert targets.apply(links_trial(link)) is None and targets.reach("here") == first
         targets.check()
-        server = targets._made[link][1]
+        server = targets._pairs[link][1]
         server.signal(9)
         server.wait(5)
         with pytest.raises(TrialError, match="far end of link here has ended"):
@@ -297,7 +297,9 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(link_servers_session, por
         taken.listen(1)
         servers = LinkServers(link_servers_session)
         # Somebody's socket at the very same address is not taken for ours: the server ends, and says why.
-        with pytest.raises(TrialError, match=r"server of link a/b at 127\.0\.0\.1 port \d+ ended .*in use.*--port names another"):
+        with pytest.raises(
+            TrialError, match=r"server of link a/b at 127\.0\.0\.1 port \d+ ended .*in use.*choose a different port with --port"
+        ):
             servers.start([link(port)])
     servers.stop()
     assert link_servers_session.journal.pending() == []

@@ -14,7 +14,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.working_set import WorkingSetOptions, propose
 
 MB = 2**20
-KILLED = "container db01 needed more than its memory limit, and the kernel ended 1 process in it"
+KILLED = "container db01 exceeded its memory limit, and the kernel killed 1 process in it"
 
 
 @dataclass

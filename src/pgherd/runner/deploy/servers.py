@@ -1,4 +1,9 @@
-"""Servers of somebody else that are part of a trial: attached, loaded and let go. They are never started, set or stopped."""
+"""Parts of the deployment of servers: external servers, samplers' views, warm-up, buffer readings, consistency, OOM
+kills and log endings.
+
+Buffer counts come from the extension pg_buffercache. It is created in the maintenance database of a private server,
+so the workload's database stays unchanged. An external server is never read this way.
+"""
 
 from __future__ import annotations
 
@@ -29,33 +34,32 @@ from pgherd.workloads.registry import find
 
 
 class Attached:
-    """All servers of one fleet that are somebody else's, by (container, server)."""
+    """External servers of a fleet, by (container, server). They are loaded, and never started, configured or stopped."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is attached yet."""
         self._session = session
-        self._there: dict[ServerKey, External] = {}
+        self._external: dict[ServerKey, External] = {}
         self._seen: set[str] = set()
 
     def __contains__(self, key: ServerKey) -> bool:
-        return key in self._there
+        return key in self._external
 
     def __getitem__(self, key: ServerKey) -> External:
-        return self._there[key]
+        return self._external[key]
 
     def attach(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
-        """Connect to each once; what was attached under its name is let go.
+        """Connect to each server once. A server attached under the same name before is detached.
 
         Raises:
-            UsageError: it cannot be connected to, and never could in this run.
-            TrialError: it could before.
+            UsageError: the connection fails, and never succeeded in this run.
+            TrialError: the connection fails now, though it succeeded before.
         """
         for key, (container, server) in wanted.items():
             self.detach(key)
             assert server.dsn is not None
             passfile = self._session.work / f"passfile-{container.name}-{server.name}"
             try:
-                self._there[key] = External(
+                self._external[key] = External(
                     self._session.node,
                     server.dsn,
                     name="/".join(key),
@@ -69,40 +73,42 @@ class Attached:
             self._seen.add(server.dsn)
 
     def reach(self, key: ServerKey, room: Room, bin_: str, database: Database, *, writes: bool) -> Reach:
-        """The way to the database that its DSN names, in read-only sessions unless the load ``writes``."""
-        at = self._there[key].address(writes=writes)
-        return Reach(room, bin_, at.host, at.port, at.database, at.user, database.scale, at.environment)
+        """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``."""
+        address = self._external[key].address(writes=writes)
+        return Reach(room, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
 
     def detach(self, key: ServerKey) -> None:
-        """Close our connections to it, if there are any."""
-        theirs = self._there.pop(key, None)
-        if theirs is not None:
+        """Close the connections to the server, if there are any."""
+        external = self._external.pop(key, None)
+        if external is not None:
             with contextlib.suppress(OSError):
-                theirs.disconnect()
+                external.disconnect()
 
     def views(self) -> list[ServerView]:
-        """For samplers: what the servers say of themselves. Their processes are not ours to see."""
-        return [ServerView("/".join(key), theirs.conninfo(), theirs.major, 0) for key, theirs in self._there.items()]
+        """Return the servers for samplers. The pid is 0, because processes of an external server cannot be read."""
+        return [ServerView("/".join(key), external.conninfo(), external.major, 0) for key, external in self._external.items()]
 
     def settings(self) -> dict[str, str] | None:
-        """Settings of the first that answers, where they differ from the default; None where none does."""
+        """Return the non-default settings of the first server that responds, or None."""
         import psycopg
 
-        for theirs in self._there.values():
+        for external in self._external.values():
             with contextlib.suppress(psycopg.Error):
-                return theirs.differing()
+                return external.differing()
         return None
 
 
 def server_view(node: Node, name: str, instance: Instance, settings: Mapping[str, str], cache: str) -> ServerView:
-    """The view of a server of ours; ``name`` is ``container/server``, ``cache`` where on ``node``, this host, a pg_balloon that pgherd
-    built lies.
+    """Return the samplers' view of a private server.
 
-    A server that loads pg_balloon is asked whether it can tell of it. Where its functions are missing they are made in the maintenance
-    database, which is as much ours as the server.
+    If the server loads pg_balloon but lacks its functions, create them in its maintenance database.
+
+    Args:
+        name: ``container/server``.
+        cache: directory on ``node`` (this host) that holds a pg_balloon built by pgherd.
     """
     conninfo = instance.conninfo("postgres")
-    pid = instance.pid if instance.access is None else 0  # a guest's pids mean nothing here
+    pid = instance.pid if instance.access is None else 0  # a guest has pids of a different kernel
     return ServerView(name, conninfo, instance.installation.major, pid, balloon=_has_balloon(node, instance, settings, cache))
 
 
@@ -118,7 +124,7 @@ def _has_balloon(node: Node, instance: Instance, settings: Mapping[str, str], ca
             if library is not None:
                 balloon_build.create_functions(node, instance.installation, library, instance.conninfo("postgres"))
         return bool(instance.sql(THERE)[0][0])
-    except (psycopg.Error, PgherdError, OSError):  # a server that has just died is found out elsewhere
+    except (psycopg.Error, PgherdError, OSError):  # a dead server is reported by Fleet.check
         return False
     finally:
         instance.disconnect(["postgres"])
@@ -130,80 +136,86 @@ Readings = dict[str, dict[str, float]]
 IN_USE = """SELECT count(*) FILTER (WHERE b.usagecount > 0), count(*) FILTER (WHERE b.usagecount > 1), count(b.relfilenode),
        current_setting('block_size')::int
 FROM pg_buffercache b LEFT JOIN pg_database d ON d.oid = b.reldatabase WHERE d.datname IS DISTINCT FROM 'postgres'"""
-"""Buffers used at all, used again since they were read in, and filled, but for those of the maintenance database; bytes of a buffer.
+"""Buffers with usage count over 0, over 1, and filled, without those of the maintenance database; bytes of a buffer.
 
-A buffer's usage count is 1 when it is read (by the warm-up too), rises with every use up to 5, and falls each time the clock sweep passes
-in its search for a buffer to evict."""
+A buffer's usage count is 1 when it is read (also by the warm-up). It rises with every use up to 5, and falls each
+time the clock sweep passes in its search for a buffer to evict.
+"""
 
 UNITS: Mapping[str, str] = {"buffers.used": "bytes", "buffers.reused": "bytes", "buffers.filled": "bytes"}
 
 
 def buffer_readings(node: Node, trial: Trial | None, instances: Mapping[ServerKey, Instance]) -> Readings:
-    """Bytes of shared buffers of each server that is up; nothing where the trial does not ask, or the extension is missing."""
+    """Return bytes of shared buffers for each running server.
+
+    The result is empty if the trial does not request it, or if the extension is missing.
+    """
     import psycopg
 
-    found: Readings = {}
+    readings: Readings = {}
     if trial is None or "buffers" not in trial.looks:
-        return found
+        return readings
     for key, instance in instances.items():
-        # A server at the edge of its memory may not live through being asked: the trial was over before.
+        # A server close to its memory limit may fail here. That is harmless, because the trial is over.
         with contextlib.suppress(psycopg.Error, OSError):
             instance.sql("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
             used, reused, filled, size = instance.sql(IN_USE)[0]
             values = (float(used * size), float(reused * size), float(filled * size))
-            found[f"server:{'/'.join(key)}"] = dict(zip(UNITS, values, strict=True))
+            readings[f"server:{'/'.join(key)}"] = dict(zip(UNITS, values, strict=True))
         node.disconnect(instance.conninfo())
-    return found
+    return readings
 
 
 def drop_cached_files(node: Node, restarted: Sequence[tuple[Instance, Container]]) -> None:
-    """Take the files of restarted servers out of the page cache where their containers' memory is limited: what an earlier trial
-    brought in is charged to a control group that may be gone, and would be memory that the container has for nothing."""
+    """Drop the files of restarted servers from the page cache, if their containers' memory is limited.
+
+    Pages cached by an earlier trial are charged to a cgroup that may be gone. The container would use them at no
+    cost.
+    """
     clones.drop_cache(node, [instance.data_dir for instance, container in restarted if container.memory is not None])
 
 
 def merge_readings(*parts: Readings) -> Readings:
-    """Readings of several kinds together, entity by entity."""
-    found: Readings = {}
+    """Merge readings of several kinds by entity."""
+    merged: Readings = {}
     for part in parts:
         for entity, values in part.items():
-            found.setdefault(entity, {}).update(values)
-    return found
+            merged.setdefault(entity, {}).update(values)
+    return merged
 
 
-_LOOK_SECONDS = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 def warm_all(instances: Mapping[ServerKey, Instance], warm: Callable[[ServerKey], None], insist: Callable[[], None]) -> None:
-    """Call ``warm`` for each server in a thread of its own, and raise what the first of them raised once all have ended.
+    """Call ``warm`` for each server in its own thread, and raise the first error once all threads have ended.
 
-    Ctrl-C, or whatever ``insist`` raises (it is called now and then in this thread), shuts the servers down at once: whoever waits for
-    one that reads for minutes is told by it that the connection is lost.
+    The servers warm up in parallel, because each reads within its container's CPU limit and mostly waits. Ctrl-C, or
+    an error raised by ``insist`` (called every ``_POLL_INTERVAL_S`` in this thread), shuts all servers down
+    immediately. That ends reads that would last minutes, because their connections are lost.
     """
     with ThreadPoolExecutor(max_workers=len(instances)) as pool:
         try:
-            warmed = [pool.submit(warm, key) for key in instances]
-            while wait(warmed, _LOOK_SECONDS).not_done:
+            futures = [pool.submit(warm, key) for key in instances]
+            while wait(futures, _POLL_INTERVAL_S).not_done:
                 insist()
         except BaseException:
             for instance in instances.values():
-                with contextlib.suppress(OSError):  # a guest that does not answer any more is ended with all that is in it
+                with contextlib.suppress(OSError):  # a guest that does not respond is ended together with its servers
                     instance.signal_stop("immediate")
             raise
-    for one in warmed:
-        one.result()
+    for future in futures:
+        future.result()
 
 
-class Asked(Protocol):
-    """A server that can be asked (pgherd.postgres.instance.Instance is one)."""
+class SqlServer(Protocol):
+    """Server that runs statements; ``pgherd.postgres.instance.Instance`` is one."""
 
     @property
-    def name(self) -> str:
-        """The server's name."""
-        ...
+    def name(self) -> str: ...
 
     def sql(self, statement: str, parameters: Sequence[Any] = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
+        """Return the rows of one statement."""
         ...
 
     def disconnect(self, databases: Sequence[str] = ("postgres",)) -> None:
@@ -211,50 +223,52 @@ class Asked(Protocol):
         ...
 
 
-def require_consistent(server: Asked, database: Database) -> None:
-    """Check a database's consistency conditions.
+def require_consistent(server: SqlServer, database: Database) -> None:
+    """Check a database's consistency conditions after a trial.
 
     Raises:
-        TrialError: one does not hold, or they cannot be asked for.
+        TrialError: a condition is violated or cannot be checked.
     """
     import psycopg
 
-    where = f"database {database.name} of server {server.name}"
+    label = f"database {database.name} of server {server.name}"
     try:
-        broken = find(database.workload).violations(lambda statement: server.sql(statement, database=database.name))
+        violations = find(database.workload).violations(lambda statement: server.sql(statement, database=database.name))
     except (psycopg.Error, ValueError) as error:
-        raise TrialError(f"the consistency of {where} cannot be checked: {str(error).strip()}") from None
+        raise TrialError(f"the consistency of {label} cannot be checked: {str(error).strip()}") from None
     finally:
         server.disconnect([database.name])
-    if broken:
-        raise TrialError(f"{where} contradicts itself after the trial, so its numbers do not count: {'; '.join(broken)}")
+    if violations:
+        raise TrialError(f"{label} is inconsistent after the trial, so its results are discarded: {'; '.join(violations)}")
 
 
-_TELLING = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
+_TROUBLE = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
 
 
 def log_ending(lines: Sequence[str]) -> str:
-    """The last lines of a server's log that tell of trouble, or else its last lines; or that there are none."""
+    """Return the last warnings and errors of a server's log, or its last lines if there are none."""
     if not lines:
-        return "nothing can be read of the server's log"
-    telling = [line for line in lines if _TELLING.search(line)]
-    return "\n".join(["the server's log ends with:", *(telling[-4:] or lines[-2:])])
+        return "the server's log cannot be read"
+    trouble = [line for line in lines if _TROUBLE.search(line)]
+    return "\n".join(["the server's log ends with:", *(trouble[-4:] or lines[-2:])])
 
 
 def memory_kill_message(container: str, kills: int) -> str:
-    """That the kernel ended so many of a container's processes for want of memory, and what to do."""
+    """Describe OOM kills in a container, with a remedy."""
     return (
-        f"container {container} needed more than its memory limit, and the kernel ended {processes.counted(kills)} in it: raise --memory, "
+        f"container {container} exceeded its memory limit, and the kernel killed {processes.counted(kills)} in it: raise --memory, "
         "or lower --scale or --set shared_buffers"
     )
 
 
 _CLOCKS_APART = 2.0
-"""Seconds by which the clock of the kernel's log may be behind or ahead of the wall clock."""
+"""Seconds by which the clock of the kernel's log may differ from the wall clock."""
 
 
 class MemoryKills:
-    """Counts of a run's containers. A group's own count never goes down, so what is new is what has been added since."""
+    """OOM kills in a run's containers. A cgroup's counter never decreases, so new kills are its increase since the last
+    reading.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -263,12 +277,12 @@ class MemoryKills:
         self._seen: list[MemoryKill] = []
 
     def begin(self) -> None:
-        """A trial begins: what was seen belongs to the one before."""
+        """Start a trial: discard the kills of the previous one."""
         self._began = self._node.now()
         self._seen = []
 
     def look(self, container: str, groups: Mapping[str, str]) -> int:
-        """How many processes were ended in a container since it was last looked at; they are noted."""
+        """Record and return the number of OOM kills in a container since the last call."""
         total = cgroups.oom_kills(self._node, groups)
         new = total - self._counted.get(container, 0)
         self._counted[container] = total
@@ -277,23 +291,23 @@ class MemoryKills:
         return max(new, 0)
 
     def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[MemoryKill, ...]:
-        """All of this trial, after one more look at these containers (name → groups)."""
+        """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""
         for name, groups in containers.items():
             self.look(name, groups)
         victims = oom_log.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
         return tuple(with_victims(kill, victims) for kill in self._seen)
 
     def forget(self, container: str) -> None:
-        """The container is gone, and its count with it."""
+        """Discard the count of a container that was removed."""
         self._counted.pop(container, None)
 
 
 def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
-    """What was counted, with what the kernel's log says of it: who, when, and at whose limit."""
-    own = [one for one in victims if posixpath.basename(one.group) == kill.container and one.at <= kill.at + _CLOCKS_APART]
-    if not own:
+    """Add the kernel log's details to a counted kill: processes, time, and whose limit was hit."""
+    matching = [victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.at + _CLOCKS_APART]
+    if not matching:
         return kill
-    by_container = any(one.limited == one.group for one in own)
-    names = tuple(f"{one.process} ({one.pid})" for one in own[: kill.processes])
+    by_container = any(victim.limited == victim.group for victim in matching)
+    names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
     limit: Literal["container", "budget"] = "container" if by_container else "budget"
-    return kill.model_copy(update={"at": min(own[0].at, kill.at), "names": names, "limit": limit})
+    return kill.model_copy(update={"at": min(matching[0].at, kill.at), "names": names, "limit": limit})
