@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pgherd.drivers.command import VALUE, patterns_of
 from pgherd.model.deployment import Server
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Verdict, VerdictResult
-from pgherd.model.result import PhaseResult
+from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
-from pgherd.runner.judge import commands as command_verdicts
 from pgherd.studies.hypervisor import MANAGER
 from pgherd.studies.observe import of_devices
 
+_SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 _NOT_OURS = "the server is somebody else's"
 
 
@@ -301,7 +302,7 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     if busy is None or not (ours or alone) or _theirs(trial, number):
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
-    outside = [command_verdicts.cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
+    outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
     known = sum(platform.values()) - platform.get(f"platform:{MANAGER}", 0.0)  # which is of pgherd's own threads
     share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
@@ -368,12 +369,51 @@ def _clock(jump: float, limits: Thresholds) -> Verdict:
     return _verdict("clock", abs(jump) <= limits.clock_jump, f"moved {jump * 1000:.0f} ms", f"≤ {limits.clock_jump * 1000:.0f} ms", why)
 
 
+def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    """Every command that ended by itself ended with 0; one that was told to end had to run until then, or the trial failed."""
+    codes = {target.target: code for target in phase.targets if (code := target.values.get("exit_code")) is not None}
+    wanted = "exit code 0 of every command"
+    if not codes:
+        return _verdict("exit-code", True, "each ran until it was stopped", wanted, intent=True)
+    bad = {target: code for target, code in codes.items() if code != 0}
+    if not bad:
+        return _verdict("exit-code", True, "exit code 0", wanted, intent=True)
+    failures = ", ".join(f"{_code(code)} on {target}" for target, code in bad.items())
+    return _verdict("exit-code", False, failures, wanted, _SEE_OUTPUT, intent=True)
+
+
+def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    """Every value that is to be read from an output was there, as a number."""
+    loads = trial.phases[number].loads
+    missing = [
+        f"{name} on {target.target}"
+        for target in phase.targets
+        for name in patterns_of(loads[target.target])
+        if f"{VALUE}{name}" not in target.values
+    ]
+    wanted = "a number for every --value"
+    if missing:
+        return _verdict("values-found", False, f"not found: {', '.join(missing)}", wanted, _SEE_OUTPUT, intent=True)
+    return _verdict("values-found", True, "all found", wanted, intent=True)
+
+
+def driver_cpu(target: TargetResult, phase: PhaseResult) -> float:
+    """Cores that a driver used in the window, as far as it was seen. A command's own processes are not sampled, but their CPU is known once
+    it has waited for them: the mean over its whole life stands for the window."""
+    sampled = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", 0.0)
+    return max(sampled, target.client_cpu or 0.0) if target.driver == "command" else sampled
+
+
+def _code(code: float) -> str:
+    return f"exit code {code:.0f}" if code >= 0 else f"signal {-code:.0f}"
+
+
 _INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = {
     "cpu-bound": _cpu_bound,
     "cached": _cached,
     "io-bound": _io_bound,
     "not-client-bound": _not_client_bound,
     "rate-met": _rate_met,
-    "exit-code": command_verdicts.exit_code,
-    "values-found": command_verdicts.values_found,
+    "exit-code": exit_code,
+    "values-found": values_found,
 }

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pgherd.analysis import memory_accounting
 from pgherd.drivers.driver import Span, Window
 from pgherd.metrics import aggregate
+from pgherd.metrics.accounting import BUDGET
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
-from pgherd.model.result import PhaseResult, TargetResult, Turn
-from pgherd.runner.play import memory_accounts
+from pgherd.model.result import MemoryAccount, PhaseResult, TargetResult, Turn
 from pgherd.runner.play.io_view import Watching
 from pgherd.runner.play.launching import Running
 from pgherd.store.samples import Sample, write_samples
@@ -161,7 +162,7 @@ def _result(
         targets=targets,
         skew=max(span.first for span in spans.values()) - common.earliest if len(spans) > 1 else None,
         metrics=aggregate.aggregate(around, start, end),
-        memory=memory_accounts.account(around, start, end),
+        memory=memory_account(around, start, end),
     )
 
 
@@ -183,3 +184,36 @@ def _keep(files: dict[str, bytes], target: Path) -> list[Path]:
             with gzip.open(kept[-1], "wb", compresslevel=1) as packed:
                 packed.write(data)
     return kept
+
+
+_CONTAINER = "container:"
+
+
+def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -> MemoryAccount | None:
+    """The identity in the window of a phase (seconds since the epoch); None where no group holds the budget."""
+    limit: list[tuple[float, float]] = []
+    charged: list[tuple[float, float]] = []
+    containers: dict[str, list[tuple[float, float]]] = {}
+    for at, sampler, entity, values in readings:
+        if sampler != "cgroup_memory":
+            continue
+        if entity == BUDGET and "memory.limit" in values:
+            limit.append((at, values["memory.limit"]))
+        if "memory.usage" not in values:
+            continue
+        if entity == BUDGET:
+            charged.append((at, values["memory.usage"]))
+        elif entity.startswith(_CONTAINER):
+            containers.setdefault(entity, []).append((at, values["memory.usage"]))
+    found = memory_accounting.account(memory_accounting.seconds(limit, charged, containers), start, end)
+    if found is None:
+        return None
+    worst = found.worst
+    return MemoryAccount(
+        seconds=found.seconds,
+        worst=worst.gap,
+        worst_at=worst.at,
+        budget=worst.budget,
+        containers=worst.containers,
+        unallocated=worst.unallocated,
+    )

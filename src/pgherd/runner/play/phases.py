@@ -19,10 +19,18 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
 from pgherd.runner.deploy.targets import Stage
-from pgherd.runner.play import counters, io_view, own_end, turns
+from pgherd.runner.play import counters, io_view, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling
-from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
+from pgherd.runner.play.launching import (
+    Running,
+    code_words,
+    driver_sources,
+    end_all,
+    launches,
+    process_sources,
+    wait_until_ended,
+)
 from pgherd.runner.watcher import Watcher
 
 _WATCH_SECONDS = 0.5
@@ -107,7 +115,7 @@ def drive(
             watcher.phase(phase.name, phase.ramp, phase.seconds)
             if phase.until == "drivers":
                 start = min(one.started for one in running)
-                own_end.wait(node, start + phase.seconds, running, stage)
+                wait_until_ended(node, start + phase.seconds, running, stage)
                 stop = max(one.ended for one in running)
                 mark()
             else:
@@ -131,7 +139,7 @@ def drive(
         _reap(before, stage)
     except BaseException as error:
         for one in played:
-            end = own_end.end if one.phase.until == "drivers" else _kill
+            end = end_all if one.phase.until == "drivers" else _kill
             end(one.running)
         begun.close()
         if isinstance(error, OSError):
