@@ -169,7 +169,7 @@ def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
     verdict = checks_of(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]
-    assert verdict.severity == "warn" and "writing load" in verdict.wanted
+    assert verdict.severity == "warn" and "the load writes" in verdict.wanted
 
 
 def test_the_worst_phase_decides():
@@ -276,7 +276,7 @@ def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
     results = {name: verdict.result for name, verdict in found.items()}
     unseen = ("cpu-bound", "io-bound", "steal", "foreign-cpu")
     assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
-    assert all("somebody else's" in found[name].why or "cannot account" in found[name].why for name in unseen)
+    assert all("is external" in found[name].why or "cannot account" in found[name].why for name in unseen)
     assert results["cached"] == results["not-client-bound"] == results["errors"] == results["checkpoints"] == "pass"
 
 

@@ -146,7 +146,7 @@ def test_errors_are_its_last_words_and_silence_is_said(running):
     (one.output / "stderr").write_text("one\nerror: no such thing\ntwo\n")
     assert one.last_words() == "error: no such thing"
     (one.output / "stderr").unlink()
-    assert one.last_words() == "(it said nothing)"
+    assert one.last_words() == "(no output)"
 
 
 def test_each_driver_is_watched_on_its_own_node(running):
