@@ -27,7 +27,7 @@ from pgherd.analysis.intervals import median_interval
 from pgherd.cluster import certificates, engine
 from pgherd.cluster.remote import Remote
 from pgherd.model.errors import TrialError
-from pgherd.runner.hosts.metrics import qualified
+from pgherd.runner.hosts.merging import qualified
 from pgherd.store.merged_samples import HostSamples, merge_samples
 
 SIZES = (4, 10, 25, 50, 100)

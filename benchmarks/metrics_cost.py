@@ -24,7 +24,7 @@ import pgherd
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
-from pgherd.runner.hosts.lookout import Lookout
+from pgherd.runner.hosts.agent import Lookout
 from pgherd.runner.play import phases
 from pgherd.runner.recording import Recording
 from pgherd.runner.telemetry.server import Endpoint, MetricsServer

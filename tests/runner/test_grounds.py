@@ -9,7 +9,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.runner import grounds
-from pgherd.runner.hosts.on_hosts import OnHosts
+from pgherd.runner.hosts.placing import OnHosts
 from pgherd.runner.play.bench import LocalBench
 from pgherd.studies.density.request import DensityRequest
 from pgherd.studies.scaling.request import ScalingRequest

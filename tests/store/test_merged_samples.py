@@ -1,6 +1,6 @@
 from functools import partial
 
-from pgherd.runner.hosts.metrics import qualified
+from pgherd.runner.hosts.merging import qualified
 from pgherd.store.merged_samples import HostSamples, merge_samples
 from pgherd.store.samples import read_samples, write_samples
 

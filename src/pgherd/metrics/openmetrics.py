@@ -143,7 +143,7 @@ def named(entity: str, metric: str, hosts: Collection[str] = ()) -> tuple[Family
     """The family of an entity's metric and the labels of its series; None for an entity of an unknown kind.
 
     The run's label is the caller's to add; so is the host's, unless the entity's name tells it: of several ``hosts`` the entities are
-    ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.runner.hosts.metrics).
+    ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.runner.hosts.merging).
     """
     kind, _, rest = entity.partition(":")
     if kind not in _SUBJECTS:

@@ -18,7 +18,7 @@ from pgherd.node.protocol import Node
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.hosts.cluster_bench import ClusterBench
 from pgherd.runner.hosts.crew import Crew
-from pgherd.runner.hosts.on_hosts import OnHosts
+from pgherd.runner.hosts.placing import OnHosts
 from pgherd.runner.hosts.preparation import prepare_over
 from pgherd.runner.play.bench import Bench, LocalBench
 from pgherd.runner.prepare.catalogue import prepare, study_of

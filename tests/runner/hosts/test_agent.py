@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import threading
 import time
@@ -16,10 +17,12 @@ from pgherd.model.run import Surroundings
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
+from pgherd.report.live import _SAMPLERS
 from pgherd.runner.hosts import agent as host_agent
-from pgherd.runner.hosts.agent import HostAgent, make_agent
+from pgherd.runner.hosts.agent import SHOWN, HostAgent, Lookout, make_agent
 from pgherd.runner.play.driven import Common
 from pgherd.runner.prepare.server_places import Holding
+from pgherd.store.live import SPOOL, output_name
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -126,7 +129,7 @@ def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch
     monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
     here, there = (Holding(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
     agent.look((here,), None)
-    with pytest.raises(UsageError, match="none does not exist; make the directory"):
+    with pytest.raises(UsageError, match="none does not exist; create it"):
         agent.look((here, there), None)
 
 
@@ -279,3 +282,44 @@ def test_a_child_dies_with_the_agent_s_thread_not_before(agent):
 
 def test_an_agent_is_made_without_arguments():
     assert isinstance(make_agent(), HostAgent)
+
+
+LOOKOUT_PART = Trial.model_validate(
+    {
+        "point": {"databases": 1},
+        "deployment": {"hosts": [{"name": "a", "containers": [{"name": "db1", "servers": [{"bin": "/pg", "version": "18.6"}]}]}]},
+        "phases": [
+            {"name": "p", "loads": {"a/db1/pg/bench": {}, "a": {"driver": "command"}}},
+            {"name": "q", "loads": {"a/db1/pg/bench": {}}},
+        ],
+    }
+)
+SOURCES = {
+    "sources": [["cgroup_cpu", "container:db1", "file", "/x", "v1 usage"], ["vmstat", "host", "file", "/proc/vmstat", ""]],
+    "first": 0,
+}
+
+
+def test_what_is_shown_is_what_is_looked_at():
+    assert SHOWN == _SAMPLERS
+
+
+def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
+    lookout = Lookout(LOOKOUT_PART, tmp_path, tmp_path / "out")
+    first = lookout.take()
+    assert (first.readings, first.told) == ([], [])
+    readings = [{"t": 1.0 + n, "i": 0, "raw": f"{n}000000000\n"} for n in range(4)]
+    with open(tmp_path / SPOOL, "w") as spool:
+        for document in (SOURCES, *readings, {"t": 4.5, "i": 1, "raw": "pswpin 3\n"}):
+            spool.write(json.dumps(document, separators=(",", ":")) + "\n")
+    for phase, target, text in ((0, "a/db1/pg/bench", "progress: 1\nprogr"), (0, "a", "progress: 9\n"), (1, "a/db1/pg/bench", "ready\n")):
+        place = tmp_path / "out" / output_name(phase, target)
+        place.mkdir(parents=True)
+        (place / "stderr").write_text(text)
+    seen = lookout.take()
+    assert seen.readings == [
+        (1.0, "cgroup_cpu", "container:db1", {"cpu.usage": 0.0}),
+        (4.0, "cgroup_cpu", "container:db1", {"cpu.usage": 3.0}),
+    ], "the first and the last of what is shown; nothing of other samplers"
+    assert seen.told == [(0, "a/db1/pg/bench", "pgbench", "progress: 1\n"), (1, "a/db1/pg/bench", "pgbench", "ready\n")], "whole lines"
+    assert lookout.take().readings == [] and lookout.take().told == []

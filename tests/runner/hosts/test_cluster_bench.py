@@ -13,10 +13,9 @@ from pgherd.model.run import Surroundings
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts import cluster_bench, relay
-from pgherd.runner.hosts.agent import Counted, Drove, Piece
+from pgherd.runner.hosts.agent import Counted, Drove, Glimpse, Piece
 from pgherd.runner.hosts.cluster_bench import LEAD, ClusterBench, agents_run
 from pgherd.runner.hosts.crew import Crew
-from pgherd.runner.hosts.lookout import Glimpse
 from pgherd.runner.play.driven import Common
 from pgherd.runner.watcher import Watcher
 from pgherd.store.live import SPOOL

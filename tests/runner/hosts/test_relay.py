@@ -8,9 +8,9 @@ from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics.spool import readings
 from pgherd.model.errors import TrialError
 from pgherd.runner.hosts import relay as module
+from pgherd.runner.hosts.agent import Glimpse
 from pgherd.runner.hosts.clocks import Clocks
 from pgherd.runner.hosts.crew import Crew
-from pgherd.runner.hosts.lookout import Glimpse
 from pgherd.runner.hosts.relay import Relay
 from pgherd.store.live import SPOOL, TOLD
 

@@ -18,10 +18,13 @@ from typing import Any, TypeVar
 
 from pgherd import __version__
 from pgherd.cluster import labels
+from pgherd.drivers.telling import tells
 from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
+from pgherd.metrics.latest import Latest
+from pgherd.metrics.spool import SpoolReading
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.facts import HostFacts
@@ -36,10 +39,8 @@ from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.hosts import verdicts as host_verdicts
-from pgherd.runner.hosts.agents_stage import AgentsStage
-from pgherd.runner.hosts.distant_clients import Opened, Way, Ways, insist_tls
+from pgherd.runner.hosts.distant_clients import AgentsStage, Opened, Way, Ways, insist_tls
 from pgherd.runner.hosts.golden_carrying import Carrier
-from pgherd.runner.hosts.lookout import Glimpse, Lookout
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.play import phases
 from pgherd.runner.play.bench import completed
@@ -50,7 +51,48 @@ from pgherd.runner.prepare.prepared import Prepared, runnable
 from pgherd.runner.prepare.server_places import Holding
 from pgherd.runner.session import Session, session
 from pgherd.runner.watcher import Watcher
+from pgherd.store.live import SPOOL, Lines, output_name
 from pgherd.store.samples_apart import write_samples_apart
+
+SHOWN = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", "processes"})
+"""Samplers whose readings are passed on: those that are shown while a run is watched."""
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What has been read and told on one host since the glimpse before; all instants are of that host's clock.
+
+    ``told`` holds a phase's index, a target, its driver, and whole lines of that driver's stderr.
+    """
+
+    readings: list[SpoolReading]
+    told: list[tuple[int, str, str, str]]
+
+
+class Lookout:
+    """Takes glimpses of one trial."""
+
+    def __init__(self, part: Trial, directory: Path, scratch: Path) -> None:
+        """``directory`` is where samples are spooled, ``scratch`` where drivers write; nothing need be there yet."""
+        self._latest = Latest(Lines(directory / SPOOL), SHOWN)
+        self._outputs = [
+            (number, target, load.driver, Lines(scratch / output_name(number, target) / "stderr"))
+            for number, phase in enumerate(part.phases)
+            for target, load in phase.loads.items()
+            if tells(load.driver)
+        ]
+        self._lock = threading.Lock()
+
+    def take(self) -> Glimpse:
+        """What has been added since; of the readings in between nothing is parsed."""
+        with self._lock:
+            told = []
+            for number, target, driver, lines in self._outputs:
+                said = b"".join(line + b"\n" for line in lines)
+                if said:
+                    told.append((number, target, driver, said.decode(errors="replace")))
+            return Glimpse(self._latest.added(), told)
+
 
 PIECE = 4 * 2**20
 """Bytes of files that one call hands over at most."""

@@ -21,9 +21,19 @@ from pgherd.runner.hosts.agent import Counted, Drove, Piece
 from pgherd.runner.hosts.clocks import Clocks, together
 from pgherd.runner.hosts.crew import Crew
 from pgherd.runner.hosts.golden_sharing import Sharing
-from pgherd.runner.hosts.metrics import qualified
-from pgherd.runner.hosts.parts import files_of, loaded, own_surroundings, part, served, with_addresses, with_files
-from pgherd.runner.hosts.placing import named, nothing_left, placed
+from pgherd.runner.hosts.merging import qualified
+from pgherd.runner.hosts.placing import (
+    files_of,
+    loaded,
+    named,
+    nothing_left,
+    own_surroundings,
+    part,
+    placed,
+    served,
+    with_addresses,
+    with_files,
+)
 from pgherd.runner.hosts.relay import Relay
 from pgherd.runner.hosts.verdicts import Seen
 from pgherd.runner.play.bench import Played

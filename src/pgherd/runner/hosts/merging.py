@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from pgherd.metrics.accounting import BUDGET, LOCKED
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
 from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
 from pgherd.runner.hosts.clocks import Clocks, Together
-from pgherd.runner.hosts.metrics import merged
 
 
 def merge(results: Mapping[str, Sequence[PhaseResult]], windows: Sequence[Together], clocks: Clocks) -> list[PhaseResult]:
@@ -120,3 +120,56 @@ def _mean_series(series: Sequence[Sequence[float | None]]) -> list[float | None]
         values = [value for one in series if second < len(one) and (value := one[second]) is not None]
         found.append(sum(values) / len(values) if values else None)
     return found
+
+
+Table = Mapping[str, Mapping[str, float]]
+
+_UNIQUE = ("container:", "server:", "backend:", "driver:")
+_WHOLE = ("host", BUDGET, "pgherd")
+
+
+def qualified(entity: str, host: str) -> str:
+    """The entity's name in the samples of several hosts."""
+    if entity in _WHOLE:
+        return f"{entity}:{host}"
+    if entity == f"container:{LOCKED}":
+        return f"container:{LOCKED}:{host}"
+    kind, colon, name = entity.partition(":")
+    if entity.startswith(_UNIQUE):
+        return entity
+    return f"{kind}:{host}/{name}" if colon else f"{entity}:{host}"
+
+
+def device_of(entity: str, hosts: Collection[str | None]) -> bool:
+    """Whether it is a device, or another thing with a name of its own, of one of these hosts."""
+    host, slash, _ = entity.partition(":")[2].partition("/")
+    return bool(slash) and host in hosts and not entity.startswith(_UNIQUE)
+
+
+def merged(tables: Mapping[str, Table]) -> dict[str, dict[str, float]]:
+    """Host → its own table of entities, in; one table out, as this module says."""
+    found: dict[str, dict[str, float]] = {}
+    sums: dict[str, list[tuple[Mapping[str, float], float]]] = {}
+    for host, table in tables.items():
+        cores = table.get("host", {}).get("cpu.online", 1.0)
+        for entity, values in table.items():
+            if entity in _WHOLE or entity.startswith("platform:") or entity == f"container:{LOCKED}":
+                sums.setdefault(entity, []).append((values, cores))
+            if not entity.startswith("platform:") and entity != f"container:{LOCKED}":
+                found[qualified(entity, host)] = dict(values)
+    for entity, parts in sums.items():
+        found[entity] = _whole(parts)
+    return dict(sorted(found.items()))
+
+
+def _whole(parts: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:
+    """Metrics that not every host has are left out: a sum over some of the hosts would pass for that of all."""
+    names = set(parts[0][0]).intersection(*(values for values, _ in parts[1:]))
+    whole = {}
+    for name in sorted(names):
+        if name.startswith("psi."):
+            weights = sum(weight for _, weight in parts)
+            whole[name] = sum(values[name] * weight for values, weight in parts) / weights
+        else:
+            whole[name] = sum(values[name] for values, _ in parts)
+    return whole

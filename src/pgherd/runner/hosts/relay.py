@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.drivers.telling import on_clock
+from pgherd.runner.hosts.agent import Glimpse
 from pgherd.runner.hosts.clocks import Clocks
 from pgherd.runner.hosts.crew import Crew
-from pgherd.runner.hosts.lookout import Glimpse
-from pgherd.runner.hosts.metrics import qualified
+from pgherd.runner.hosts.merging import qualified
 from pgherd.store.live import SPOOL, TOLD, output_name
 
 INTERVAL = 5.0

@@ -15,7 +15,7 @@ from pgherd.model.result import PhaseResult
 from pgherd.model.thresholds import Thresholds
 from pgherd.model.trial import Trial
 from pgherd.runner.hosts.clocks import Clocks, Together
-from pgherd.runner.hosts.parts import loaded
+from pgherd.runner.hosts.placing import loaded
 from pgherd.runner.judge import verdicts
 
 CLOCK_OFFSET = "clock-offset"

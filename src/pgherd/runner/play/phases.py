@@ -230,8 +230,8 @@ def _reap(running: list[Running], stage: Stage) -> None:
             message = f"{driver.load.driver} on {driver.target} ended with {code_words(code)}: {driver.last_words()}"
             if code == -driver.driver.stop_signal:  # it had not installed its signal handler yet
                 message = (
-                    f"{driver.load.driver} on {driver.target} had not generated load when its time was over, {driver.ended - driver.started:.1f} s "
-                    f"after it was started: the machine is busy, or --ramp is too short"
+                    f"{driver.load.driver} on {driver.target} had not generated load when its time was over, "
+                    f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --ramp is too short"
                 )
             raise TrialError(f"{message}; {stage.said(driver.target)}")
 
