@@ -139,12 +139,12 @@ def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
     with pytest.raises(UsageError, match=r"PostgreSQL 17\.2 in /x, but this host has 18\.6 in /pg, 15\.18 in /old"):
         agent.open("run", SURROUNDINGS, {"/x": "17.2"})
     assert not agent.work.exists(), "what was opened for it is gone"
-    with pytest.raises(TrialError, match="no run open"):
+    with pytest.raises(TrialError, match="no open run"):
         agent.apply(PART)
 
 
 def test_golden_copies_are_carried_while_a_run_is_open(agent):
-    with pytest.raises(TrialError, match="no run open"):
+    with pytest.raises(TrialError, match="no open run"):
         agent.golden("lacks", PART)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
     assert agent.golden("lacks", PART) == {} == agent.golden("has", {"x": "/pg"})

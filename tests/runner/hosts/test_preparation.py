@@ -151,7 +151,7 @@ def test_other_versions_are_refused(engine):
     with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but b has 15\.18"):
         prepare_over(engine, "density", asked(), dry=True)
     engine.met["b"] = replace(greeting(), pgherd="0.0.1")
-    with pytest.raises(UsageError, match=r"but there is 0\.0\.1 on b; install the same"):
+    with pytest.raises(UsageError, match=r"but found 0\.0\.1 on b; install the same"):
         prepare_over(engine, "density", asked(), dry=True)
 
 
@@ -293,13 +293,13 @@ def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_
 
 
 def test_what_agents_cannot_deploy_is_refused(engine):
-    with pytest.raises(UsageError, match="--server names somebody else's server"):
+    with pytest.raises(UsageError, match="--server names an external server"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", server="postgresql://db/app"), dry=True)
     arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
-    with pytest.raises(UsageError, match="a comparison of disk runs on one host, where pgherd is called"):
+    with pytest.raises(UsageError, match="a comparison of disk runs only on the local host"):
         prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
     arms = [{"name": name, "study": "density"} for name in ("x", "y")]
-    with pytest.raises(UsageError, match="--client-host is for --variant"):
+    with pytest.raises(UsageError, match="--client-host works with --variant only"):
         prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms, client_host="a"), dry=True)
 
 
