@@ -44,9 +44,9 @@ def test_bad_input_is_one_message(own_directories, capsys, words, why):
 
 
 def test_a_missing_extra_is_said_with_the_command(own_directories, capsys, monkeypatch):
-    from pgherd.cluster import extra
+    from pgherd.cluster import versions
 
-    monkeypatch.setattr(extra, "LIBRARIES", ("no_such_library",))
+    monkeypatch.setattr(versions, "LIBRARIES", ("no_such_library",))
     code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
     assert code == 3 and "pip install 'pgherd[cluster]'" in err
 

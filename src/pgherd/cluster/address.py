@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pgherd.cluster import certificates, extra, record
+from pgherd.cluster import certificates, record, versions
 from pgherd.cluster.ssh import joined_name
 from pgherd.model.errors import UsageError
 
@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 def security(place: Place) -> Security:
     """Dask's security settings for the driver. Raises UsageError when certificates are missing or wrong, CapabilityError without Dask."""
-    extra.insist()
+    versions.require_extra()
     from distributed import Security
 
     if not place.encrypted:
@@ -127,7 +127,7 @@ def security(place: Place) -> Security:
 
 def member_security(directory: Path) -> Security:
     """Security settings of any member whose certificates lie in a directory; raises UsageError."""
-    extra.insist()
+    versions.require_extra()
     import ssl
 
     from distributed import Security

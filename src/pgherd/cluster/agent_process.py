@@ -45,12 +45,12 @@ class Orders:
 
 def main(directory: Path) -> None:
     """Serve until SIGTERM, or until the scheduler has been gone for too long. Does not return: threads may still be in calls."""
-    from pgherd.cluster import clocks, labels
+    from pgherd.cluster import labels, remote
 
-    skew = clocks.skew_for_tests()  # before anything takes hold of time.time
+    skew = remote.skew_for_tests()  # before anything takes hold of time.time
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     if skew:
-        _log.warning("the clock of this process is shifted by %g s, as %s says: this is a test", skew, clocks.SKEW)
+        _log.warning("the clock of this process is shifted by %g s, as %s says: this is a test", skew, remote.SKEW)
     code = 1
     try:
         _take_back()

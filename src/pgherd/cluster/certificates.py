@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgherd.cluster import extra
+from pgherd.cluster import versions
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -52,7 +52,7 @@ class Authority:
 
 def authority(cluster: str) -> Authority:
     """A new authority. Raises CapabilityError without the library for it."""
-    extra.insist("a certificate")
+    versions.require_extra("a certificate")
     from cryptography import x509
 
     key = _new_key()

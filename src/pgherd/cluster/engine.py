@@ -13,21 +13,71 @@ import socket
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgherd.cluster import address as addresses
-from pgherd.cluster import clocks, extra, members, station, tuning, versions
-from pgherd.cluster.clocks import RoundTrip
-from pgherd.cluster.members import Member
-from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote, named
+from pgherd.cluster import station, tuning, versions
+from pgherd.cluster.address import Place
+from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote, RoundTrip, combine, named
 from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
 
 if TYPE_CHECKING:
+    from pgherd.cluster.station import Post
+if TYPE_CHECKING:
     from pathlib import Path
 
-    from pgherd.cluster.post import Post
+    from pgherd.cluster.station import Post
+
+
+@dataclass
+class Member:
+    """One host as the driver sees it. ``why`` says why it is lost, None while it is not; ``software`` is what it told when it was taken."""
+
+    host: str
+    worker: str
+    address: str
+    post: Post | None = None
+    seen: float = 0.0
+    why: str | None = None
+    generation: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    software: dict[str, str] = field(default_factory=dict)
+    trips: deque[RoundTrip] = field(default_factory=lambda: deque(maxlen=2000))
+
+
+async def joined_members(client: Any, *, each: bool = False) -> list[Member]:
+    """The hosts that have joined. Several workers on one address are one host, and the first of them is used, unless ``each`` is wanted."""
+    identity = await client.scheduler.identity(n_workers=-1)
+    found: dict[str, Member] = {}
+    for worker, known in sorted(identity["workers"].items()):
+        address = str(known["host"])
+        name = str(known["name"])
+        if "://" in name or name.isdigit():  # what Dask calls a worker that nobody has named
+            name = address
+        found.setdefault(worker if each else address, Member(name, worker, address))
+    return list(found.values())
+
+
+def in_cluster_order(members: list[Member], place: Place) -> list[Member]:
+    """In the cluster's own order; hosts of it that have not joined are lost from the beginning. Raises UsageError without any."""
+    if not place.hosts:
+        if not members:
+            raise UsageError(f"no worker has joined {place.address}; start one on each host: 'dask worker {place.address} --nthreads 1'")
+        return sorted(members, key=lambda member: member.host)
+    by_host = {member.host: member for member in members}
+    in_order = []
+    for host in place.hosts:
+        member = by_host.get(host)
+        if member is None:
+            member = Member(host, "", "", why="its agent has not joined, or has ended")
+            member.gone.set()
+        in_order.append(member)
+    return in_order
+
 
 BEAT = 2.0
 """Seconds between two signs of life."""
@@ -116,9 +166,7 @@ class DaskEngine:
 
     def beats(self, since: float) -> dict[str, list[Offset]]:
         """See Engine."""
-        return {
-            member.host: [clocks.combine([trip]) for trip in list(member.trips) if trip.sent >= since] for member in self._members.values()
-        }
+        return {member.host: [combine([trip]) for trip in list(member.trips) if trip.sent >= since] for member in self._members.values()}
 
     def addresses(self) -> dict[str, str]:
         """Host → its network address; empty for one that has never joined."""
@@ -131,7 +179,7 @@ class DaskEngine:
 
     def joined(self) -> dict[str, str]:
         """Host → its address, for the workers that the scheduler has right now."""
-        found = self.wait_for(members.there(self._client, each=True), timeout=CONNECT)
+        found = self.wait_for(joined_members(self._client, each=True), timeout=CONNECT)
         return {member.host: member.address for member in found}
 
     def ask(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
@@ -241,7 +289,7 @@ class DaskEngine:
         """Put our actor on the host's worker. Raises TimeoutError, OSError, or what its making raised there."""
         from distributed import Actor
 
-        from pgherd.cluster.post import Post
+        from pgherd.cluster.station import Post
 
         future = self._client.submit(
             Post, member.host, actor=True, workers=[member.worker], allow_other_workers=False, pure=False, key=f"pgherd-{uuid.uuid4().hex}"
@@ -306,7 +354,7 @@ class DaskEngine:
 
     async def _find_again(self, member: Member) -> None:
         with contextlib.suppress(Exception):
-            workers = await asyncio.wait_for(members.there(self._client), CONNECT)
+            workers = await asyncio.wait_for(joined_members(self._client), CONNECT)
             found = next((one for one in workers if one.host == member.host), None)
             if found is None or not addresses.is_private(found.worker):
                 return
@@ -338,9 +386,9 @@ class DaskEngine:
                     except Exception:
                         return None  # its beats will tell why
                     trips.append(RoundTrip(sent, time.perf_counter() - began, there))
-                    if number >= TRIPS.start and clocks.combine(trips).uncertainty <= CLOSE:
+                    if number >= TRIPS.start and combine(trips).uncertainty <= CLOSE:
                         break
-            return clocks.combine(trips)
+            return combine(trips)
 
         found = await asyncio.gather(*(one(member) for member in self._members.values()))
         return {host: offset for host, offset in zip(self._members, found, strict=True) if offset is not None}
@@ -363,13 +411,13 @@ def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> Dask
     Raises UsageError (no such cluster, it does not answer, somebody else is using it, a host of it has no TLS), CapabilityError (the
     extra is missing).
     """
-    extra.insist()
+    versions.require_extra()
     place = addresses.find(cluster, tls)
     client = _client(place)
     try:
-        found = asyncio.run_coroutine_threadsafe(members.there(client), client.loop.asyncio_loop).result(CONNECT)
+        found = asyncio.run_coroutine_threadsafe(joined_members(client), client.loop.asyncio_loop).result(CONNECT)
         addresses.check_workers(place.address, (member.worker for member in found))
-        engine = DaskEngine(client, members.ordered(found, place))
+        engine = DaskEngine(client, in_cluster_order(found, place))
         if hold:
             engine.wait_for(engine.attach())
             if not engine.hosts():

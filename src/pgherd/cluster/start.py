@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd import __version__
-from pgherd.cluster import address, certificates, extra, packing, record, scheduler_process, versions
+from pgherd.cluster import address, certificates, packing, record, scheduler_process, versions
 from pgherd.cluster.labels import text as label_text
 from pgherd.cluster.record import AgentRecord, ClusterRecord
 from pgherd.cluster.ssh import Ssh, joined_name
@@ -62,7 +62,7 @@ def start(wanted: Wanted, say: Say) -> ClusterRecord:
 
     Raises PgherdError when any host cannot be started; then nothing that was started for it is left.
     """
-    extra.insist()
+    versions.require_extra()
     address.check_name(wanted.name)
     known = record.load(wanted.name)
     fresh = known is None

@@ -6,12 +6,14 @@ patch level, the kernel and the machine may differ: then that is listed, in the 
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pgherd import __version__
+from pgherd.model.errors import CapabilityError
 
 REFUSED = ("pgherd", "Python", "Dask")
 """Differences in these end a run before it begins."""
@@ -90,3 +92,13 @@ def compare(found: Mapping[str, Mapping[str, Any]], names: Iterable[str] = (*REF
         if len(values) > 1:
             differences.append(Difference(name, {value: tuple(hosts) for value, hosts in values.items()}, name in REFUSED))
     return differences
+
+
+LIBRARIES = ("distributed", "cryptography")
+
+
+def require_extra(purpose: str = "a cluster") -> None:
+    """Insist on the extra's libraries; raises CapabilityError that says how to install them."""
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CapabilityError(f"{purpose} needs {' and '.join(missing)}, which is not installed here: pip install 'pgherd[cluster]'")

@@ -1,6 +1,6 @@
 """How far one clock is ahead of another: what a question and its answer say of it, and what holds between two measurements. Pure.
 
-A guest's clock against its host's (pgherd.runtimes.vm.guest_clock) and a host's against the driver's (pgherd.cluster.clocks,
+A guest's clock against its host's (pgherd.runtimes.vm.guest_clock) and a host's against the driver's (pgherd.cluster.remote,
 pgherd.runner.hosts.clocks) are measured and used alike; all instants and offsets are in seconds.
 """
 

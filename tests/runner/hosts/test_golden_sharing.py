@@ -143,9 +143,7 @@ def test_what_would_take_longer_than_making_it_is_given_up(scene):
     scene.share(PARTS)
     assert scene.agents["b"].steps == ["lacks", "has", "borrow", "add", "drop"] and "k" not in scene.agents["b"].copies
     (note,) = scene.notes
-    assert note.startswith("template k is not copied from a: 4 B of 12 B arrived within ") and note.endswith(
-        "the hosts create it."
-    )
+    assert note.startswith("template k is not copied from a: 4 B of 12 B arrived within ") and note.endswith("the hosts create it.")
 
 
 def test_a_host_that_does_not_take_it_makes_its_own_and_the_others_get_it(scene):
