@@ -30,8 +30,8 @@ def test_without_a_cluster(own_directories, capsys):
     [
         ((), "Missing option '--hosts'"),
         (("--hosts", "a,a"), "names a twice"),
-        (("--hosts", "-x"), "no name of a host"),
-        (("--hosts", "a", "--name", "A B"), "is no name for a cluster"),
+        (("--hosts", "-x"), "not a valid host name"),
+        (("--hosts", "a", "--name", "A B"), "is not a valid name for a cluster"),
         (("--hosts", "a", "--ssh-config", "/nonexistent"), "does not exist"),
         (("--hosts", "a", "--port", "70000"), "70000"),
         (("--hosts", "root@a,b", "--label", "root@a:disk=nvme"), "root@a is not one of a, b"),

@@ -170,7 +170,7 @@ def test_a_host_that_was_held_up_itself_does_not_blame_its_driver(monkeypatch, n
         await _make(made, "t", "one")
         await asyncio.sleep(0.1)
         if not noticed:
-            made._due = float("inf")
+            made._check_due = float("inf")
         time.sleep(0.6)  # the loop stands still
         for _ in range(5):  # what is overdue comes first: the look, and then the beat that has waited
             await asyncio.sleep(0)
