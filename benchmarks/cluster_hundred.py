@@ -26,7 +26,7 @@ from outcome import Figure
 from pgherd.analysis.intervals import median_interval
 from pgherd.cluster import certificates, engine
 from pgherd.cluster.remote import Remote
-from pgherd.distributed.metrics import qualified
+from pgherd.distributed.merging import qualified
 from pgherd.model.errors import TrialError
 from pgherd.store.samples import HostSamples, merge_samples
 

@@ -22,7 +22,7 @@ from outcome import Figure
 
 import pgherd
 from pgherd.analysis.intervals import mean_interval
-from pgherd.distributed.lookout import Lookout
+from pgherd.distributed.agent import Lookout
 from pgherd.export.server import Endpoint, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord

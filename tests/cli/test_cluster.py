@@ -30,8 +30,8 @@ def test_without_a_cluster(own_directories, capsys):
     [
         ((), "Missing option '--hosts'"),
         (("--hosts", "a,a"), "names a twice"),
-        (("--hosts", "-x"), "no name of a host"),
-        (("--hosts", "a", "--name", "A B"), "is no name for a cluster"),
+        (("--hosts", "-x"), "not a valid host name"),
+        (("--hosts", "a", "--name", "A B"), "is not a valid name for a cluster"),
         (("--hosts", "a", "--ssh-config", "/nonexistent"), "does not exist"),
         (("--hosts", "a", "--port", "70000"), "70000"),
         (("--hosts", "root@a,b", "--label", "root@a:disk=nvme"), "root@a is not one of a, b"),
@@ -44,9 +44,9 @@ def test_bad_input_is_one_message(own_directories, capsys, words, why):
 
 
 def test_a_missing_extra_is_said_with_the_command(own_directories, capsys, monkeypatch):
-    from pgherd.cluster import extra
+    from pgherd.cluster import versions
 
-    monkeypatch.setattr(extra, "LIBRARIES", ("no_such_library",))
+    monkeypatch.setattr(versions, "LIBRARIES", ("no_such_library",))
     code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
     assert code == 3 and "pip install 'pgherd[cluster]'" in err
 

@@ -25,7 +25,7 @@ def test_these_addresses_will_do(text):
         ("tls://10.0.0.1:99999", "is not a Dask scheduler's address"),
         ("http://10.0.0.1:8786", "is not a Dask scheduler's address"),
         ("tls://:8786", "is not a Dask scheduler's address"),
-        ("somewhere", "no cluster called 'somewhere' has been started here, none is"),
+        ("somewhere", r"no cluster called 'somewhere' has been started here \(started: none\)"),
         ("../../etc", "no cluster called"),
     ],
 )
@@ -37,7 +37,7 @@ def test_these_do_not(own_directories, text, why):
 def test_workers_beyond_this_machine_have_tls_whatever_the_scheduler_s_address():
     """A scheduler's port may be forwarded here; workers are talked to directly all the same."""
     address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tls://10.0.0.1:4", "tcp://[::1]:4"])
-    with pytest.raises(UsageError, match=r"its worker tcp://10\.0\.0\.1:4 and 1 more listens beyond it, without encryption"):
+    with pytest.raises(UsageError, match=r"its worker tcp://10\.0\.0\.1:4 and 1 more is not, and is unencrypted"):
         address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tcp://10.0.0.1:4", "tcp://10.0.0.2:4"])
 
 
@@ -48,15 +48,15 @@ def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_direct
     for cluster in ("two", "tls://10.0.0.1:4"):
         found = address.find(cluster)
         assert found == address.Place("tls://10.0.0.1:4", record.directory("two"), ("a",)) and found.encrypted
-    with pytest.raises(UsageError, match="no cluster called 'default' has been started here, here is two"):
+    with pytest.raises(UsageError, match=r"no cluster called 'default' has been started here \(started: two\)"):
         address.find("default")
 
 
 def test_tls_wants_certificates(own_directories, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    with pytest.raises(UsageError, match=r"wants certificates.*PGHERD_CLUSTER_TLS"):
+    with pytest.raises(UsageError, match=r"requires certificates.*PGHERD_CLUSTER_TLS"):
         address.security(address.Place("tls://10.0.0.1:4"))
-    with pytest.raises(UsageError, match=r"there is no .*authority.pem and no .*member.pem"):
+    with pytest.raises(UsageError, match=r"missing .*authority.pem and .*member.pem"):
         address.security(address.Place("tls://10.0.0.1:4", tmp_path))
     made = certificates.authority("x")
     (tmp_path / certificates.AUTHORITY).write_text(made.certificate)

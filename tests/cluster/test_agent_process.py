@@ -27,7 +27,7 @@ def test_orders_are_read(tmp_path):
 def test_either_drops_the_rest_but_keeps_what_was_given():
     async def scenario() -> None:
         slow = asyncio.ensure_future(asyncio.sleep(30))
-        await agent_process._either(slow, asyncio.sleep(0))
+        await agent_process._wait_for_first(slow, asyncio.sleep(0))
         assert not slow.cancelled() and not slow.done()
         slow.cancel()
 
@@ -35,7 +35,7 @@ def test_either_drops_the_rest_but_keeps_what_was_given():
 
 
 def test_an_agent_joins_is_asked_to_end_and_leaves_no_scratch(own_directories, tmp_path, monkeypatch):
-    known = start._begin(start.Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    known = start._start_new(start.Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
     try:
         for name in (certificates.AUTHORITY, certificates.MEMBER):
             certificates.write_private(tmp_path / name, (record.directory("default") / name).read_text())

@@ -37,7 +37,7 @@ def test_its_places_are_those_of_pgherd(monkeypatch, tmp_path):
 
 def test_an_old_python_is_told(monkeypatch):
     monkeypatch.setattr(bootstrap, "OLDEST", (9, 9))
-    with pytest.raises(Failed, match=r"its Python is 3.*needs 9\.9 there"):
+    with pytest.raises(Failed, match=r"its Python is 3.*needs 9\.9; install"):
         act({"action": "log", "directory": "/x"})
     with pytest.raises(Failed, match=r"its Python is 3.*install python9\.12$"):  # the driver's, for which another would not do
         act({"action": "start", "python": "9.12"})
@@ -52,7 +52,7 @@ def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_
     need = {"need": "package", "kind": packing.kind()}
     assert act(orders) == need
     assert act({**orders, "same": sys.executable}) == need, "another version is not the same"
-    with pytest.raises(Failed, match=r"its Python is 3\.\d+ and the driver's 3\.99, .*install python3\.99 there"):
+    with pytest.raises(Failed, match=r"its Python is 3\.\d+, but the driver's is 3\.99; install python3\.99 there"):
         act({**orders, "python": "3.99"})
 
 
@@ -122,7 +122,7 @@ def environment(monkeypatch, tmp_path):
             python.write_text(FAKE)
             python.chmod(0o755)
 
-    monkeypatch.setattr(bootstrap, "_logged", logged)
+    monkeypatch.setattr(bootstrap, "_run_checked", logged)
     orders = {"same": "/nonexistent/python", "version": "7", "key": "k", "digest": "one", "requirements": ["a==1"]}
 
     def given(data: bytes, **changes: object) -> str | None:
@@ -182,7 +182,7 @@ def test_packages_beside_an_environment_are_found_in_it(tmp_path, monkeypatch):
     (site / "distributed.py").write_text("")
     (site / "pgherd").mkdir()
     (site / "pgherd/__init__.py").write_text("__version__ = '1'")
-    bootstrap._make_own(tmp_path / "k-one", libraries, _archive({"pgherd/__init__.py": "__version__ = '7'"}))
+    bootstrap._make_environment(tmp_path / "k-one", libraries, _archive({"pgherd/__init__.py": "__version__ = '7'"}))
     assert bootstrap._has(str(tmp_path / "k-one/bin/python"), "7")
     monkeypatch.setattr(bootstrap, "_MINOR", "3.99")
     assert not bootstrap._has(str(tmp_path / "k-one/bin/python"), "7"), "what lies at the driver's own path may be of another Python"
@@ -198,19 +198,19 @@ def test_libraries_of_the_driver_are_laid_out_and_tried(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(package + libraries)))
         return bootstrap._environment({**orders, "package": len(package), "libraries": len(libraries), **changes})
 
-    with pytest.raises(Failed, match="what was sent came in part only"):
+    with pytest.raises(Failed, match="the package was received incompletely"):
         given(_archive({"distributed.py": "x" * 99_999})[:-20], key="cut")
     python = given(_archive({"distributed.py": ""}))
     assert python == str(tmp_path / "pgherd/agents" / f"{LIBRARIES}-one" / "bin/python")
     assert given(b"") == python and given(b"", digest="two") is not None, "the libraries are there"
-    tried, really = [], bootstrap._logged
+    tried, really = [], bootstrap._run_checked
 
     def logged(argv, advice):
         tried.append(advice)
         if "install" not in argv:
             really([*argv[:-1], "--without-pip", argv[-1]], advice)
 
-    monkeypatch.setattr(bootstrap, "_logged", logged)
+    monkeypatch.setattr(bootstrap, "_run_checked", logged)
     with pytest.raises(Failed, match="does not start there"):
         given(_archive({"distributed.py": "import nothing_like_it"}), key="broken")
     told = "the libraries of the driver's machine do not run here (ModuleNotFoundError: No module named 'nothing_like_it'), and "

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from pgherd.cluster import address, engine, versions
+from pgherd.cluster import engine as module
+from pgherd.cluster.address import Place
 from pgherd.cluster.remote import HostLost
 from pgherd.model.errors import UsageError
 
@@ -57,8 +61,8 @@ def test_errors_and_deadlines(joined):
 
 
 def test_a_host_on_which_nothing_gets_made_is_lost_by_name(joined, monkeypatch):
-    monkeypatch.setattr(engine, "_MAKE", 0.2)
-    with pytest.raises(HostLost, match="host (left|right) is lost: what was to run there was not made within 0 s"):
+    monkeypatch.setattr(engine, "_MAKE_TIMEOUT_S", 0.2)
+    with pytest.raises(HostLost, match="host (left|right) is lost: its agent was not created within 0 s"):
         joined.actors(time.sleep, 1.5)
     deadline = time.monotonic() + 30
     while joined.lost() and time.monotonic() < deadline:
@@ -96,17 +100,17 @@ def test_a_second_driver_is_refused_and_a_later_one_is_not(loopback, monkeypatch
 def test_a_host_that_took_the_driver_for_lost_is_lost_to_it_and_found_again(joined, monkeypatch):
     counters = joined.actors(Counter)
     token, joined._token = joined._token, "somebody else"
-    with pytest.raises(HostLost, match="took this driver for lost"):
+    with pytest.raises(HostLost, match="treated this driver as lost"):
         counters["left"].call("total", timeout=10)
     joined._token = token
-    assert joined.hosts() == ("right",) and "took this driver" in joined.lost()["left"]
+    assert joined.hosts() == ("right",) and "treated this driver" in joined.lost()["left"]
     with pytest.raises(HostLost):
         counters["left"].call("total", timeout=10)
     deadline = time.monotonic() + 30
     while joined.lost() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert joined.hosts() == ("left", "right")
-    with pytest.raises(HostLost, match="joined again; what ran there is gone"):
+    with pytest.raises(HostLost, match="joined again; its work is gone"):
         counters["left"].call("total", timeout=10)
     assert joined.actors(Counter)["left"].call("total", timeout=10) == 0
 
@@ -133,7 +137,9 @@ def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monk
     own = versions.software()
     told = iter([own, own, {**own, "pgherd": "0.0.1"}])
     monkeypatch.setattr(versions, "software", lambda: next(told))
-    with pytest.raises(UsageError, match=r"must have the same: pgherd is 0\.0\.1 on this machine; .* on left, right"):
+    with pytest.raises(
+        UsageError, match=r"software differs between the hosts and this machine: pgherd is 0\.0\.1 on this machine; .* on left, right"
+    ):
         engine.connect(loopback)
     monkeypatch.undo()
     with engine.connect(loopback) as made:
@@ -142,18 +148,49 @@ def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monk
 
 def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(loopback, monkeypatch):
     monkeypatch.setattr(address, "is_loopback", lambda host: host != "127.0.0.3")
-    with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ listens beyond it, without encryption"):
+    with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ is not, and is unencrypted"):
         engine.connect(loopback)
     monkeypatch.undo()
     with engine.connect(loopback) as made:
         monkeypatch.setattr(address, "is_loopback", lambda host: host != "127.0.0.3")
         lost = made._members["right"]
         made._lose(lost, "for the test")
-        made.wait_for(made._find_again(lost))
+        made.wait_for(made._rejoin(lost))
         assert made.hosts() == ("left",)
 
 
 def test_where_nobody_answers(monkeypatch):
     monkeypatch.setattr(engine, "CONNECT", 1.0)
-    with pytest.raises(UsageError, match=r"no Dask scheduler that takes our certificate answers at tcp://127.0.0.1:9"):
+    with pytest.raises(UsageError, match=r"no Dask scheduler that accepts this certificate responds at tcp://127.0.0.1:9"):
         engine.connect("tcp://127.0.0.1:9")
+
+
+def _client(*workers):
+    async def identity(n_workers):
+        return {"workers": {f"tls://{host}:{port}": {"host": host, "name": name} for host, port, name in workers}}
+
+    return SimpleNamespace(scheduler=SimpleNamespace(identity=identity))
+
+
+def test_several_workers_of_one_machine_are_one_host():
+    client = _client(("10.0.0.1", 1, "a"), ("10.0.0.2", 1, "tls://10.0.0.2:1"), ("10.0.0.1", 2, "a2"), ("10.0.0.3", 1, 7))
+    found = asyncio.run(module.joined_members(client))
+    assert [(one.host, one.worker) for one in found] == [
+        ("a", "tls://10.0.0.1:1"),
+        ("10.0.0.2", "tls://10.0.0.2:1"),
+        ("10.0.0.3", "tls://10.0.0.3:1"),
+    ]
+    assert len(asyncio.run(module.joined_members(client, each=True))) == 4
+
+
+def test_the_clusters_order_and_who_is_missing():
+    found = asyncio.run(module.joined_members(_client(("10.0.0.1", 1, "b"), ("10.0.0.2", 1, "a"))))
+    assert [one.host for one in module.in_cluster_order(found, Place("tls://x:1"))] == ["a", "b"]
+    ordered = module.in_cluster_order(found, Place("tls://x:1", None, ("b", "c", "a")))
+    assert [(one.host, one.why is None) for one in ordered] == [("b", True), ("c", False), ("a", True)]
+    assert ordered[1].gone.is_set() and "has not joined" in (ordered[1].why or "")
+
+
+def test_a_cluster_without_workers_is_told_how_to_get_one():
+    with pytest.raises(UsageError, match=r"no worker has joined tls://x:1; start one on each host: 'dask worker tls://x:1"):
+        module.in_cluster_order([], Place("tls://x:1"))

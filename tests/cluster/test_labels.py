@@ -25,7 +25,7 @@ def test_hosts_are_given_labels():
         ("a:di sk=x", "write HOST:KEY=VALUE"),
         ("a:rack=/1", "VALUE of these, '/' and ':', and both begin with a letter, a digit or '_'"),
         ("a:.disk=x", "KEY is of ASCII letters"),
-        ("a:host=b", "has its name as the label host; choose another key"),
+        ("a:host=b", "the label host is reserved for the host's name; choose another key"),
         ("c:disk=x", "c is not one of a, b"),
         ("a:disk=hdd", "a has disk=ssd; a label has one value"),
     ],

@@ -16,13 +16,13 @@ from pgherd.cluster import scheduler_process
 )
 def test_it_ends_when_nobody_needs_it(monkeypatch, workers, clients, stays):
     monkeypatch.setattr(scheduler_process, "ALONE", 0.2)
-    monkeypatch.setattr(scheduler_process, "_LOOK", 0.05)
+    monkeypatch.setattr(scheduler_process, "_POLL_INTERVAL_S", 0.05)
 
     async def scenario() -> float:
         asked = asyncio.Event()
         asyncio.get_running_loop().call_later(1.0, asked.set)
         began = time.monotonic()
-        await scheduler_process._until_asked_or_alone(SimpleNamespace(workers=workers, clients=clients), asked)
+        await scheduler_process._wait_until_unused(SimpleNamespace(workers=workers, clients=clients), asked)
         assert asked.is_set() is stays
         return time.monotonic() - began
 

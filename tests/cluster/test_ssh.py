@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from pgherd.cluster.ssh import _REMOTE, Ssh, _fed, check_hosts, joined_name
+from pgherd.cluster.ssh import _REMOTE, Ssh, _run_with_input, check_hosts, joined_name
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 # The last word is the remote command: a host's own shell runs it, as sshd would have it.
@@ -70,7 +70,7 @@ def test_a_host_that_takes_what_it_is_sent_is_not_silent(client, monkeypatch):
 
     monkeypatch.setattr("pgherd.cluster.ssh.threading.Timer", Timer)
     monkeypatch.setattr("pgherd.cluster.ssh._CHUNK", 1000)
-    done = _fed(["cat"], (b"x" * 5000, b"", b"y" * 1001), 60.0)
+    done = _run_with_input(["cat"], (b"x" * 5000, b"", b"y" * 1001), 60.0)
     assert done.stdout == b"x" * 5000 + b"y" * 1001 and begun == [60.0] * 8
 
 
@@ -101,7 +101,7 @@ def test_a_python_of_the_driver_s_version_is_taken_before_others(client, tmp_pat
     [
         ("255", "connect to host db1 port 22: Connection refused", UsageError, r"db1 cannot be reached: .*Connection refused.*BatchMode"),
         ("127", "not found", CapabilityError, rf"db1 has no Python; install python3\.{sys.version_info[1]} there"),
-        ("1", "a riddle", CapabilityError, "did not answer as expected: ssh: a riddle"),
+        ("1", "a riddle", CapabilityError, "sent an unexpected answer: ssh: a riddle"),
     ],
 )
 def test_what_goes_wrong_is_said(client, monkeypatch, code, says, kind, why):
@@ -121,7 +121,7 @@ def test_what_the_host_refuses_is_its_own_message(client, tmp_path):
 def test_a_host_that_does_not_answer_in_time(client, tmp_path):
     (tmp_path / "bin/ssh").write_text("#!/bin/sh\nexec sleep 20\n")
     for payload in (b"", b"x" * 300_000):  # more than a pipe holds: it would be written for ever
-        with pytest.raises(TrialError, match="did not answer over ssh within 0 s"):
+        with pytest.raises(TrialError, match="did not respond over ssh within 0 s"):
             Ssh().run("db1", {"action": "log", "directory": "/x"}, payload, timeout=0.2)
 
 
@@ -131,7 +131,7 @@ def test_the_address_is_what_the_configuration_says(client):
 
 @pytest.mark.parametrize("text", ["", "a,", "-oProxyCommand=x", "a b", "a,;rm", "a,$(x)", "@a", "a@", "_a", "fe80::1%eth0", "root@_a"])
 def test_names_that_are_none(text):
-    with pytest.raises(UsageError, match="is no name of a host"):
+    with pytest.raises(UsageError, match="is not a valid host name"):
         check_hosts(text)
 
 

@@ -40,7 +40,7 @@ def test_a_host_that_fails_takes_everything_back(own_directories, fake):
     with pytest.raises(CapabilityError, match="needs Python"):
         start.start(Wanted("default", ("a",)), said.append)
     assert record.names() == [] and not record.directory("default").exists()
-    assert said[0].startswith("the scheduler listens at tls://127.0.0.1:") and said[-1] == "taking back what was started"
+    assert said[0].startswith("the scheduler listens at tls://127.0.0.1:") and said[-1] == "stopping what was started"
 
 
 def test_an_agent_joins_under_its_host_s_name_without_the_user(own_directories, fake, monkeypatch):
@@ -57,14 +57,14 @@ def test_an_agent_joins_under_its_host_s_name_without_the_user(own_directories, 
 
 
 def test_the_scheduler_runs_until_stop_and_keeps_its_keys_to_itself(own_directories):
-    known = start._begin(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    known = start._start_new(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
     try:
         assert start.scheduler_lives(known) and known.address.startswith("tls://127.0.0.1:") and record.load("default") == known
         for name in (certificates.MEMBER, "authority.key"):
             assert stat.S_IMODE((record.directory("default") / name).stat().st_mode) == 0o600
         with pytest.raises(UsageError, match="runs on b, not on a; stop it first"):
             agent = AgentRecord(name="b", pid=1, start=2, directory="/x", python="python3")
-            start._check_same(known.model_copy(update={"hosts": (agent,)}), Wanted("default", ("a",)))
+            start._require_same_hosts(known.model_copy(update={"hosts": (agent,)}), Wanted("default", ("a",)))
     finally:
         assert start.stop("default", lambda sentence: None) == []
     assert not start.scheduler_lives(known) and record.names() == []
@@ -95,7 +95,7 @@ def test_the_labels_of_an_agent_that_nobody_wrote_down_are_its_own(own_directori
     _, running = labelled_agents(monkeypatch)
     running["labels"] = {"disk": "nvme"}
     try:
-        start._begin(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+        start._start_new(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
         with pytest.raises(UsageError, match=r"runs with the labels disk=nvme, not with the labels disk=nvme,rack=2"):
             start.start(Wanted("default", ("a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
         known = record.load("default")

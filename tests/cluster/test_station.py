@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import ClassVar
 
 import pytest
 
-from pgherd.cluster import station
+from pgherd import __version__
+from pgherd.cluster import engine, station
 from pgherd.cluster.remote import this_host
 from pgherd.cluster.station import Station, dumps, loads
 from pgherd.model.errors import CapabilityError, TrialError
@@ -168,7 +170,7 @@ def test_a_host_that_was_held_up_itself_does_not_blame_its_driver(monkeypatch, n
         await _make(made, "t", "one")
         await asyncio.sleep(0.1)
         if not noticed:
-            made._due = float("inf")
+            made._check_due = float("inf")
         time.sleep(0.6)  # the loop stands still
         for _ in range(5):  # what is overdue comes first: the look, and then the beat that has waited
             await asyncio.sleep(0)
@@ -221,3 +223,13 @@ def test_what_was_changed_at_the_worker_is_given_back_with_the_lease():
         assert given == ["back"]
 
     run(scenario)
+
+
+pytest.importorskip("distributed")
+
+
+def test_a_host_tells_what_it_is(loopback):
+    with engine.connect(loopback, hold=False) as made:
+        seen, found = made.ask("look"), made.ask("versions")
+    assert seen["left"]["pid"] == os.getpid() and seen["left"]["memory"] > 1e6 and seen["left"]["driver"] is None
+    assert found["right"]["pgherd"] == __version__

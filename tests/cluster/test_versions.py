@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import platform
 
+import pytest
+
 from pgherd import __version__
 from pgherd.cluster import packing, versions
+from pgherd.model.errors import CapabilityError
 
 SAME = {"pgherd": "1", "Python": "3.11", "Dask": "2", "source": "x", "PostgreSQL": "18.1", "kernel": "6", "architecture": "x86"}
 SAME |= {"CPU": "c", "cores": "2"}
@@ -39,3 +42,11 @@ def test_all_that_a_host_is_sent_counts(monkeypatch):
         monkeypatch.setattr(packing, "contents", lambda contents=contents: contents)
         found.add(versions.digest())
     assert len(found) == 4
+
+
+def test_what_is_missing_is_said_with_the_command(monkeypatch):
+    monkeypatch.setattr(versions, "LIBRARIES", ("json", "no_such_library"))
+    with pytest.raises(CapabilityError, match=r"a cluster needs no_such_library.*pip install 'pgherd\[cluster\]'"):
+        versions.require_extra()
+    monkeypatch.setattr(versions, "LIBRARIES", ("json",))
+    versions.require_extra()

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from pgherd.cluster import labels
 from pgherd.distributed import agent as host_agent
-from pgherd.distributed.agent import HostAgent, make_agent
+from pgherd.distributed.agent import SHOWN, HostAgent, Lookout, make_agent
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
@@ -19,7 +20,9 @@ from pgherd.model.run import Surroundings
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.server_volumes import Holding
+from pgherd.report.live_status import _SAMPLERS
 from pgherd.runner.play.driven import Common
+from pgherd.store.live import SPOOL, output_name
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -126,7 +129,7 @@ def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch
     monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
     here, there = (Holding(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
     agent.look((here,), None)
-    with pytest.raises(UsageError, match="none does not exist; make the directory"):
+    with pytest.raises(UsageError, match="none does not exist; create it"):
         agent.look((here, there), None)
 
 
@@ -136,12 +139,12 @@ def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
     with pytest.raises(UsageError, match=r"PostgreSQL 17\.2 in /x, but this host has 18\.6 in /pg, 15\.18 in /old"):
         agent.open("run", SURROUNDINGS, {"/x": "17.2"})
     assert not agent.work.exists(), "what was opened for it is gone"
-    with pytest.raises(TrialError, match="no run open"):
+    with pytest.raises(TrialError, match="no open run"):
         agent.apply(PART)
 
 
 def test_golden_copies_are_carried_while_a_run_is_open(agent):
-    with pytest.raises(TrialError, match="no run open"):
+    with pytest.raises(TrialError, match="no open run"):
         agent.golden("lacks", PART)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
     assert agent.golden("lacks", PART) == {} == agent.golden("has", {"x": "/pg"})
@@ -279,3 +282,44 @@ def test_a_child_dies_with_the_agent_s_thread_not_before(agent):
 
 def test_an_agent_is_made_without_arguments():
     assert isinstance(make_agent(), HostAgent)
+
+
+LOOKOUT_PART = Trial.model_validate(
+    {
+        "point": {"databases": 1},
+        "deployment": {"hosts": [{"name": "a", "containers": [{"name": "db1", "servers": [{"bin": "/pg", "version": "18.6"}]}]}]},
+        "phases": [
+            {"name": "p", "loads": {"a/db1/pg/bench": {}, "a": {"driver": "command"}}},
+            {"name": "q", "loads": {"a/db1/pg/bench": {}}},
+        ],
+    }
+)
+SOURCES = {
+    "sources": [["cgroup_cpu", "container:db1", "file", "/x", "v1 usage"], ["vmstat", "host", "file", "/proc/vmstat", ""]],
+    "first": 0,
+}
+
+
+def test_what_is_shown_is_what_is_looked_at():
+    assert SHOWN == _SAMPLERS
+
+
+def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
+    lookout = Lookout(LOOKOUT_PART, tmp_path, tmp_path / "out")
+    first = lookout.take()
+    assert (first.readings, first.told) == ([], [])
+    readings = [{"t": 1.0 + n, "i": 0, "raw": f"{n}000000000\n"} for n in range(4)]
+    with open(tmp_path / SPOOL, "w") as spool:
+        for document in (SOURCES, *readings, {"t": 4.5, "i": 1, "raw": "pswpin 3\n"}):
+            spool.write(json.dumps(document, separators=(",", ":")) + "\n")
+    for phase, target, text in ((0, "a/db1/pg/bench", "progress: 1\nprogr"), (0, "a", "progress: 9\n"), (1, "a/db1/pg/bench", "ready\n")):
+        place = tmp_path / "out" / output_name(phase, target)
+        place.mkdir(parents=True)
+        (place / "stderr").write_text(text)
+    seen = lookout.take()
+    assert seen.readings == [
+        (1.0, "cgroup_cpu", "container:db1", {"cpu.usage": 0.0}),
+        (4.0, "cgroup_cpu", "container:db1", {"cpu.usage": 3.0}),
+    ], "the first and the last of what is shown; nothing of other samplers"
+    assert seen.told == [(0, "a/db1/pg/bench", "pgbench", "progress: 1\n"), (1, "a/db1/pg/bench", "pgbench", "ready\n")], "whole lines"
+    assert lookout.take().readings == [] and lookout.take().told == []

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.distributed import backend
-from pgherd.distributed.on_hosts import OnHosts
+from pgherd.distributed.placing import OnHosts
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Cluster, RunRecord, Surroundings

@@ -6,10 +6,9 @@ import pytest
 
 from pgherd.cluster.remote import Offset
 from pgherd.distributed import cluster_bench, relay
-from pgherd.distributed.agent import Counted, Drove, Piece
+from pgherd.distributed.agent import Counted, Drove, Glimpse, Piece
 from pgherd.distributed.cluster_bench import LEAD, ClusterBench, agents_run
 from pgherd.distributed.crew import Crew
-from pgherd.distributed.lookout import Glimpse
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
@@ -246,7 +245,7 @@ def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
 
 
 def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
-    monkeypatch.setattr(cluster_bench, "_QUIET", 0.0)
+    monkeypatch.setattr(cluster_bench, "_QUIET_S", 0.0)
     monkeypatch.setattr(relay, "INTERVAL", 0.1)
     shown = threading.Event()
 
@@ -387,7 +386,7 @@ def test_a_host_that_comes_back_is_used_again(scene):
     scene.engine.find("b")
     again = bench.placed(trial())
     assert [host.name for host in again.deployment.hosts] == ["a", "b"]
-    assert any("b is there again" in note for note in scene.watcher.notes)
+    assert any("b has returned" in note for note in scene.watcher.notes)
     assert scene.engine.actors_of["b"].opened is not None
 
 
@@ -397,7 +396,7 @@ def test_a_run_that_is_to_stop_says_how_to_go_on(scene):
     scene.engine.lose("b", "it hangs")
     with pytest.raises(TrialError):
         bench.apply(placed)
-    with pytest.raises(PgherdError, match=rf"host b is lost \(it hangs\), and the run was to stop then .*pgherd resume {RUN}"):
+    with pytest.raises(PgherdError, match=rf"host b is lost \(it hangs\), and the run stops then .*pgherd resume {RUN}"):
         bench.placed(trial())
 
 
@@ -408,13 +407,13 @@ def test_without_any_host_a_run_ends(scene):
     with pytest.raises(TrialError):
         bench.apply(placed)
     bench.failed(placed, LIMITS)
-    with pytest.raises(PgherdError, match="no host is left"):
+    with pytest.raises(PgherdError, match="no host remains"):
         bench.placed(trial())
 
 
 def test_a_run_does_not_begin_without_all_its_hosts(scene):
     scene.engine.lose("b", "it has not joined")
-    with pytest.raises(TrialError, match=r"not all hosts of the run are there: b \(it has not joined\)"):
+    with pytest.raises(TrialError, match=r"not all hosts of the run are present: b \(it has not joined\)"):
         scene()
 
 
@@ -545,7 +544,7 @@ def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
     assert bench.placed(wanted) is wanted
     scene.engine.lose("b")
     bench._crew.lost["b"] = "no sign of life for 8 s"
-    with pytest.raises(TrialError, match=r"host b is lost \(no sign of life for 8 s\), and without it there is nothing to load"):
+    with pytest.raises(TrialError, match=r"host b is lost \(no sign of life for 8 s\), and this trial has nothing to load without it"):
         bench.apply(bench.placed(wanted))
 
 

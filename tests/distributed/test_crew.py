@@ -121,7 +121,7 @@ def test_a_lost_host_is_remembered_and_the_others_are_called_off(crew):
 
 
 def test_a_host_that_does_not_finish_counts_as_lost(crew):
-    with pytest.raises(HostLost, match="host a is lost: 'linger' was not over after 0 s"):
+    with pytest.raises(HostLost, match="host a is lost: 'linger' did not finish within 0 s"):
         crew.call("a", "linger", timeout=0.2)
     assert crew.hosts() == ["b", "c"]
 

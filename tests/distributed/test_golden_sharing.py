@@ -119,8 +119,8 @@ def test_a_copy_goes_to_all_hosts_that_lack_it_at_once(scene):
     assert b.steps == c.steps == ["lacks", "has", "borrow", "add", "add", "add", "keep", "drop"]
     assert a.steps == ["lacks", "has", "lend", "piece", "piece", "piece", "drop"], "it is read once"
     (note,) = scene.notes
-    assert note.startswith(f"golden copy k carried from a to b, c: {format_bytes(12)} in "), note
-    assert note.endswith("where making it took 1 min 40 s.") and "from a to b, c" in scene.setups[0]
+    assert note.startswith(f"template k copied from a to b, c: {format_bytes(12)} in "), note
+    assert note.endswith("where creating it took 1 min 40 s.") and "from a to b, c" in scene.setups[0]
 
 
 def test_nobody_is_asked_twice_for_the_same_contents(scene):
@@ -143,16 +143,14 @@ def test_what_would_take_longer_than_making_it_is_given_up(scene):
     scene.share(PARTS)
     assert scene.agents["b"].steps == ["lacks", "has", "borrow", "add", "drop"] and "k" not in scene.agents["b"].copies
     (note,) = scene.notes
-    assert note.startswith("golden copy k is not carried from a: 4 B of 12 B had come after ") and note.endswith(
-        "the hosts make their own."
-    )
+    assert note.startswith("template k is not copied from a: 4 B of 12 B arrived within ") and note.endswith("the hosts create it.")
 
 
 def test_a_host_that_does_not_take_it_makes_its_own_and_the_others_get_it(scene):
     scene.agents["b"].trouble = {"borrow": TrialError("it was made by another PostgreSQL")}
     scene.share(PARTS)
-    assert scene.notes[0] == "on host b: it was made by another PostgreSQL; this host makes its own golden copy."
-    assert "carried from a to c" in scene.notes[1]
+    assert scene.notes[0] == "on host b: it was made by another PostgreSQL; this host creates the template itself."
+    assert "copied from a to c" in scene.notes[1]
     assert "add" not in scene.agents["b"].steps and "k" in scene.agents["c"].copies
 
 
@@ -168,7 +166,7 @@ def test_a_disk_that_is_full_spoils_nobody_elses(scene):
 def test_a_copy_that_cannot_be_read_is_made_by_each(scene, step):
     scene.agents["a"].trouble = {step: TrialError("it is not there any more")}
     scene.share(PARTS)
-    assert scene.notes == ["on host a: it is not there any more; the hosts that lack this golden copy make their own."]
+    assert scene.notes == ["on host a: it is not there any more; the hosts that lack this template create it."]
     assert scene.agents["b"].steps[-1] == "drop" and "k" not in scene.agents["b"].copies
 
 

@@ -1,10 +1,24 @@
 import pytest
 
-from pgherd.distributed.placing import home, placed
+from pgherd.distributed.placing import (
+    OnHosts,
+    files_of,
+    home,
+    loaded,
+    nothing_left,
+    own_surroundings,
+    part,
+    placed,
+    served,
+    with_addresses,
+    with_files,
+)
+from pgherd.model.base import Model
+from pgherd.model.deployment import Host
+from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.model.run import Cluster
+from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
-from pgherd.runner.loop import nothing_left
 
 LOAD = {"scripts": [{"source": "builtin:select-only"}]}
 CLUSTER = Cluster.model_validate(
@@ -99,7 +113,7 @@ def test_clients_on_a_host_of_their_own_are_driven_from_there():
     assert found.deployment.hosts[0].memory == 600, "all the memory of the hosts that carry servers is not less than that"
     with pytest.raises(ValueError, match="host b, on which the clients run, is lost"):
         placed(trial(), cluster, ["a"])
-    with pytest.raises(ValueError, match="none of the hosts that carry servers is left"):
+    with pytest.raises(ValueError, match="no host for servers remains"):
         placed(trial(), cluster, ["b"])
     metrics = {"host": {"cpu.user": 3.0}, "host:a": {"cpu.user": 1.0}, "host:b": {"cpu.user": 2.0}, "budget": {"cpu.usage": 3.0}}
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], metrics=metrics)
@@ -138,4 +152,132 @@ def test_links_and_volumes_of_a_lost_host_go_with_it():
     assert [link.target for link in found.deployment.links] == ["a/c"] and [v.target for v in found.deployment.volumes] == ["a/disk0"]
     assert not nothing_left(found)
     assert nothing_left(placed(asked.model_copy(update={"phases": asked.phases[1:]}), CLUSTER, ["b", "c"]))
-    assert not nothing_left(asked.model_copy(update={"phases": (), "probe": "database-size"}))
+    assert not nothing_left(asked.model_copy(update={"phases": (), "probe": "sizes"}))
+
+
+LOADED = {"scripts": [{"source": "/mine/new.sql"}, {"source": "builtin:select-only"}]}
+
+
+def parts_trial():
+    server = {"bin": "/pg", "version": "18.6", "databases": [{"name": "bench", "init": "/mine/fill.sql"}]}
+    return Trial.model_validate(
+        {
+            "point": {"databases": 2},
+            "deployment": {
+                "hosts": [
+                    {"name": "a", "containers": [{"name": "db1", "servers": [server]}]},
+                    {"name": "b", "containers": [{"name": "db2", "servers": [server]}]},
+                ],
+                "volumes": [{"name": "disk0", "path": "/d"}],
+            },
+            "phases": [
+                {"name": "one", "loads": {"a/db1/pg/bench": LOADED}},
+                {
+                    "name": "both",
+                    "loads": {
+                        "a/db1/pg/bench": LOADED,
+                        "b/db2/pg/bench": LOADED,
+                        "a": {"driver": "fio"},
+                        "disk0": {"driver": "fio"},
+                    },
+                },
+            ],
+        }
+    )
+
+
+def test_a_part_has_the_host_s_own_containers_and_loads_and_all_phases():
+    own = part(parts_trial(), "b")
+    assert [host.name for host in own.deployment.hosts] == ["b"]
+    assert [(phase.name, sorted(phase.loads)) for phase in own.phases] == [("one", []), ("both", ["b/db2/pg/bench", "disk0"])]
+    assert loaded(own) == [1] and loaded(part(parts_trial(), "a")) == [0, 1]
+    assert own.seconds() == parts_trial().seconds()
+    assert sorted(part(parts_trial(), "a").phases[1].loads) == ["a", "a/db1/pg/bench", "disk0"]
+
+
+def test_files_are_named_and_replaced_by_their_copies():
+    assert files_of([parts_trial()]) == {"/mine/new.sql", "/mine/fill.sql"}
+    own = with_files(part(parts_trial(), "a"), {"/mine/new.sql": "/there/0.sql", "/mine/fill.sql": "/there/1.sql"})
+    assert [script.source for script in own.phases[0].loads["a/db1/pg/bench"].scripts] == ["/there/0.sql", "builtin:select-only"]
+    assert [database.init for *_, database in own.deployment.databases()] == ["/there/1.sql"]
+    assert with_files(own, {}) is own
+
+
+def test_each_host_reserves_its_own_budget():
+    whole = Surroundings(runtime="cgroup", cores=6, memory=600)
+    own = own_surroundings(whole, Host(name="a", cores=2, memory=200))
+    assert (own.cores, own.memory, own.cluster) == (2, 200, None)
+
+
+def test_what_is_driven_from_another_host_is_part_of_that_one_but_served_at_home():
+    whole = parts_trial()
+    loads = {target: load.model_copy(update={"host": "b"}) if "/" in target else load for target, load in whole.phases[1].loads.items()}
+    whole = whole.model_copy(update={"phases": (whole.phases[0], whole.phases[1].model_copy(update={"loads": loads}))})
+    assert sorted(part(whole, "b").phases[1].loads) == ["a/db1/pg/bench", "b/db2/pg/bench", "disk0"]
+    assert sorted(part(whole, "a").phases[1].loads) == ["a", "disk0"]
+    own = served(whole, "a").phases[1].loads
+    assert sorted(own) == ["a", "a/db1/pg/bench", "disk0"] and own["a/db1/pg/bench"].host is None
+    assert sorted(served(whole, "b").phases[1].loads) == ["b/db2/pg/bench", "disk0"]
+
+
+def test_links_lead_to_where_the_hosts_are_now():
+    links = [{"name": far, "kind": "hosts", "near": "a", "host": f"10.0.0.{far}"} for far in ("b", "c")] + [{"name": "d", "host": "d"}]
+    whole = Trial.model_validate({"point": {}, "deployment": {"hosts": [{"name": "a"}], "links": links}, "phases": [{"loads": {}}]})
+    moved = with_addresses(whole, {"a": "10.9.0.1", "b": "10.9.0.2", "d": "10.9.0.4"})
+    assert [link.host for link in moved.deployment.links] == ["10.9.0.2", "10.0.0.c", "d"]
+    assert with_addresses(parts_trial(), {"a": "10.9.0.1"}) == parts_trial()
+
+
+def test_each_host_has_its_own_volumes_and_every_link():
+    link = {"name": "b", "kind": "hosts", "near": "a", "host": "10.0.0.2"}
+    whole = Trial.model_validate(
+        {
+            "point": {},
+            "deployment": {
+                "hosts": [{"name": "a"}, {"name": "b"}],
+                "volumes": [{"name": "disk0", "path": "/d", "host": host} for host in ("a", "b")],
+                "links": [link],
+            },
+            "phases": [{"loads": {"a/disk0": {"driver": "fio"}, "b/disk0": {"driver": "fio"}, "a/b": {"driver": "iperf3"}}}],
+        }
+    )
+    near, far = part(whole, "a"), part(whole, "b")
+    assert sorted(near.phases[0].loads) == ["a/b", "a/disk0"] and sorted(far.phases[0].loads) == ["b/disk0"]
+    assert [volume.host for volume in far.deployment.volumes] == ["b"]
+    assert [one.target for one in far.deployment.links] == ["a/b"], "its far end is here"
+
+
+TWO_HOSTS = Cluster.model_validate({"address": "x", "hosts": [{"name": "a", "cores": 1}, {"name": "b", "cores": 1}]})
+
+
+class Study:
+    """Remembers which targets it saw."""
+
+    name, options = "density", Model
+
+    def __init__(self):
+        self.seen = []
+
+    def propose(self, options, results):
+        self.seen.append([sorted(result.trial.phases[0].loads) for result in results])
+        return Proposal(stop="enough")
+
+    def analyse(self, options, results):
+        return Analysis(answer=f"{len(results)} on {results[0].trial.deployment.hosts[0].name}", grade="A")
+
+
+def test_a_study_knows_nothing_of_the_hosts():
+    made = [{"name": f"db{i}", "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2)]
+    trial = Trial.model_validate(
+        {"point": {"databases": 2}, "deployment": {"hosts": [{"containers": made}]}, "phases": [{"loads": {"local/db2/pg/bench": {}}}]}
+    )
+    results = [TrialResult(id="0001", trial=placed(trial, TWO_HOSTS), started=0, ended=1)]
+    inner = Study()
+    study = OnHosts(inner, TWO_HOSTS)
+    assert study.propose(Model(), results).stop == "enough" and inner.seen == [[["local/db2/pg/bench"]]]
+    found = study.analyse(Model(), results)
+    assert found.answer == "1 on local" and [row["host"] for row in found.tables["hosts"]] == ["a", "b"]
+    assert (study.name, study.options) == ("density", Model)
+    served = TWO_HOSTS.model_copy(update={"hosts": (*TWO_HOSTS.hosts, Host(name="c")), "client": "c"})
+    found = OnHosts(inner, served).analyse(Model(), results)
+    assert "host_imbalance" in found.findings and [row["host"] for row in found.tables["hosts"]] == ["a", "b", "c"]

@@ -1,11 +1,15 @@
 from dataclasses import replace
 
 import pytest
+from pgherd.studies.compare.request import CompareRequest
+from pgherd.studies.density.request import DensityRequest
+from pgherd.studies.exec.request import ExecRequest
+from pgherd.studies.scaling.request import ScalingRequest
 
 from pgherd import __version__
 from pgherd.distributed import preparation as prepare_cluster
 from pgherd.distributed.agent import Greeting
-from pgherd.distributed.preparation import prepare_over
+from pgherd.distributed.preparation import SentFiles, prepare_over
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
@@ -15,11 +19,9 @@ from pgherd.model.run import Surroundings
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
-from pgherd.studies.compare.options import CompareRequest
-from pgherd.studies.density.options import DensityOptions, DensityRequest
-from pgherd.studies.exec.options import ExecRequest
-from pgherd.studies.scaling.options import ScalingOptions, ScalingRequest
-from pgherd.study.comparison.options import CompareOptions
+from pgherd.studies.compare import CompareOptions
+from pgherd.studies.density import DensityOptions
+from pgherd.studies.scaling import ScalingOptions
 from pgherd.study.registry import study_of
 
 GB = 2**30
@@ -150,7 +152,7 @@ def test_other_versions_are_refused(engine):
     with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but b has 15\.18"):
         prepare_over(engine, "density", asked(), dry=True)
     engine.met["b"] = replace(greeting(), pgherd="0.0.1")
-    with pytest.raises(UsageError, match=r"but there is 0\.0\.1 on b; install the same"):
+    with pytest.raises(UsageError, match=r"but found 0\.0\.1 on b; install the same"):
         prepare_over(engine, "density", asked(), dry=True)
 
 
@@ -292,13 +294,13 @@ def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_
 
 
 def test_what_agents_cannot_deploy_is_refused(engine):
-    with pytest.raises(UsageError, match="--server names somebody else's server"):
+    with pytest.raises(UsageError, match="--server names an external server"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", server="postgresql://db/app"), dry=True)
     arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
-    with pytest.raises(UsageError, match="a comparison of disk runs on one host, where pgherd is called"):
+    with pytest.raises(UsageError, match="a comparison of disk runs only on the local host"):
         prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
     arms = [{"name": name, "study": "density"} for name in ("x", "y")]
-    with pytest.raises(UsageError, match="--client-host is for --variant"):
+    with pytest.raises(UsageError, match="--client-host works with --variant only"):
         prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms, client_host="a"), dry=True)
 
 
@@ -311,3 +313,71 @@ def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monk
     requests = [agent.asked for agent in engine.actors_of.values()]
     assert [[host.address for host in request.over] for request in requests] == [["127.0.0.1", "127.0.0.1"]] * 2
     assert prepared.host_changes == ("on a, b: x",) and prepared.confirm == ("99 pages",), "each has said what it will change"
+
+
+@pytest.fixture
+def sent():
+    """What was put on the other host is in ``sent.there``."""
+    there = {}
+
+    def put(name, data):
+        there[f"/there/{name}"] = data
+        return f"/there/{name}"
+
+    found = SentFiles(put)
+    found.there = there
+    return found
+
+
+@pytest.fixture
+def file(tmp_path):
+    def make(name):
+        (tmp_path / name).write_text(name)
+        return f"{tmp_path}/{name}"
+
+    return make
+
+
+def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
+    script, init, like = file("new.sql"), file("fill.sql"), file("postgresql.conf")
+    found = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init=init, like=like))
+    assert found.script == ("/there/000-new.sql@3", "builtin:select-only")
+    assert (found.init, found.like) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
+    assert sent.there == {
+        "/there/000-new.sql": b"new.sql",
+        "/there/001-fill.sql": b"fill.sql",
+        "/there/002-postgresql.conf": b"postgresql.conf",
+    }
+    assert sent.back == {"/there/000-new.sql": script, "/there/001-fill.sql": init, "/there/002-postgresql.conf": like}
+
+
+def test_a_server_to_be_like_is_no_file(sent):
+    asked = DensityRequest(like="postgresql://db/app")
+    assert sent.send(asked) == asked and sent.there == {}
+
+
+def test_files_of_variants_and_of_arms_are_sent_too(sent, file):
+    one, other = file("one.sql"), file("other.sql")
+    asked = CompareRequest(variant=("plain", f"mine:script={one}@2,work_mem=8MB"))
+    assert sent.send(asked).variant == ("plain", 'mine:script="/there/000-one.sql@2",work_mem="8MB"')
+    arms = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
+    found = sent.send(CompareRequest(arms=arms))
+    assert found.arms[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.arms[1].options == {}
+
+
+def test_what_cannot_be_read_is_said(sent):
+    with pytest.raises(UsageError, match="/nowhere.sql: No such file"):
+        sent.send(DensityRequest(script=("/nowhere.sql",)))
+
+
+def test_complete_options_name_the_user_s_own_files_again(sent, file):
+    script = file("new.sql")
+    there = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
+    own = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
+    options = ScalingOptions.model_validate(
+        {**own, "clients": [1], "most": 1, "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": there}}]}
+    )
+    found = sent.returned(options)
+    assert [one.options.scripts[0].source for one in found.variants] == [script, script]
+    assert found.scripts[0].source == found.variants[1].options.init == script and found.scripts[0].weight == 2
+    assert SentFiles(None).returned(options) is options

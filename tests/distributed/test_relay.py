@@ -5,9 +5,9 @@ import pytest
 
 from pgherd.cluster.remote import Offset
 from pgherd.distributed import relay as module
+from pgherd.distributed.agent import Glimpse
 from pgherd.distributed.clocks import Clocks
 from pgherd.distributed.crew import Crew
-from pgherd.distributed.lookout import Glimpse
 from pgherd.distributed.relay import Relay
 from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics.spool import readings
@@ -82,13 +82,13 @@ def test_hosts_are_asked_now_and_then_and_never_while_all_is_to_be_quiet(scene):
     for agent in agents.values():
         agent.shown = Glimpse([], [])
     relay.look(1.0, quiet=True)
-    assert not relay._asked
+    assert not relay._requests
     relay.look(1.5, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     relay.look(1.6, quiet=False)
-    assert not relay._asked and agents["a"].asked == 1
+    assert not relay._requests and agents["a"].asked == 1
     relay.look(1.5 + module.INTERVAL, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     assert agents["a"].asked == agents["b"].asked == 2
 
 
@@ -98,7 +98,7 @@ def test_what_ails_a_host_is_not_told_here(scene, trouble):
     agents["a"].shown = trouble
     agents["b"].shown = Glimpse([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
     relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     assert "host:b" in (directory / SPOOL).read_text()
     assert relay._crew.lost == {}
 
@@ -108,10 +108,10 @@ def test_what_could_not_be_announced_is_announced_later(scene):
     agents["a"].shown = agents["b"].shown = Glimpse([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
     (directory / SPOOL).mkdir()
     relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     (directory / SPOOL).rmdir()
     relay.look(1.0 + module.INTERVAL, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     with open(directory / SPOOL) as lines:
         assert {entity for _, _, entity, _ in readings(lines)} == {"host:a", "host:b"}
 
@@ -121,5 +121,5 @@ def test_where_nothing_can_be_written_the_play_goes_on(scene):
     (directory / SPOOL).mkdir()
     agents["a"].shown = agents["b"].shown = Glimpse([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
     relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._asked)
+    until_written(relay, lambda: not relay._requests)
     relay.end()

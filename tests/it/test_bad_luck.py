@@ -67,7 +67,7 @@ def test_a_container_with_too_little_memory(pgherd):
     ended = pgherd.density("--points", "1", "--memory", "40MB", "--set", "shared_buffers=256MB", "--set", "huge_pages=off", "--scale", "10")
     assert ended.code == 1, ended
     trials = pgherd.trials()
-    assert trials and all("needed more than its memory limit, and the kernel ended" in trial["error"] for trial in trials)
+    assert trials and all("exceeded its memory limit, and the kernel killed" in trial["error"] for trial in trials)
     assert all("raise --memory, or lower --scale" in trial["error"] for trial in trials)
     assert all(("no-oom-kill", "fail") in {(v["check"], v["result"]) for v in trial["verdicts"]} for trial in trials)
     assert pgherd.record()["state"] == "failed" or "none of them finished" in pgherd.record()["analysis"]["answer"]

@@ -251,7 +251,7 @@ def test_a_hanging_and_a_cut_off_host_are_noticed_and_used_again(joined, chance)
     try:
         for wait in waiting:
             error, took = wait()
-            assert isinstance(error, HostLost) and "no sign of life" in error.why
+            assert isinstance(error, HostLost) and "no heartbeat" in error.why
             assert took < LOST_AFTER + 4
         assert made.hosts() == ("a",)
         # The one that is cut off has noticed, too, and has stopped its server.

@@ -133,7 +133,7 @@ def test_a_host_without_the_volume_or_the_room_is_refused_with_its_name(bed):
     place.mkdir(parents=True)
     with bed.hidden("c", place.parent):
         ended = bed.pgherd(*DENSITY, "--data-on", str(place))
-        assert ended.returncode == 2 and f"on host c: volume {place} does not exist; make the directory" in ended.stderr, ended
+        assert ended.returncode == 2 and f"on host c: volume {place} does not exist; create it" in ended.stderr, ended
         assert bed.ssh("c", "mkdir", str(place)).returncode == 0
         ended = bed.pgherd(*DENSITY, "--data-on", str(place))
         assert ended.returncode == 2 and f"on host c: volume {place} has 64 MB free, but servers' data may need" in ended.stderr, ended

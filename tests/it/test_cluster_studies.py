@@ -93,14 +93,14 @@ def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
     assert done.returncode in (0, 1), done.stderr
     (own,), (other,) = copies(bed, "a"), copies(bed, "b")
     first, second = json.loads(own.read_text()), json.loads(other.read_text())
-    assert first["made"] != second["made"] and "carried from" not in done.stderr, "neither had it: each has made its own"
+    assert first["made"] != second["made"] and "copied from" not in done.stderr, "neither had it: each has made its own"
 
     own.write_text(json.dumps({**first, "seconds": 1e6}))  # so long that no machine is too busy to carry it sooner
     shutil.rmtree(other.parent)
     before = runs(bed)
     done = bed.pgherd(*SHARED)
     assert done.returncode in (0, 1), done.stderr
-    assert f"golden copy {first['key']} carried from a to b: " in done.stderr, done.stderr
+    assert f"template {first['key']} copied from a to b: " in done.stderr, done.stderr
     (other,) = copies(bed, "b")
     came = json.loads(other.read_text())
     assert other.parent.name == own.parent.name and (came["made"], came["owner"]) == (first["made"], second["owner"])
@@ -139,7 +139,7 @@ def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
     padding.unlink()
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 1) and "Traceback" not in err, err
-    assert f"host {dies} is lost" in err and "carried from" not in err, err
+    assert f"host {dies} is lost" in err and "copied from" not in err, err
     (run,) = runs(bed) - before
     (left,) = set(NAMES) - {dies}
     found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
@@ -148,7 +148,7 @@ def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
 
     bed.start_agents()
     done = bed.pgherd(*SHARED)
-    assert done.returncode in (0, 1) and ("carried from a to b" in done.stderr) is (dies == "b"), done.stderr
+    assert done.returncode in (0, 1) and ("copied from a to b" in done.stderr) is (dies == "b"), done.stderr
     assert all(len(copies(bed, name)) == 1 for name in NAMES) and list(golden.glob(".unfinished-*")) == [] and leftovers(bed) == []
 
 

@@ -60,7 +60,7 @@ def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
     }
     assert found["findings"]["random_read_iops"]["published"].startswith("1,160,551 IOPS")
     devices = [row for row in found["tables"].get("io", []) if row["roles"] == "volume data"]
-    assert devices or any("volume data lies on no block device" in said for said in found["warnings"]), found["warnings"]
+    assert devices or any("volume data is on no visible block device" in said for said in found["warnings"]), found["warnings"]
     assert os.listdir(volume) == ["precious"]
     record = pgherd.record()
     assert record["postgres"] == {} and record["tools"]["fio"] and (pgherd.run / "report.html").is_file()

@@ -24,7 +24,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres.golden import LOADING
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
-from pgherd.runner.deploy.consistency import insist_consistent
+from pgherd.runner.deploy.servers import require_consistent
 from pgherd.workloads import random_block, shipped
 from pgherd.workloads.orders import transactions
 from pgherd.workloads.orders.workload import OrdersFilling, check, size_estimate
@@ -393,12 +393,12 @@ def test_each_condition_sees_what_breaks_it(shop: Shop, statement: str) -> None:
 
 def test_a_violation_fails_the_trial(shop: Shop) -> None:
     database = Database(name="shop", workload="orders", scale=WAREHOUSES, verify=True)
-    insist_consistent(shop.server, database)
+    require_consistent(shop.server, database)
     with shop.connect(autocommit=True) as connection:
         connection.execute("UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1")
     try:
         with pytest.raises(TrialError, match=r"condition 1 .*condition 9"):
-            insist_consistent(shop.server, database)
+            require_consistent(shop.server, database)
     finally:
         with shop.connect(autocommit=True) as connection:
             connection.execute("UPDATE district SET d_ytd = d_ytd - 1 WHERE d_w_id = 1 AND d_id = 1")

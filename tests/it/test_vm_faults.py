@@ -78,7 +78,7 @@ def test_a_data_disk_that_is_full(guests, pgherd, tmp_path):
     script, init = tmp_path / "fill.sql", tmp_path / "init.sql"
     script.write_text("INSERT INTO filler SELECT g, repeat('x', 900) FROM generate_series(1, 4000) g;\n")
     init.write_text("CREATE TABLE filler (n int, x text); ALTER TABLE filler ALTER x SET STORAGE PLAIN;\n")
-    small = changed("from pgherd.runner.deploy import guest_disks as d", "d.FREE, d.LEAST_WAL, d.GROWTH = 8 << 20, 0, 0")
+    small = changed("from pgherd.runner.deploy import guests as d", "d.FREE, d.LEAST_WAL, d.GROWTH = 8 << 20, 0, 0")
     tight = ("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_timeout=1h")
     _readable(tmp_path)
     process, _ = begun(pgherd, "--script", str(script), "--init", str(init), "--clients", "1", *tight, through=small)
@@ -94,7 +94,7 @@ def test_a_guest_that_runs_out_of_memory(guests, pgherd, tmp_path):
     _readable(tmp_path)
     process, _ = begun(pgherd, "--script", str(script), "--read-only", "--clients", "2")
     error = interrupted(pgherd, process)
-    assert "guest db01 ran out of memory, and its kernel ended" in error and "raise --memory" in error
+    assert "guest db01 ran out of memory, and its kernel killed" in error and "raise --memory" in error
 
 
 def test_a_kernel_that_does_not_boot(guests, pgherd):

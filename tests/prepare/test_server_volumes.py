@@ -84,7 +84,7 @@ def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypat
     assert [held[1].part(number, 3).bytes for number in (1, 2, 3)] == [699051, 1398102, 2**21]
     assert look(NODE, held[0], None).endswith(f"below {a}")
     (places / "a").rmdir()
-    with pytest.raises(UsageError, match=f"^volume {a} does not exist; make the directory"):
+    with pytest.raises(UsageError, match=f"^volume {a} does not exist; create it"):
         look(NODE, held[0], None)
     with pytest.raises(UsageError, match=f"^volume {b} has .* free, but servers' WAL and servers' temporary files may need"):
         look(NODE, replace(held[1], bytes=2**60), None)

@@ -1,1 +1,1 @@
-"""Nodes on many hosts, over Dask distributed: the engine that starts, reaches and watches an agent on each."""
+"""Agents on many hosts over Dask distributed: started, called and watched from one driver."""

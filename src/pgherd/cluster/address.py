@@ -1,4 +1,6 @@
-"""Where a cluster is: its name or its scheduler's address, and the certificates with which its members know each other."""
+"""Address of a cluster: its name or its scheduler's address, and the certificates by which its members authenticate each
+other.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pgherd.cluster import certificates, extra, record
+from pgherd.cluster import certificates, record, versions
 from pgherd.cluster.ssh import joined_name
 from pgherd.model.errors import UsageError
 
@@ -20,14 +22,16 @@ if TYPE_CHECKING:
 
 SCHEMES = ("tcp", "tls")
 TLS_DIRECTORY = "PGHERD_CLUSTER_TLS"
-"""Environment variable that names the directory of ``authority.pem`` and ``member.pem`` for a scheduler that was not started here."""
+"""Environment variable for the directory of ``authority.pem`` and ``member.pem`` of a scheduler that was not started
+here.
+"""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A scheduler's address, the directory of the certificates (None: Dask's own settings, or none), and the hosts in their order.
+    """Scheduler's address, directory of the certificates (None: Dask's settings, or none), and the hosts in order.
 
-    ``hosts`` is empty for a scheduler that somebody else's launcher started: then the workers that are there are the hosts.
+    ``hosts`` is empty for a scheduler that an external launcher started. Then its workers are the hosts.
     """
 
     address: str
@@ -36,36 +40,36 @@ class Place:
 
     @property
     def encrypted(self) -> bool:
-        """Whether it is a TLS address."""
+        """Return whether it is a TLS address."""
         return self.address.startswith("tls://")
 
 
 def find(cluster: str, tls: Path | None = None) -> Place:
-    """The cluster that was meant: the address of a scheduler, or the name of a cluster that ``cluster start`` has started here.
+    """Return a cluster by the address of its scheduler, or by its name if ``cluster start`` has started it here.
 
-    ``tls`` is the directory of the certificates for an address that is not of such a cluster; else TLS_DIRECTORY. Raises UsageError.
+    ``tls`` is the directory of the certificates for any other address; by default that in TLS_DIRECTORY. Raises
+    UsageError.
     """
     if "://" not in cluster:
-        known = record.load(cluster)
-        if known is None:
-            names = record.names()
-            there = f"here is {', '.join(names)}" if names else "none is"
+        saved = record.load(cluster)
+        if saved is None:
+            names = ", ".join(record.names()) or "none"
             raise UsageError(
-                f"no cluster called '{cluster}' has been started here, {there}; give the address of a Dask scheduler (tls://HOST:PORT), "
-                "or start one with 'pgherd cluster start --hosts …'"
+                f"no cluster called '{cluster}' has been started here (started: {names}); give the address of a Dask "
+                "scheduler (tls://HOST:PORT), or start one with 'pgherd cluster start --hosts …'"
             )
-        return Place(known.address, record.directory(cluster), tuple(joined_name(host.name) for host in known.hosts))
+        return Place(saved.address, record.directory(cluster), tuple(joined_name(host.name) for host in saved.hosts))
     check(cluster)
     for name in record.names():
-        known = record.load(name)
-        if known is not None and known.address == cluster and tls is None:
+        saved = record.load(name)
+        if saved is not None and saved.address == cluster and tls is None:
             return find(name)
-    named = os.environ.get(TLS_DIRECTORY)
-    return Place(cluster, tls or (Path(named) if named else None))
+    certificate_directory = os.environ.get(TLS_DIRECTORY)
+    return Place(cluster, tls or (Path(certificate_directory) if certificate_directory else None))
 
 
 def check(address: str) -> None:
-    """Insist on a whole address, and on TLS unless the scheduler is on this machine; raises UsageError."""
+    """Require a complete address, and TLS unless the scheduler is on this machine. Raises UsageError."""
     parts = urlsplit(address)
     try:
         port = parts.port
@@ -75,31 +79,34 @@ def check(address: str) -> None:
         raise UsageError(f"'{address}' is not a Dask scheduler's address; write tls://HOST:PORT (tcp:// on this machine only)")
     if not is_private(address):
         raise UsageError(
-            f"{address} is neither encrypted nor on this machine: whoever reaches it may run programs on every host. Use a tls:// address, "
-            "as 'pgherd cluster start' makes, or Dask's own TLS settings"
+            f"{address} is neither encrypted nor on this machine: anyone who can reach it can run programs on every host. Use a tls:// "
+            "address, as 'pgherd cluster start' does, or Dask's TLS settings"
         )
 
 
 def check_workers(scheduler: str, workers: Iterable[str]) -> None:
-    """Insist on TLS to workers, too, unless they are on this machine: each is talked to directly, whatever the way to the scheduler was
-    (a port of it may be forwarded here, or it may listen on every address). Raises UsageError."""
-    open_ = [worker for worker in workers if not is_private(worker)]
-    if open_:
-        more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+    """Require TLS to workers, unless they are on this machine.
+
+    Workers are connected directly, even if the scheduler's port is forwarded to this machine or it listens on every
+    address. Raises UsageError.
+    """
+    unencrypted = [worker for worker in workers if not is_private(worker)]
+    if unencrypted:
+        more = f" and {len(unencrypted) - 1} more" if len(unencrypted) > 1 else ""
         raise UsageError(
-            f"the scheduler {scheduler} is on this machine, but its worker {open_[0]}{more} listens beyond it, without encryption: whoever "
-            "reaches it may run programs there. Start scheduler and workers with Dask's own TLS settings, and give the tls:// address"
+            f"the scheduler {scheduler} is on this machine, but its worker {unencrypted[0]}{more} is not, and is unencrypted: anyone who "
+            "can reach it can run programs there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
         )
 
 
 def is_private(address: str) -> bool:
-    """Whether nobody else can listen to what is said to an address: by TLS, or since it does not leave this machine."""
+    """Return whether traffic to an address is private: by TLS, or because it does not leave this machine."""
     parts = urlsplit(address)
     return parts.scheme == "tls" or is_loopback(parts.hostname or "")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name means this machine."""
+    """Return whether an address or name is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -107,8 +114,11 @@ def is_loopback(host: str) -> bool:
 
 
 def security(place: Place) -> Security:
-    """Dask's security settings for the driver. Raises UsageError when certificates are missing or wrong, CapabilityError without Dask."""
-    extra.insist()
+    """Return Dask's security settings for the driver.
+
+    Raises UsageError if certificates are missing or invalid, CapabilityError without Dask.
+    """
+    versions.require_extra()
     from distributed import Security
 
     if not place.encrypted:
@@ -117,17 +127,17 @@ def security(place: Place) -> Security:
         settings: Any = Security(require_encryption=True)
         if not (settings.tls_ca_file and settings.tls_client_cert):
             raise UsageError(
-                f"{place.address} wants certificates: name the directory of {certificates.AUTHORITY} and {certificates.MEMBER} in "
+                f"{place.address} requires certificates: set the directory of {certificates.AUTHORITY} and {certificates.MEMBER} in "
                 f"{TLS_DIRECTORY}, or set Dask's distributed.comm.tls.ca-file and .client.cert"
             )
-        found: Security = settings
-        return found
+        checked: Security = settings
+        return checked
     return member_security(place.tls)
 
 
 def member_security(directory: Path) -> Security:
-    """Security settings of any member whose certificates lie in a directory; raises UsageError."""
-    extra.insist()
+    """Return security settings of a member with certificates in a directory. Raises UsageError."""
+    versions.require_extra()
     import ssl
 
     from distributed import Security
@@ -135,21 +145,21 @@ def member_security(directory: Path) -> Security:
     authority, member = directory / certificates.AUTHORITY, directory / certificates.MEMBER
     missing = [str(path) for path in (authority, member) if not path.is_file()]
     if missing:
-        raise UsageError(f"there is no {' and no '.join(missing)}, which a cluster over TLS needs")
+        raise UsageError(f"missing {' and '.join(missing)}, required for a cluster with TLS")
     roles = {f"tls_{role}_cert": str(member) for role in ("client", "scheduler", "worker")}
-    made = Security(require_encryption=True, tls_ca_file=str(authority), tls_min_version=ssl.TLSVersion.TLSv1_3, **roles)
+    settings = Security(require_encryption=True, tls_ca_file=str(authority), tls_min_version=ssl.TLSVersion.TLSv1_3, **roles)
     try:
-        made.get_connection_args("client")
+        settings.get_connection_args("client")
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"the certificates in {directory} cannot be used: {error}") from error
-    return made
+    return settings
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 def check_name(name: str) -> str:
-    """A cluster's name, which becomes that of a directory; raises UsageError."""
+    """Require a valid name of a cluster, which is also that of a directory. Raises UsageError."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"'{name}' is no name for a cluster: use small letters, digits and hyphens, 31 at most")
+        raise UsageError(f"'{name}' is not a valid name for a cluster: use lower-case letters, digits and hyphens, at most 31")
     return name

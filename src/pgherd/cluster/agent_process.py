@@ -1,8 +1,9 @@
-"""What runs on a host of a cluster that ``pgherd cluster start`` made: a Dask worker of ours, until it is told to end.
+"""Process on a host of a cluster started by ``pgherd cluster start``: a Dask worker that runs until it is stopped.
 
-``python -I -m pgherd.cluster.agent_process DIRECTORY``, where DIRECTORY holds ``agent.json`` (see Orders) and the certificates. It
-joins the scheduler, and joins again when it was cut off, for as long as REJOIN says. When its worker ends, or the lease of its driver
-runs out, what runs here is stopped and cleaned up; on SIGTERM, too. What a killed predecessor left is taken back first.
+``python -I -m pgherd.cluster.agent_process DIRECTORY``, where DIRECTORY has ``agent.json`` (see Orders) and the
+certificates. It joins the scheduler, and joins again after a disconnection, for up to REJOIN seconds. When its worker
+ends, the lease of its driver expires, or SIGTERM arrives, it stops and cleans up what it runs. At its start it cleans
+up after a killed predecessor.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from pathlib import Path
 from typing import Any
 
 REJOIN = 900.0
-"""Seconds for which an agent looks for a scheduler that is gone before it ends by itself."""
-_PAUSE = 1.0
+"""Seconds for which an agent tries to rejoin a lost scheduler before it ends."""
+_RETRY_PAUSE_S = 1.0
 
 _log = logging.getLogger("pgherd.agent")
 
 
 @dataclass(frozen=True)
 class Orders:
-    """``agent.json``: the scheduler's address, this host's name in the cluster, the address to listen on (None: that of the way
-    to the scheduler), and labels of this host beside those that its environment gives it."""
+    """Contents of ``agent.json``: the scheduler's address, this host's name in the cluster, the address to listen on,
+    and labels.
+
+    ``listen`` None means the address on the route to the scheduler. The labels add to those in its environment.
+    """
 
     scheduler: str
     host: str
@@ -39,21 +43,22 @@ class Orders:
 
     @classmethod
     def read(cls, directory: Path) -> Orders:
-        """From the agent's directory."""
         return cls(**json.loads((directory / "agent.json").read_text(encoding="utf-8")))
 
 
 def main(directory: Path) -> None:
-    """Serve until SIGTERM, or until the scheduler has been gone for too long. Does not return: threads may still be in calls."""
-    from pgherd.cluster import clocks, labels
+    """Serve until SIGTERM, or until the scheduler has been lost for too long. Does not return, since threads may still
+    be in calls.
+    """
+    from pgherd.cluster import labels, remote
 
-    skew = clocks.skew_for_tests()  # before anything takes hold of time.time
+    skew = remote.skew_for_tests()  # before any import keeps a reference to time.time
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     if skew:
-        _log.warning("the clock of this process is shifted by %g s, as %s says: this is a test", skew, clocks.SKEW)
+        _log.warning("the clock of this process is shifted by %g s, as set in %s: this is a test", skew, remote.SKEW)
     code = 1
     try:
-        _take_back()
+        _clean_up()
         orders = Orders.read(directory)
         labels.know(orders.labels)
         asyncio.run(_serve(directory, orders))
@@ -71,28 +76,29 @@ async def _serve(directory: Path, orders: Orders) -> None:
 
     tuning.configure()
     security = address.member_security(directory)
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
-    last = time.monotonic()
-    while not asked.is_set() and time.monotonic() - last < REJOIN:
+        loop.add_signal_handler(number, stop_requested.set)
+    connected_at = time.monotonic()
+    while not stop_requested.is_set() and time.monotonic() - connected_at < REJOIN:
         worker: Any = servers.worker(orders.scheduler, orders.host, security, str(directory / "scratch"), listen=orders.listen)
-        if await _joined(worker, asked):
+        if await _join(worker, stop_requested):
             _log.warning("joined %s as %s, listening at %s", orders.scheduler, orders.host, worker.address)
-            await _either(worker.finished(), asked.wait())
-            last = time.monotonic()
+            await _wait_for_first(worker.finished(), stop_requested.wait())
+            connected_at = time.monotonic()
+        reason = "the agent ends" if stop_requested.is_set() else "the scheduler is gone"
         with contextlib.suppress(Exception):
-            await worker.close(timeout=5, executor_wait=False, reason="the agent ends" if asked.is_set() else "the scheduler is gone")
-        await _either(asked.wait(), asyncio.sleep(_PAUSE))
-    if not asked.is_set():
-        _log.warning("no scheduler for %.0f s: the agent ends by itself", REJOIN)
+            await worker.close(timeout=5, executor_wait=False, reason=reason)
+        await _wait_for_first(stop_requested.wait(), asyncio.sleep(_RETRY_PAUSE_S))
+    if not stop_requested.is_set():
+        _log.warning("no scheduler for %.0f s: the agent ends", REJOIN)
 
 
-async def _joined(worker: Any, asked: asyncio.Event) -> bool:
-    """Whether the worker has joined its scheduler within its time."""
+async def _join(worker: Any, stop_requested: asyncio.Event) -> bool:
+    """Return whether the worker has joined its scheduler in time."""
     starting = asyncio.ensure_future(worker.start())
-    await _either(starting, asked.wait())
+    await _wait_for_first(starting, stop_requested.wait())
     if not starting.done():
         starting.cancel()
         return False
@@ -102,17 +108,17 @@ async def _joined(worker: Any, asked: asyncio.Event) -> bool:
     return error is None
 
 
-async def _either(*awaitables: Any) -> None:
-    """Wait for the first of them; the others are dropped, but a future that was given stays."""
-    tasks = [asyncio.ensure_future(one) for one in awaitables]
+async def _wait_for_first(*awaitables: Any) -> None:
+    """Wait for the first of them and cancel the others, except futures passed in."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task, given in zip(tasks, awaitables, strict=True):
-        if task is not given and not task.done():
+    for task, original in zip(tasks, awaitables, strict=True):
+        if task is not original and not task.done():
             task.cancel()
 
 
-def _take_back() -> None:
-    """What an agent that was killed left on this host."""
+def _clean_up() -> None:
+    """Clean up after a killed agent on this host."""
     from pgherd.host import journal, paths
     from pgherd.model.errors import PgherdError
     from pgherd.node.local import LocalNode
@@ -121,7 +127,7 @@ def _take_back() -> None:
         for sentence in journal.clean(LocalNode(), paths.state_dir()):
             _log.warning("%s", sentence)
     except (OSError, PgherdError) as error:
-        _log.warning("what an earlier agent may have left was not looked for: %s", error)
+        _log.warning("cannot clean up after earlier agents: %s", error)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What ``pgherd cluster`` runs on a host over SSH, with nothing but the Python that the host has.
+"""Program that ``pgherd cluster`` runs on a host over SSH. It requires only the Python of the host.
 
-It finds or makes the environment (the one that the driver has, at the same path and of the same version; else a private one below the
-user's cache directory, of the driver's own libraries where they run here, else of what pip gets), starts the agent detached from the SSH
-session, ends it, and shows its log. ``orders`` is put in by ssh.py; the answer is the last line on standard output. This file is sent as
-text: it imports nothing of pgherd.
+It finds or creates the environment, starts the agent detached from the SSH session, stops it, and returns its log.
+The environment is the driver's, if the host has the same one at the same path and of the same version. Otherwise it
+is a private one below the user's cache directory, with the driver's libraries if they run here, otherwise with those from
+pip. ssh.py sets ``orders``. The answer is the last line on standard output. This file is sent as text, so it imports
+nothing of pgherd.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 OLDEST = (3, 11)
-_ENDING = 60.0
+_STOP_TIMEOUT_S = 60.0
 """Seconds that an agent has to stop what it runs before it is killed."""
-_SETTLING = 0.3
+_SETTLE_S = 0.3
+_NO_VENV = "its Python cannot create environments; install python3-venv"
 _MINOR = ".".join(map(str, sys.version_info[:2]))
 
 
 class Failed(Exception):
-    """Told to the driver as one message."""
+    """Error that the driver prints as one message."""
 
 
 def act(orders: dict[str, Any]) -> dict[str, Any]:
-    """Do what was ordered; the answer. Raises Failed."""
+    """Execute the orders and return the answer. Raises Failed."""
     if sys.version_info[:2] < OLDEST:
-        wanted = orders["python"] if orders["action"] == "start" else ".".join(map(str, OLDEST))
-        raise Failed(f"its Python is {sys.version.split()[0]}, and pgherd needs {wanted} there; install python{wanted}")
+        required = orders["python"] if orders["action"] == "start" else ".".join(map(str, OLDEST))
+        raise Failed(f"its Python is {sys.version.split()[0]}, but pgherd needs {required}; install python{required}")
     actions = {"start": _start, "stop": _stop, "log": _log}
     return actions[orders["action"]](orders)
 
@@ -48,13 +50,13 @@ def act(orders: dict[str, Any]) -> dict[str, Any]:
 def _start(orders: dict[str, Any]) -> dict[str, Any]:
     directory = _state() / "cluster-agents" / f"{orders['cluster']}-{orders['host'].replace('/', '_')}"
     running = _running(directory)
-    if running is not None:  # before anything else: its environment must not change under it
-        labels = json.loads(_text(directory / "agent.json") or "{}").get("labels", {})  # those that it has read, whatever is wanted now
-        told = {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python")}
-        return {**told, "was": True, "labels": labels}
-    wanted = orders["python"]
-    if wanted != _MINOR:
-        raise Failed(f"its Python is {_MINOR} and the driver's {wanted}, between which nothing can be sent; install python{wanted} there")
+    if running is not None:  # first of all, because its environment must not change while it runs
+        labels = json.loads(_text(directory / "agent.json") or "{}").get("labels", {})  # those in effect, not those requested now
+        agent = {"pid": running[0], "start": running[1], "directory": str(directory), "python": _text(directory / "python")}
+        return {**agent, "was": True, "labels": labels}
+    required = orders["python"]
+    if required != _MINOR:
+        raise Failed(f"its Python is {_MINOR}, but the driver's is {required}; install python{required} there")
     python = _environment(orders)
     if python is None:
         kind = None if (_libraries(orders) / "ready").exists() else sysconfig.get_config_var("SOABI")
@@ -74,11 +76,11 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
         )
     start = _start_time(process.pid)
     _write_private(directory / "pid", f"{process.pid} {start}\n")
-    time.sleep(_SETTLING)
+    time.sleep(_SETTLE_S)
     if process.poll() is not None:
-        said = _tail(directory)
+        log_end = _tail(directory)
         shutil.rmtree(directory, ignore_errors=True)  # with its key
-        raise Failed(f"its agent ended at once: {said}")
+        raise Failed(f"its agent ended immediately: {log_end}")
     return {"pid": process.pid, "start": start, "directory": str(directory), "python": python}
 
 
@@ -89,15 +91,15 @@ def _stop(orders: dict[str, Any]) -> dict[str, Any]:
     if running is not None:
         pid = running[0]
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + _ENDING
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         while _start_time(pid) == running[1] and time.monotonic() < deadline:
             time.sleep(0.05)
         how = "ended"
         if _start_time(pid) == running[1]:
             os.kill(pid, signal.SIGKILL)
-            time.sleep(_SETTLING)
+            time.sleep(_SETTLE_S)
             how = "killed"
-    if how != "ended":  # an agent that did not end by itself took nothing back
+    if how != "ended":  # an agent that did not end by itself has not cleaned up
         clean = [orders["python"], "-I", "-m", "pgherd", "clean", "--json"]
         subprocess.run(clean, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     shutil.rmtree(directory, ignore_errors=True)
@@ -111,35 +113,37 @@ def _log(orders: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(orders: dict[str, Any]) -> str | None:
-    """The Python to run the agent with; None when the package must be sent first."""
+    """Return the Python for the agent, or None if the package must be sent first."""
     same: str = orders["same"]
     if not orders.get("private") and _has(same, orders["version"]):
         return same
-    # The libraries are shared; pgherd itself is not, since agents of another cluster may run from other files of the same version.
+    # Clusters share the libraries but not pgherd, because another cluster may use different files of the same version.
     libraries = _libraries(orders)
-    own = libraries.with_name(f"{libraries.name}-{orders['digest']}")
-    python, ready = own / "bin" / "python", own / "ready"
+    environment = libraries.with_name(f"{libraries.name}-{orders['digest']}")
+    python, ready = environment / "bin" / "python", environment / "ready"
     if ready.exists() and _has(str(python), orders["version"]):
         return str(python)
     data = sys.stdin.buffer.read(orders.get("package", 0))
     if not data:
         return None
-    with _readable(), _alone(libraries.parent):
+    with _readable(), _locked(libraries.parent):
         if not (libraries / "ready").exists():
             _make_libraries(libraries, orders)
             (libraries / "ready").touch()
-        if not (ready.exists() and _has(str(python), orders["version"])):  # another one may have made it meanwhile
-            _make_own(own, libraries, data)
+        if not (ready.exists() and _has(str(python), orders["version"])):  # a different process may have created it meanwhile
+            _make_environment(environment, libraries, data)
             if not _has(str(python), orders["version"]):
-                (libraries / "ready").unlink(missing_ok=True)  # it may be for want of them: the next start makes them anew
-                raise Failed(f"pgherd was installed in {own} but does not start there")
+                (libraries / "ready").unlink(missing_ok=True)  # libraries may be the cause: the next start creates them again
+                raise Failed(f"pgherd was installed in {environment} but does not start there")
             ready.touch()
     return str(python)
 
 
 @contextlib.contextmanager
 def _readable() -> Iterator[None]:
-    """What is made meanwhile all can read: another account runs the servers, of the PostgreSQL that may be among the libraries."""
+    """Make new files readable by all, because a different user runs the servers, perhaps with a PostgreSQL among the
+    libraries.
+    """
     before = os.umask(0o022)
     try:
         yield
@@ -148,8 +152,8 @@ def _readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone(agents: Path) -> Iterator[None]:
-    """Nobody else makes environments there meanwhile."""
+def _locked(agents: Path) -> Iterator[None]:
+    """Hold the lock for creating environments there."""
     agents.mkdir(parents=True, exist_ok=True)
     with open(agents / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -160,59 +164,59 @@ def _libraries(orders: dict[str, Any]) -> Path:
     return _cache() / "agents" / f"{orders['key']}-{_MINOR}"
 
 
-def _make_libraries(place: Path, orders: dict[str, Any]) -> None:
-    """Of what the driver has sent, if that runs here; else by pip."""
-    lacking = ""
+def _make_libraries(directory: Path, orders: dict[str, Any]) -> None:
+    """Install the libraries that the driver has sent if they run here; otherwise use pip."""
+    problem = ""
     if orders["libraries"]:
-        lacking = _lay_out(place, orders["proof"])
-        if not lacking:
+        problem = _install_libraries(directory, orders["proof"])
+        if not problem:
             return
-    shutil.rmtree(place, ignore_errors=True)
-    _logged([sys.executable, "-I", "-m", "venv", str(place)], f"{lacking}its Python makes no environments; install python3-venv")
-    python, listed = place / "bin" / "python", place / "requirements.txt"
-    listed.write_text("\n".join(orders["requirements"]) + "\n", encoding="utf-8")
+    shutil.rmtree(directory, ignore_errors=True)
+    _run_checked([sys.executable, "-I", "-m", "venv", str(directory)], f"{problem}{_NO_VENV}")
+    python, requirements = directory / "bin" / "python", directory / "requirements.txt"
+    requirements.write_text("\n".join(orders["requirements"]) + "\n", encoding="utf-8")
     pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--requirement"]
-    _logged([*pip, str(listed)], f"{lacking}pip could not install what pgherd needs")
+    _run_checked([*pip, str(requirements)], f"{problem}pip could not install what pgherd needs")
 
 
-def _lay_out(place: Path, proof: list[str]) -> str:
-    """Lay out the libraries that follow on standard input. What is wrong with them here, to stand before another sentence."""
-    _bare(place)
-    _unpack(sys.stdin.buffer, _site(place), "r|gz")
-    tried = [str(place / "bin" / "python"), "-I", "-c", f"import {', '.join(proof)}"]
-    done = subprocess.run(tried, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = done.stdout.strip().rpartition("\n")[2]
-    return f"the libraries of the driver's machine do not run here ({said}), and " if done.returncode else ""
+def _install_libraries(directory: Path, proof: list[str]) -> str:
+    """Unpack libraries from standard input. Return why they do not run here, as the start of a sentence, or ''."""
+    _make_venv(directory)
+    _unpack(sys.stdin.buffer, _site(directory), "r|gz")
+    command = [str(directory / "bin" / "python"), "-I", "-c", f"import {', '.join(proof)}"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    message = result.stdout.strip().rpartition("\n")[2]
+    return f"the libraries of the driver's machine do not run here ({message}), and " if result.returncode else ""
 
 
-def _make_own(place: Path, libraries: Path, package: bytes) -> None:
-    """An environment with pgherd alone, which takes everything else from that of the libraries."""
-    _bare(place)
-    site = _site(place)
+def _make_environment(directory: Path, libraries: Path, package: bytes) -> None:
+    """Create an environment with only pgherd, which takes its libraries from that of the libraries."""
+    _make_venv(directory)
+    site = _site(directory)
     (site / "libraries.pth").write_text(f"{_site(libraries)}\n", encoding="utf-8")
     _unpack(io.BytesIO(package), site, "r:gz")
 
 
-def _bare(place: Path) -> None:
-    """A new environment without pip."""
-    shutil.rmtree(place, ignore_errors=True)
-    _logged([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], "its Python makes no environments; install python3-venv")
+def _make_venv(directory: Path) -> None:
+    """Create an environment without pip."""
+    shutil.rmtree(directory, ignore_errors=True)
+    _run_checked([sys.executable, "-I", "-m", "venv", "--without-pip", str(directory)], _NO_VENV)
 
 
-def _unpack(data: IO[bytes], place: Path, mode: Literal["r:gz", "r|gz"]) -> None:
+def _unpack(data: IO[bytes], directory: Path, mode: Literal["r:gz", "r|gz"]) -> None:
     try:
         with tarfile.open(fileobj=data, mode=mode) as archive:
             if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
                 archive.extraction_filter = tarfile.data_filter
-            archive.extractall(place)
+            archive.extractall(directory)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise Failed(f"what was sent came in part only ({error})") from None
+        raise Failed(f"the package was received incompletely ({error})") from None
 
 
-def _site(place: Path) -> Path:
-    """Where an environment's packages lie."""
-    asked = [str(place / "bin" / "python"), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+def _site(directory: Path) -> Path:
+    """Return the directory of an environment's packages."""
+    command = [str(directory / "bin" / "python"), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def _text(path: Path) -> str:
@@ -223,28 +227,30 @@ def _text(path: Path) -> str:
 
 
 def _has(python: str, version: str) -> bool:
-    """Whether this Python is of our own version, and has that version of pgherd, and Dask."""
-    looked = (
+    """Return whether this Python has this minor version, this version of pgherd, and Dask."""
+    program = (
         "import pgherd, sys, importlib.util as find; "
         f"fit = '%d.%d' % sys.version_info[:2] == '{_MINOR}' and find.find_spec('distributed'); "
         "print(pgherd.__version__ if fit else '')"
     )
     try:
-        done = subprocess.run([python, "-I", "-c", looked], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd="/")
+        result = subprocess.run(
+            [python, "-I", "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd="/"
+        )
     except OSError:
         return False
-    return done.returncode == 0 and done.stdout.strip() == version
+    return result.returncode == 0 and result.stdout.strip() == version
 
 
-def _logged(argv: list[str], advice: str) -> None:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        lines = [line for line in done.stdout.strip().splitlines() if line.strip()]
-        raise Failed(f"{advice}: {lines[-1].strip() if lines else f'exit code {done.returncode}'}")
+def _run_checked(argv: list[str], advice: str) -> None:
+    result = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode:
+        lines = [line for line in result.stdout.strip().splitlines() if line.strip()]
+        raise Failed(f"{advice}: {lines[-1].strip() if lines else f'exit code {result.returncode}'}")
 
 
 def _running(directory: Path) -> tuple[int, int] | None:
-    """Pid and start time of the agent that was started in a directory, if it lives."""
+    """Return pid and start time of the agent in a directory, if it runs."""
     try:
         pid, start = map(int, (directory / "pid").read_text(encoding="utf-8").split())
     except (OSError, ValueError):
@@ -253,7 +259,7 @@ def _running(directory: Path) -> tuple[int, int] | None:
 
 
 def _start_time(pid: int) -> int | None:
-    """In clock ticks since boot; None when it is gone or only waits to be reaped (proc(5))."""
+    """Return a process's start in clock ticks since boot, or None if it is gone or a zombie (proc(5))."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -276,14 +282,14 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _state() -> Path:
-    """As pgherd.host.paths.state_dir has it."""
+    """Return the same as pgherd.host.paths.state_dir."""
     if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME"):
         return Path("/var/lib/pgherd")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pgherd"
 
 
 def _cache() -> Path:
-    """As pgherd.host.paths.cache_dir has it."""
+    """Return the same as pgherd.host.paths.cache_dir."""
     if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
         return Path("/var/cache/pgherd")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgherd"

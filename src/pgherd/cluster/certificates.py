@@ -1,7 +1,7 @@
-"""A private certificate authority for one cluster, and a certificate for each of its members.
+"""Private certificate authority for one cluster, and a certificate for each member.
 
-Whoever holds a certificate of this authority may run code on every host (that is what a cluster is for); nobody else gets as far as
-a first message. Keys lie in files of mode 0600 and go to a host over SSH only.
+A holder of such a certificate can run code on every host, which is the purpose of a cluster. Everyone else fails the
+TLS handshake. Keys are in files of mode 0600, and are sent to hosts by SSH only.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgherd.cluster import extra
+from pgherd.cluster import versions
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
 DAYS = 365
-"""For how long a certificate is good: longer than a cluster is left running."""
+"""Validity of a certificate in days. Clusters do not run that long."""
 
 AUTHORITY, MEMBER = "authority.pem", "member.pem"
-"""Names of the files: the authority's certificate, and a member's certificate with its key."""
+"""Files of the authority's certificate, and of a member's certificate with its key."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """The authority's certificate and its key, both as PEM text."""
+    """Certificate and key of the authority, as PEM text."""
 
     certificate: str
     key: str
 
     def issue(self, member: str) -> str:
-        """A new key with a certificate for it, as one PEM text. The name is for people; it is not compared with an address."""
+        """Return a new key and its certificate as one PEM text. The name is for people; it is not compared with an
+        address.
+        """
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -47,12 +49,12 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(uses, critical=False)
         )
-        return _pem(builder, signer) + _key_pem(key)  # type: ignore[arg-type]  # the key that we made ourselves
+        return _pem(builder, signer) + _key_pem(key)  # type: ignore[arg-type]  # the key of ``authority``
 
 
 def authority(cluster: str) -> Authority:
-    """A new authority. Raises CapabilityError without the library for it."""
-    extra.insist("a certificate")
+    """Create an authority. Raises CapabilityError if the library for it is missing."""
+    versions.require_extra("a certificate")
     from cryptography import x509
 
     key = _new_key()
@@ -62,7 +64,7 @@ def authority(cluster: str) -> Authority:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that its owner alone may read, from the first byte on."""
+    """Write a file that is readable only by its owner from the start."""
     path.unlink(missing_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(number, "w", encoding="utf-8") as file:

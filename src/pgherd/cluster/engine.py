@@ -1,7 +1,7 @@
-"""The engine: a client of a Dask scheduler, an actor of ours on each host, and beats that tell which hosts are alive.
+"""Engine: a client of a Dask scheduler, an actor on each host, and heartbeats that detect lost hosts.
 
-Dask's own deadlines are too long (a cut link is noticed after half a minute), and a task pinned to a dead worker waits for ever. So
-every host is asked for a sign of life every BEAT seconds, and what waits for a host ends when that host is taken for lost.
+Dask's timeouts are too long: a cut connection is noticed after 30 s, and a task pinned to a dead worker waits
+forever. So every host gets a heartbeat every BEAT seconds, and calls to a host end when it is treated as lost.
 """
 
 from __future__ import annotations
@@ -13,60 +13,116 @@ import socket
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pgherd.cluster import address as addresses
-from pgherd.cluster import clocks, extra, members, station, tuning, versions
-from pgherd.cluster.clocks import RoundTrip
-from pgherd.cluster.members import Member
-from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote, named
+from pgherd.cluster import station, tuning, versions
+from pgherd.cluster.address import Place
+from pgherd.cluster.remote import LOST_AFTER, HostLost, Offset, Remote, RoundTrip, combine, named
 from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
 
 if TYPE_CHECKING:
+    from pgherd.cluster.station import Post
+if TYPE_CHECKING:
     from pathlib import Path
 
-    from pgherd.cluster.post import Post
+    from pgherd.cluster.station import Post
+
+
+@dataclass
+class Member:
+    """Host as the driver sees it. ``why`` is the reason why it is lost, or None. ``software`` is that at its attachment."""
+
+    host: str
+    worker: str
+    address: str
+    post: Post | None = None
+    seen: float = 0.0
+    why: str | None = None
+    generation: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    software: dict[str, str] = field(default_factory=dict)
+    trips: deque[RoundTrip] = field(default_factory=lambda: deque(maxlen=2000))
+
+
+async def joined_members(client: Any, *, each: bool = False) -> list[Member]:
+    """Return the hosts that have joined. Several workers on one address are one host, of which the first is used.
+
+    With ``each``, every worker is a host.
+    """
+    identity = await client.scheduler.identity(n_workers=-1)
+    members: dict[str, Member] = {}
+    for worker, details in sorted(identity["workers"].items()):
+        address = str(details["host"])
+        name = str(details["name"])
+        if "://" in name or name.isdigit():  # Dask's default name of a worker
+            name = address
+        members.setdefault(worker if each else address, Member(name, worker, address))
+    return list(members.values())
+
+
+def in_cluster_order(members: list[Member], place: Place) -> list[Member]:
+    """Return members in the cluster's order. Its hosts that have not joined are lost from the start. Raises UsageError
+    without any.
+    """
+    if not place.hosts:
+        if not members:
+            raise UsageError(f"no worker has joined {place.address}; start one on each host: 'dask worker {place.address} --nthreads 1'")
+        return sorted(members, key=lambda member: member.host)
+    by_host = {member.host: member for member in members}
+    in_order = []
+    for host in place.hosts:
+        member = by_host.get(host)
+        if member is None:
+            member = Member(host, "", "", why="its agent has not joined, or has ended")
+            member.gone.set()
+        in_order.append(member)
+    return in_order
+
 
 BEAT = 2.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 CONNECT = 10.0
-"""Seconds that a scheduler, or a host, has for its first answer."""
+"""Timeout of the first response of a scheduler or a host, in seconds."""
 BUSY = 40.0
-"""Seconds for which a new driver waits for hosts that still clean up after the last one, or have not missed it yet."""
+"""Seconds for which a new driver waits for hosts that still clean up after the previous one."""
 TRIPS = range(4, 17)
-"""Round trips per host of one measurement of the clocks: no more of them once the offset is known to within CLOSE."""
+"""Round trips per host in one clock measurement. It ends once the offset is known to within CLOSE."""
 CLOSE = 0.001
-"""Seconds: a twentieth of the skew that agreed starts are allowed."""
-_AT_ONCE = 4
-"""Hosts whose clocks are asked at the same time: more would only wait for each other here."""
-_MAKE = 120.0
-_CLEAN = 60.0
+"""Seconds: a twentieth of the skew that agreed starts may have."""
+_PARALLEL_CLOCKS = 4
+"""Hosts whose clocks are read at the same time. More would only delay each other."""
+_MAKE_TIMEOUT_S = 120.0
+_CLEAN_TIMEOUT_S = 60.0
 
 Result = TypeVar("Result")
 
 
 class DaskRemote:
-    """An object on a host; implements Remote."""
+    """Object on a host. Implements Remote."""
 
     def __init__(self, engine: DaskEngine, member: Member, key: str) -> None:
-        """It is of no use any more once its host was lost, even when the host comes back."""
+        """Create it for the current lifetime of its host. It is useless once the host was lost, even if the host
+        returns.
+        """
         self._engine, self._member, self._key, self._generation = engine, member, key, member.generation
         self.host, self.address = member.host, member.address
 
     def call(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """See Remote."""
         payload = station.dumps(arguments)
         exchange = self._engine.exchange(self._member, self._generation, "call", (self._key, method, payload), timeout)
         return station.opened(self._engine.wait_for(exchange))
 
 
 class DaskEngine:
-    """Implements Engine over Dask distributed. Make it with ``connect``."""
+    """Implements Engine over Dask distributed. Create it with ``connect``."""
 
     def __init__(self, client: Any, hosts: Sequence[Member]) -> None:
-        """Takes over a connected client; nothing is asked of the hosts yet."""
+        """Take over a connected client. Hosts are not contacted yet."""
         self._client = client
         self._loop: asyncio.AbstractEventLoop = client.loop.asyncio_loop
         self._members = {member.host: member for member in hosts}
@@ -78,102 +134,94 @@ class DaskEngine:
     # ---- the driver's threads
 
     def hosts(self) -> tuple[str, ...]:
-        """See Engine."""
         return tuple(member.host for member in self._members.values() if member.why is None)
 
     def lost(self) -> dict[str, str]:
-        """See Engine."""
         return {member.host: member.why for member in self._members.values() if member.why is not None}
 
     def actors(self, make: Callable[..., object], *arguments: Any) -> dict[str, Remote]:
-        """See Engine."""
         key = f"{make.__module__}.{make.__qualname__}"
         payload = station.dumps((make, arguments))
-        here = [member for member in self._members.values() if member.why is None]
+        present = [member for member in self._members.values() if member.why is None]
 
-        async def one(member: Member) -> station.Answer:
+        async def make_on(member: Member) -> station.Answer:
             try:
-                return await self.exchange(member, member.generation, "make", (key, payload), _MAKE)
+                return await self.exchange(member, member.generation, "make", (key, payload), _MAKE_TIMEOUT_S)
             except TimeoutError:
-                self._lose(member, f"what was to run there was not made within {_MAKE:.0f} s")
+                self._lose(member, f"its agent was not created within {_MAKE_TIMEOUT_S:.0f} s")
                 raise HostLost(member.host, member.why or "") from None
 
         async def all_of_them() -> list[station.Answer | BaseException]:
-            return await asyncio.gather(*map(one, here), return_exceptions=True)
+            return await asyncio.gather(*map(make_on, present), return_exceptions=True)
 
-        for member, answer in zip(here, self.wait_for(all_of_them()), strict=True):
+        for member, answer in zip(present, self.wait_for(all_of_them()), strict=True):
             if isinstance(answer, BaseException):
                 raise answer
             try:
                 station.opened(answer)
             except (PgherdError, OSError) as error:
                 raise named(error, member.host) from None
-        return {member.host: DaskRemote(self, member, key) for member in here}
+        return {member.host: DaskRemote(self, member, key) for member in present}
 
     def offsets(self) -> dict[str, Offset]:
-        """See Engine."""
         return self.wait_for(self._offsets())
 
     def beats(self, since: float) -> dict[str, list[Offset]]:
-        """See Engine."""
-        return {
-            member.host: [clocks.combine([trip]) for trip in list(member.trips) if trip.sent >= since] for member in self._members.values()
-        }
+        return {member.host: [combine([trip]) for trip in list(member.trips) if trip.sent >= since] for member in self._members.values()}
 
     def addresses(self) -> dict[str, str]:
-        """Host → its network address; empty for one that has never joined."""
+        """Return host → its network address, or '' for a host that has never joined."""
         return {member.host: member.address for member in self._members.values()}
 
     @property
     def scheduler(self) -> str:
-        """The scheduler's address."""
+        """Return the scheduler's address."""
         return str(self._client.scheduler.address)
 
     def joined(self) -> dict[str, str]:
-        """Host → its address, for the workers that the scheduler has right now."""
-        found = self.wait_for(members.there(self._client, each=True), timeout=CONNECT)
-        return {member.host: member.address for member in found}
+        """Return host → address of the scheduler's current workers."""
+        current = self.wait_for(joined_members(self._client, each=True), timeout=CONNECT)
+        return {member.host: member.address for member in current}
 
     def ask(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
-        """What a method of each host's post returns (``look``, ``versions``), asked without holding the host; HostLost in its place."""
+        """Call a method of each host's post (``look``, ``versions``) without taking the host. A lost host's result is
+        HostLost.
+        """
 
-        async def one(member: Member) -> Any:
+        async def ask_one(member: Member) -> Any:
             if member.why is not None:
                 return HostLost(member.host, member.why)
             try:
                 if member.post is None:
-                    member.post = await self._placed(member)
+                    member.post = await self._create_post(member)
                 return await asyncio.wait_for(getattr(member.post, method)(), timeout)
             except Exception as error:
-                self._lose(member, _said(error))
+                self._lose(member, _first_line(error))
                 return HostLost(member.host, member.why or "")
 
         async def all_of_them() -> list[Any]:
-            return await asyncio.gather(*(one(member) for member in self._members.values()))
+            return await asyncio.gather(*(ask_one(member) for member in self._members.values()))
 
         return dict(zip(self._members, self.wait_for(all_of_them()), strict=True))
 
     def close(self) -> None:
-        """See Engine."""
         if self._closed:
             return
         self._closed = True
         try:
             with contextlib.suppress(TimeoutError, FutureTimeout):
-                self.wait_for(self._let_go(), timeout=_CLEAN + 5)
+                self.wait_for(self._release(), timeout=_CLEAN_TIMEOUT_S + 5)
         finally:
             self._client.close(timeout=5)
 
     def __enter__(self) -> DaskEngine:
-        """Closed at the end of the block."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """See ``close``."""
         self.close()
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
-        """Run a coroutine in the client's loop from another thread, and cancel it when this thread is interrupted."""
+        """Run a coroutine in the client's loop from another thread, and cancel it if this thread is interrupted."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(timeout)
@@ -184,35 +232,39 @@ class DaskEngine:
     # ---- the client's loop
 
     async def attach(self) -> None:
-        """Take all hosts, waiting for those that are still with the last driver. Raises UsageError when another driver holds one, or
-        when what must be equal on all hosts is not."""
+        """Take all hosts, waiting for those that still clean up.
+
+        Raises UsageError if another driver holds one, or if software that must be equal on all hosts differs.
+        """
         deadline = time.monotonic() + BUSY
         try:
             answers = await asyncio.gather(*(self._attach(member, deadline) for member in self._members.values()))
         except BaseException:
-            await self._let_go()
+            await self._release()
             raise
         busy = [f"{member.host}: {answer}" for member, answer in zip(self._members.values(), answers, strict=True) if answer]
         if busy:
-            await self._let_go()
-            raise UsageError(f"the cluster is in use; wait until that has ended ({'; '.join(busy)})")
-        told = {member.host: member.software for member in self._members.values() if member.software}
-        differences = versions.compare({"this machine": versions.software(), **told}, versions.REFUSED)
+            await self._release()
+            raise UsageError(f"the cluster is in use; wait until it is free ({'; '.join(busy)})")
+        software = {member.host: member.software for member in self._members.values() if member.software}
+        differences = versions.compare({"this machine": versions.software(), **software}, versions.REFUSED)
         if differences:
-            await self._let_go()
-            said = "; ".join(f"{difference.what} is {difference.said}" for difference in differences)
-            raise UsageError(f"the hosts and this machine must have the same: {said}; install the same pgherd[cluster] everywhere")
+            await self._release()
+            text = "; ".join(f"{difference.what} is {difference.said}" for difference in differences)
+            raise UsageError(f"software differs between the hosts and this machine: {text}; install the same pgherd[cluster] everywhere")
 
     async def exchange(self, member: Member, generation: int, method: str, arguments: tuple[Any, ...], timeout: float) -> station.Answer:
-        """One message to a host's station and its answer; raises HostLost, or TimeoutError after ``timeout`` seconds."""
+        """Send a message to a host's station and return its answer. Raises HostLost, or TimeoutError after ``timeout``
+        seconds.
+        """
         if member.generation != generation:
-            raise HostLost(member.host, "it was lost and has joined again; what ran there is gone")
+            raise HostLost(member.host, "it was lost and has joined again; its work is gone")
         if member.why is not None or member.post is None:
             raise HostLost(member.host, member.why or "it has not joined")
         gone, post = member.gone, member.post
 
         async def message() -> station.Answer:
-            # Where the scheduler has missed the host before us, Dask already refuses to name the method.
+            # If the scheduler noticed the loss first, Dask already refuses the attribute access.
             answer: station.Answer = await getattr(post, method)(self._token, *arguments)
             return answer
 
@@ -224,10 +276,10 @@ class DaskEngine:
                 try:
                     answer = sent.result()
                 except Exception as error:
-                    self._lose(member, f"the connection to its agent broke ({_said(error)})")
+                    self._lose(member, f"the connection to its agent broke ({_first_line(error)})")
                     raise HostLost(member.host, member.why or "") from error
                 if answer[0] == "strange":
-                    self._lose(member, "it took this driver for lost and has stopped what it ran")
+                    self._lose(member, "it treated this driver as lost and has stopped its work")
                     raise HostLost(member.host, member.why or "")
                 return answer
             if end.done():
@@ -237,81 +289,81 @@ class DaskEngine:
             sent.cancel()
             end.cancel()
 
-    async def _placed(self, member: Member) -> Post:
-        """Put our actor on the host's worker. Raises TimeoutError, OSError, or what its making raised there."""
+    async def _create_post(self, member: Member) -> Post:
+        """Create the actor on the host's worker. Raises TimeoutError, OSError, or what its creation raised there."""
         from distributed import Actor
-        from pgherd.cluster.post import Post
+        from pgherd.cluster.station import Post
 
         future = self._client.submit(
             Post, member.host, actor=True, workers=[member.worker], allow_other_workers=False, pure=False, key=f"pgherd-{uuid.uuid4().hex}"
         )
-        made: Actor = await asyncio.wait_for(future, CONNECT)
-        return made  # type: ignore[return-value]  # Dask's stand-in for it
+        post: Actor = await asyncio.wait_for(future, CONNECT)
+        return post  # type: ignore[return-value]  # Dask's proxy of it
 
     async def _attach(self, member: Member, deadline: float) -> str | None:
-        """Take one host; None when it is ours, or lost; else in whose hands it is."""
+        """Take one host. Return None on success or if it is lost, else a description of its holder."""
         try:
             while True:
-                post = await self._placed(member)
-                answer = await asyncio.wait_for(post.attach(self._token, self._driver), CONNECT + _CLEAN)
+                post = await self._create_post(member)
+                answer = await asyncio.wait_for(post.attach(self._token, self._driver), CONNECT + _CLEAN_TIMEOUT_S)
                 busy: str | None = answer.get("busy")
                 if busy is None:
                     member.post, member.seen, member.why, member.software = post, time.monotonic(), None, answer["software"]
-                    self._begin_watching(member)  # at once: another host may take longer than this one's patience
+                    self._start_watching(member)  # immediately, because another host may take longer than this one's lease
                     return None
                 if time.monotonic() > deadline:
                     return busy
                 await asyncio.sleep(1.0)
         except ModuleNotFoundError as error:
             raise CapabilityError(
-                f"the Dask worker of host {member.host} has no {error.name}; install this pgherd there, with its extra [cluster]"
+                f"the Dask worker of host {member.host} lacks {error.name}; install this pgherd there, with its extra [cluster]"
             ) from error
         except Exception as error:
-            self._lose(member, f"it does not answer ({_said(error)})")
-            self._begin_watching(member)
+            self._lose(member, f"it does not respond ({_first_line(error)})")
+            self._start_watching(member)
             return None
 
-    def _begin_watching(self, member: Member) -> None:
+    def _start_watching(self, member: Member) -> None:
         self._watchers.append(asyncio.create_task(self._watch(member)))
 
     async def _watch(self, member: Member) -> None:
-        """One host's beats; for a lost one, attempts to find it again."""
+        """Send heartbeats to a host, or try to rejoin it if it is lost."""
         while True:
             await asyncio.sleep(BEAT)
             if member.why is None:
                 await self._beat(member)
             else:
-                await self._find_again(member)
+                await self._rejoin(member)
 
     async def _beat(self, member: Member) -> None:
         assert member.post is not None
         sent, began = time.time(), time.perf_counter()
         try:
-            left = max(BEAT / 2, LOST_AFTER - (time.monotonic() - member.seen))
-            there = await asyncio.wait_for(member.post.beat(self._token), left)
+            remaining = max(BEAT / 2, LOST_AFTER - (time.monotonic() - member.seen))
+            host_time = await asyncio.wait_for(member.post.beat(self._token), remaining)
         except TimeoutError:
-            if time.perf_counter() - began > left + BEAT / 2:
-                return  # this process itself was held up: the answer may be there, unread
-            self._lose(member, f"no sign of life for {LOST_AFTER:.0f} s: it hangs, or is cut off")
+            if time.perf_counter() - began > remaining + BEAT / 2:
+                return  # this process was delayed, and the answer may be unread
+            self._lose(member, f"no heartbeat for {LOST_AFTER:.0f} s: it hangs, or is cut off")
         except Exception as error:
-            gone = self._client.status != "running"
-            self._lose(member, "the scheduler has ended" if gone else f"its agent has ended ({_said(error)})")
+            scheduler_ended = self._client.status != "running"
+            self._lose(member, "the scheduler has ended" if scheduler_ended else f"its agent has ended ({_first_line(error)})")
         else:
-            if there is None:
-                self._lose(member, "it took this driver for lost and has stopped what it ran")
+            if host_time is None:
+                self._lose(member, "it treated this driver as lost and has stopped its work")
                 return
-            member.trips.append(RoundTrip(sent, time.perf_counter() - began, there))
+            member.trips.append(RoundTrip(sent, time.perf_counter() - began, host_time))
             member.seen = time.monotonic()
 
-    async def _find_again(self, member: Member) -> None:
+    async def _rejoin(self, member: Member) -> None:
         with contextlib.suppress(Exception):
-            workers = await asyncio.wait_for(members.there(self._client), CONNECT)
-            found = next((one for one in workers if one.host == member.host), None)
-            if found is None or not addresses.is_private(found.worker):
+            workers = await asyncio.wait_for(joined_members(self._client), CONNECT)
+            current = next((worker for worker in workers if worker.host == member.host), None)
+            if current is None or not addresses.is_private(current.worker):
                 return
-            member.worker, member.address = found.worker, found.address
-            post = await self._placed(member)
-            answer = await asyncio.wait_for(post.attach(self._token, self._driver), CONNECT + _CLEAN)
+            member.worker, member.address = current.worker, current.address
+            post = await self._create_post(member)
+            answer = await asyncio.wait_for(post.attach(self._token, self._driver), CONNECT + _CLEAN_TIMEOUT_S)
             if "busy" not in answer and answer["software"] == versions.software():
                 member.generation += 1
                 member.gone = asyncio.Event()
@@ -323,56 +375,60 @@ class DaskEngine:
             member.gone.set()
 
     async def _offsets(self) -> dict[str, Offset]:
-        few = asyncio.Semaphore(_AT_ONCE)
+        limit = asyncio.Semaphore(_PARALLEL_CLOCKS)
 
-        async def one(member: Member) -> Offset | None:
+        async def measure(member: Member) -> Offset | None:
             trips = []
-            async with few:
+            async with limit:
                 for number in range(1, TRIPS.stop):
                     if member.why is not None or member.post is None:
                         return None
                     sent, began = time.time(), time.perf_counter()
                     try:
-                        there = await asyncio.wait_for(member.post.clock(), LOST_AFTER)
+                        host_time = await asyncio.wait_for(member.post.clock(), LOST_AFTER)
                     except Exception:
-                        return None  # its beats will tell why
-                    trips.append(RoundTrip(sent, time.perf_counter() - began, there))
-                    if number >= TRIPS.start and clocks.combine(trips).uncertainty <= CLOSE:
+                        return None  # its heartbeats determine the reason
+                    trips.append(RoundTrip(sent, time.perf_counter() - began, host_time))
+                    if number >= TRIPS.start and combine(trips).uncertainty <= CLOSE:
                         break
-            return clocks.combine(trips)
+            return combine(trips)
 
-        found = await asyncio.gather(*(one(member) for member in self._members.values()))
-        return {host: offset for host, offset in zip(self._members, found, strict=True) if offset is not None}
+        measured = await asyncio.gather(*(measure(member) for member in self._members.values()))
+        return {host: offset for host, offset in zip(self._members, measured, strict=True) if offset is not None}
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()
 
-        async def one(member: Member) -> None:
+        async def detach(member: Member) -> None:
             if member.why is None and member.post is not None:
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(member.post.detach(self._token), _CLEAN)
+                    await asyncio.wait_for(member.post.detach(self._token), _CLEAN_TIMEOUT_S)
 
-        await asyncio.gather(*(one(member) for member in self._members.values()))
+        await asyncio.gather(*(detach(member) for member in self._members.values()))
 
 
 def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> DaskEngine:
-    """Join a cluster: the address of a Dask scheduler, or the name of one started here. ``hold`` takes its hosts for this driver.
+    """Join a cluster by the address of a Dask scheduler, or by the name of one started here. ``hold`` takes its hosts
+    for this driver.
 
-    Raises UsageError (no such cluster, it does not answer, somebody else is using it, a host of it has no TLS), CapabilityError (the
-    extra is missing).
+    Raises:
+        UsageError: no such cluster, no response, in use by another driver, or a host without TLS.
+        CapabilityError: the extra is missing.
     """
-    extra.insist()
+    versions.require_extra()
     place = addresses.find(cluster, tls)
     client = _client(place)
     try:
-        found = asyncio.run_coroutine_threadsafe(members.there(client), client.loop.asyncio_loop).result(CONNECT)
-        addresses.check_workers(place.address, (member.worker for member in found))
-        engine = DaskEngine(client, members.ordered(found, place))
+        current = asyncio.run_coroutine_threadsafe(joined_members(client), client.loop.asyncio_loop).result(CONNECT)
+        addresses.check_workers(place.address, (member.worker for member in current))
+        engine = DaskEngine(client, in_cluster_order(current, place))
         if hold:
             engine.wait_for(engine.attach())
             if not engine.hosts():
-                raise TrialError(f"no host of {cluster} answers ({'; '.join(f'{host}: {why}' for host, why in engine.lost().items())})")
+                raise TrialError(
+                    f"no host of {cluster} responds ({'; '.join(f'{host}: {reason}' for host, reason in engine.lost().items())})"
+                )
     except BaseException:
         client.close(timeout=5)
         raise
@@ -380,23 +436,23 @@ def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> Dask
 
 
 def _client(place: addresses.Place) -> Any:
-    """A connected client; raises UsageError."""
+    """Return a connected client. Raises UsageError."""
     security = addresses.security(place)
     from distributed.versions import VersionMismatchWarning
 
     from distributed import Client
 
     tuning.configure()
-    warnings.simplefilter("ignore", VersionMismatchWarning)  # what must be equal we compare ourselves
+    warnings.simplefilter("ignore", VersionMismatchWarning)  # ``attach`` compares versions
     try:
-        # As the default one: an actor's stand-in finds its client by that.
+        # Set as default, because an actor's proxy finds its client by that.
         return Client(place.address, security=security, timeout=CONNECT, set_as_default=True, direct_to_workers=True)
     except (OSError, TimeoutError) as error:
         raise UsageError(
-            f"no Dask scheduler that takes our certificate answers at {place.address} ({_said(error)}); 'pgherd cluster status' tells what "
-            "was started here, and 'pgherd cluster start' starts it again"
+            f"no Dask scheduler that accepts this certificate responds at {place.address} ({_first_line(error)}); 'pgherd cluster status' "
+            "lists clusters started here, and 'pgherd cluster start' starts one again"
         ) from error
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,6 +1,7 @@
-"""What is written down of the clusters that were started here: STATE/cluster/NAME/, private to the user.
+"""Records of the clusters that were started here: STATE/cluster/NAME/, private to the user.
 
-``cluster.json`` is the record; beside it lie the authority's certificate and key, and the driver's own certificate.
+``cluster.json`` is the record. The directory also holds the authority's certificate and key, and the driver's
+certificate.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ SCHEMA = "pgherd/cluster/1"
 
 
 class AgentRecord(Model):
-    """One host: its name (as SSH knows it), and its agent there: pid, start time in clock ticks since boot, directory, Python, and the
-    labels that it was given."""
+    """Host of a cluster: its name for SSH, and its agent: pid, start time in clock ticks since boot, directory, Python
+    and labels.
+    """
 
     name: str
     pid: int
@@ -32,8 +34,10 @@ class AgentRecord(Model):
 
 
 class ClusterRecord(Model):
-    """One cluster: its scheduler (address, pid and start time here), its agents, how SSH reaches them, and whether they were to have
-    private environments (``private``)."""
+    """Cluster: its scheduler (address, pid and start time on this machine), its agents, and the configuration of SSH.
+
+    ``private`` records that hosts should have private environments.
+    """
 
     name: str
     id: str
@@ -47,18 +51,18 @@ class ClusterRecord(Model):
 
 
 def directory(name: str) -> Path:
-    """Where one cluster's files lie; not made yet."""
+    """Return the directory of a cluster's files, which may not exist."""
     return paths.state_dir() / "cluster" / name
 
 
 def names() -> list[str]:
-    """All that are written down."""
+    """Return the names of all recorded clusters."""
     top = paths.state_dir() / "cluster"
     return sorted(path.parent.name for path in top.glob(f"*/{_FILE}")) if top.is_dir() else []
 
 
 def load(name: str) -> ClusterRecord | None:
-    """The record of one cluster, None when there is none; raises UsageError when it cannot be read."""
+    """Return the record of a cluster, or None. Raises UsageError if it cannot be read."""
     if not re.fullmatch(r"[a-z0-9-]+", name):
         return None
     path = directory(name) / _FILE
@@ -70,16 +74,16 @@ def load(name: str) -> ClusterRecord | None:
         raise UsageError(f"{path} cannot be read ({error}); remove its directory if no such cluster runs") from error
 
 
-def save(known: ClusterRecord) -> None:
-    """Write the record, whole or not at all."""
-    path = directory(known.name) / _FILE
+def save(cluster: ClusterRecord) -> None:
+    """Write the record atomically."""
+    path = directory(cluster.name) / _FILE
     fresh = path.with_suffix(".tmp")
-    fresh.write_text(known.model_dump_json(indent=2), encoding="utf-8")
+    fresh.write_text(cluster.model_dump_json(indent=2), encoding="utf-8")
     os.replace(fresh, path)
 
 
 def make_directory(name: str) -> Path:
-    """Make the directory of a cluster, for its owner alone."""
+    """Create the directory of a cluster, private to its owner."""
     path = directory(name)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
@@ -87,7 +91,7 @@ def make_directory(name: str) -> Path:
 
 
 def drop(name: str) -> None:
-    """Forget a cluster, with its certificates."""
+    """Delete the record of a cluster, with its certificates."""
     import shutil
 
     shutil.rmtree(directory(name), ignore_errors=True)

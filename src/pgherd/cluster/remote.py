@@ -1,37 +1,44 @@
-"""What a run sees of a cluster: an object of ours on each host, called from here, and what it means when a host is gone.
+"""Interface between a run and its cluster: objects on each host, called from the driver, lost hosts, and clock offsets.
 
-Written down without the engine behind it, so that a run on many hosts can be tested with objects in one process.
+It does not depend on the engine, so a run on many hosts can be tested with objects in one process.
+
+Clock offsets come from round trips. A host's clock is read between a request and its answer, so the true offset is
+between two bounds, however long each direction took (pgherd.model.clock_offset). Several round trips narrow it down
+to the intersection of their intervals (Marzullo and Owicki, 1983, as in NTP, RFC 5905 section 11.2.1). Symmetry is
+not assumed: the uncertainty is a bound, not a deviation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pgherd.model.clock_offset import bounds
 from pgherd.model.errors import PgherdError, TrialError
 
 LOST_AFTER = 8.0
-"""Seconds without a sign of life after which either side takes the other for lost: a driver a host, an agent its driver."""
+"""Seconds without a heartbeat after which a driver treats a host as lost, and an agent its driver."""
 
 
 class HostLost(TrialError):
-    """A host died, hangs, or is cut off; whatever ran on it is of no use. ``host`` names it, ``why`` says how it showed."""
+    """Error: a host died, hangs, or is cut off, and all that ran on it is lost. ``why`` is the symptom."""
 
     def __init__(self, host: str, why: str) -> None:
-        """Both are kept as they are; the message is made of them."""
         super().__init__(f"host {host} is lost: {why}")
         self.host, self.why = host, why
 
     def __reduce__(self) -> tuple[type[HostLost], tuple[str, str]]:
-        """Pickled as its two parts."""
+        """Pickle it as its two parts."""
         return type(self), (self.host, self.why)
 
 
 def named(error: PgherdError | OSError, host: str) -> PgherdError | OSError:
-    """The same error, of the same kind, saying on which host it happened."""
+    """Return the same error, of the same kind, with the name of its host."""
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, error.strerror, f"{error.filename or 'a file'} on host {host}")
     if type(error) is TrialError:
@@ -42,10 +49,10 @@ def named(error: PgherdError | OSError, host: str) -> PgherdError | OSError:
 
 @dataclass(frozen=True)
 class Offset:
-    """A host's clock against the driver's: host time − driver time, in seconds.
+    """Host's clock against the driver's: host time − driver time, in seconds.
 
-    The true offset lies in ``seconds`` ± ``uncertainty`` whatever the two ways took (half the shortest round trip). ``at`` is the
-    driver's wall clock when it was measured; ``round_trip`` the shortest one seen, in seconds; ``n`` how many were made.
+    The true offset is within ``seconds`` ± ``uncertainty`` for any delays (half the shortest round trip). ``at`` is
+    the driver's wall clock at the measurement, ``round_trip`` the shortest one in seconds, and ``n`` their number.
     """
 
     seconds: float
@@ -55,70 +62,124 @@ class Offset:
     n: int
 
 
-_here: ContextVar[str] = ContextVar("pgherd host")
+_current_host: ContextVar[str] = ContextVar("pgherd host")
 
 
 def this_host() -> str:
-    """Name of the host on which an actor's code runs, to be asked inside of it; raises LookupError elsewhere."""
-    return _here.get()
+    """Return the name of the host on which an actor's code runs. Raises LookupError elsewhere."""
+    return _current_host.get()
 
 
 @contextmanager
 def on_host(name: str) -> Iterator[None]:
     """Run the block as code of that host."""
-    token = _here.set(name)
+    token = _current_host.set(name)
     try:
         yield
     finally:
-        _here.reset(token)
+        _current_host.reset(token)
 
 
 class Remote(Protocol):
-    """An object of ours on one host."""
+    """Object on one host."""
 
     host: str
-    """Its name in the cluster: what ``--hosts`` said, or the name under which its worker joined."""
+    """Name in the cluster: that in ``--hosts``, or the name under which its worker joined."""
     address: str
-    """Its own network address, without a port: where another host reaches its servers."""
+    """Network address without a port, by which other hosts reach its servers."""
 
     def call(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """Run ``actor.method(*arguments)`` on that host, in a thread of its own, and return what it returned.
+        """Run ``actor.method(*arguments)`` on that host, in a separate thread, and return its result.
 
-        Several calls to one actor may run at the same time. Call it from any thread. Raises what the method raised (PgherdError and
-        OSError intact); HostLost when the host died, hangs or is cut off, at the latest LOST_AFTER seconds (and a beat) after it did;
-        TimeoutError when the host answers but the method has not returned after ``timeout`` seconds (it goes on there).
+        Several calls to one actor may run at the same time, from any threads.
+
+        Raises:
+            PgherdError, OSError: as raised by the method.
+            HostLost: the host died, hangs or is cut off; at most LOST_AFTER seconds plus one heartbeat later.
+            TimeoutError: the host responds, but the method has not returned after ``timeout`` seconds; it continues
+                there.
         """
         ...
 
 
 class Engine(Protocol):
-    """The hosts of a cluster, from the driver's side. Threads may share it."""
+    """Hosts of a cluster, from the driver's side. Threads may share it."""
 
     def hosts(self) -> tuple[str, ...]:
-        """Names of the hosts that are joined and not lost, in the cluster's order."""
+        """Return the names of hosts that have joined and are not lost, in the cluster's order."""
         ...
 
     def lost(self) -> dict[str, str]:
-        """Host → why, for those that were once there and are gone. One that has joined again is no longer in it."""
+        """Return lost host → reason. A host that has joined again is not included."""
         ...
 
     def actors(self, make: Callable[..., object], *arguments: Any) -> dict[str, Remote]:
-        """One object on each host, made there by ``make(*arguments)``, an importable function.
+        """Create one object on each host by ``make(*arguments)``, an importable function, and return them by host.
 
-        The object lives until ``close``, the next ``actors`` with the same ``make``, or until its host loses the driver: then its
-        method ``lost()`` is called, if it has one, which stops servers and cleans up; the same before it is replaced. Raises HostLost,
-        also where making it takes too long (what is made after all is let go of there), and what ``make`` raised, with the host's name.
+        An object lives until ``close``, until the next ``actors`` with the same ``make``, or until its host loses the
+        driver. Then its method ``lost()`` is called, if it has one, which stops servers and cleans up.
+
+        Raises HostLost, also if creating it takes too long (a late object is released there), and what ``make``
+        raised, with the host's name.
         """
         ...
 
     def offsets(self) -> dict[str, Offset]:
-        """Clock offset of each host against the driver's, measured now (4 to 16 round trips each, some hosts at a time)."""
+        """Measure the clock offset of each host now (4 to 16 round trips each, some hosts at a time)."""
         ...
 
     def beats(self, since: float) -> dict[str, list[Offset]]:
-        """What the signs of life since an instant (the driver's wall clock) showed of each host's clock: one round trip each."""
+        """Return clock offsets from the heartbeats since an instant (driver's wall clock), with one round trip each."""
         ...
 
     def close(self) -> None:
-        """Let go of the objects (their ``lost()`` is called) and of the hosts; the agents go on and wait for the next driver."""
+        """Release the objects (their ``lost()`` is called) and the hosts. The agents wait for the next driver."""
         ...
+
+
+SKEW = "PGHERD_TEST_CLOCK_SKEW"
+"""For tests only: seconds by which an agent's clock is shifted (``time.time`` in its process, not in its children).
+
+A clock measurement can be tested only with a known error.
+"""
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """One request: ``sent`` by the driver's wall clock, answered after ``took`` seconds with the host's wall clock
+    ``there``.
+    """
+
+    sent: float
+    took: float
+    there: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the bounds of the true offset, seconds."""
+        return bounds(self.sent, self.there, self.there, self.sent + self.took)
+
+
+def combine(trips: Sequence[RoundTrip]) -> Offset:
+    """Return the offset on which all round trips agree. If they do not agree, a clock was set meanwhile, and the
+    shortest one counts.
+
+    Raises ValueError without any round trip.
+    """
+    if not trips:
+        raise ValueError("no round trip")
+    shortest = min(trips, key=lambda trip: trip.took)
+    lows, highs = zip(*(trip.bounds for trip in trips), strict=True)
+    low, high = max(lows), min(highs)
+    if low > high:
+        low, high = shortest.bounds
+    return Offset((low + high) / 2, (high - low) / 2, max(trip.sent for trip in trips), shortest.took, len(trips))
+
+
+def skew_for_tests() -> float:
+    """Shift this process's ``time.time`` by SKEW, before other imports keep a reference to it. Return the shift."""
+    skew = float(os.environ.get(SKEW, "0") or 0)
+    if skew:
+        true_time = time.time
+        time.time = lambda: true_time() + skew
+    return skew

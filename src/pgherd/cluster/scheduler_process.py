@@ -1,7 +1,8 @@
-"""The scheduler of a cluster that ``pgherd cluster start`` made, on the machine where that was said.
+"""Scheduler of a cluster, on the machine where ``pgherd cluster start`` was called.
 
-``python -I -m pgherd.cluster.scheduler_process DIRECTORY LISTEN PORT``: DIRECTORY holds the certificates. Once it listens, its address
-is in ``DIRECTORY/address``. It ends on SIGTERM, and by itself when it has had neither agent nor driver for as long as ALONE says.
+``python -I -m pgherd.cluster.scheduler_process DIRECTORY LISTEN PORT``, where DIRECTORY has the certificates. Once it
+listens, it writes its address to ``DIRECTORY/address``. It ends on SIGTERM, and after ALONE seconds without agents
+and drivers.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 ALONE = 1800.0
-"""Seconds without any agent and driver after which it ends: agents give up earlier."""
-_LOOK = 30.0
+"""Seconds without any agent and driver after which it ends. Agents give up earlier."""
+_POLL_INTERVAL_S = 30.0
 
 ADDRESS = "address"
-"""The file with its address."""
+"""File with its address."""
 
 
 def main(directory: Path, listen: str, port: int) -> None:
-    """Serve until SIGTERM, or until nobody has needed it for long."""
+    """Serve until SIGTERM, or until it was unused for ALONE seconds."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     asyncio.run(_serve(directory, listen, port))
 
@@ -33,24 +34,24 @@ async def _serve(directory: Path, listen: str, port: int) -> None:
     from pgherd.cluster import address, servers, tuning
 
     tuning.configure()
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     scheduler = await servers.scheduler(address.member_security(directory), listen=listen, port=port)
     fresh = directory / f"{ADDRESS}.tmp"
     fresh.write_text(scheduler.address, encoding="utf-8")
     os.replace(fresh, directory / ADDRESS)
-    await _until_asked_or_alone(scheduler, asked)
+    await _wait_until_unused(scheduler, stop_requested)
     await scheduler.close()
 
 
-async def _until_asked_or_alone(scheduler: Any, asked: asyncio.Event) -> None:
-    needed = time.monotonic()
-    while not asked.is_set() and time.monotonic() - needed < ALONE:
-        if scheduler.workers or len(scheduler.clients) > 1:  # one stands for what needs no client
-            needed = time.monotonic()
+async def _wait_until_unused(scheduler: Any, stop_requested: asyncio.Event) -> None:
+    last_used = time.monotonic()
+    while not stop_requested.is_set() and time.monotonic() - last_used < ALONE:
+        if scheduler.workers or len(scheduler.clients) > 1:  # the first is internal
+            last_used = time.monotonic()
         try:
-            await asyncio.wait_for(asked.wait(), _LOOK)
+            await asyncio.wait_for(stop_requested.wait(), _POLL_INTERVAL_S)
         except TimeoutError:
             continue
 

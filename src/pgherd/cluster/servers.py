@@ -1,6 +1,6 @@
-"""Dask's worker and scheduler without what we do not use: no web server, no dashboard, periodic calls that come rarely.
+"""Dask's worker and scheduler without web servers and dashboards, and with rare periodic calls.
 
-Imported only by the processes that they run in.
+Imported only by the processes in which they run.
 """
 
 from __future__ import annotations
@@ -12,39 +12,36 @@ from pgherd.cluster import tuning
 
 
 class QuietWorker(Worker):
-    """A worker for one agent. Its scheduler would speed its heartbeat up to one each half second; it keeps its own pace."""
+    """Worker for one agent. Its scheduler would set its heartbeat interval to 0.5 s; it keeps its configured interval."""
 
     def start_http_server(self, *arguments: Any, **named: Any) -> None:
-        """None: it would listen beside TLS, to anybody."""
+        """Start no server, because it would listen without TLS."""
 
     async def start_unsafe(self) -> Any:
-        """As Dask starts it, and then more slowly."""
         tuning.slow_down(self, tuning.PERIODS)
         return await super().start_unsafe()  # type: ignore[no-untyped-call]
 
     async def heartbeat(self) -> None:
-        """As Dask does it, at our pace."""
         await super().heartbeat()
         tuning.slow_down(self, tuning.PERIODS)
 
     def trigger_profile(self) -> None:
-        """None is taken."""
+        """Take no profile."""
 
 
 class QuietScheduler(Scheduler):
-    """A scheduler that only introduces drivers to agents."""
+    """Scheduler that only connects drivers to agents."""
 
     def start_http_server(self, *arguments: Any, **named: Any) -> None:
-        """None: it would listen beside TLS, to anybody."""
+        """Start no server, because it would listen without TLS."""
 
     async def start_unsafe(self) -> Any:
-        """As Dask starts it, and then more slowly."""
         tuning.slow_down(self, tuning.SCHEDULER_PERIODS)
         return await super().start_unsafe()
 
 
 def worker(scheduler: str, host: str, security: Security, scratch: str, *, listen: str | None = None) -> QuietWorker:
-    """The worker of one host, to be awaited; it ends (``finished()``) when its scheduler is gone."""
+    """Return the worker of one host, to be awaited. It ends (``finished()``) when its scheduler is gone."""
     return QuietWorker(
         scheduler,
         name=host,
@@ -60,5 +57,5 @@ def worker(scheduler: str, host: str, security: Security, scratch: str, *, liste
 
 
 def scheduler(security: Security, *, listen: str, port: int = 0, protocol: str = "tls") -> QuietScheduler:
-    """A scheduler, to be awaited."""
+    """Return a scheduler, to be awaited."""
     return QuietScheduler(host=listen, port=port, protocol=protocol, security=security, dashboard=False)

@@ -1,8 +1,8 @@
-"""Programs on a host over the ssh client: no password is asked for, and no orders are pasted into a remote command line.
+"""Programs on a host by the ssh client, without passwords, and without data in the remote command line.
 
-The remote command is one constant text, with the path of our own Python quoted in it. It starts a Python of our own version, or else any,
-which reads a line of JSON from its standard input: the program to run and its orders. What follows on standard input belongs to that
-program, which answers with lines of JSON.
+The remote command is constant, with the path of this Python quoted in it. It starts a Python of the same minor
+version, or else any Python, which reads a line of JSON from standard input: the program and its orders. The rest of
+standard input belongs to that program, which answers with lines of JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pgherd.model.deployment import HOST_NAME
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 CONNECT = 10
-"""Seconds for the connection."""
+"""Timeout of the connection in seconds."""
 
 _CHUNK = 1 << 20
-"""Bytes that are sent at once; a host that takes them is not silent."""
+"""Bytes per write. A host that accepts them is not silent."""
 _MAJOR, _MINOR = sys.version_info[:2]
 
 _REMOTE = (
@@ -45,78 +45,83 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Ssh:
-    """How hosts are reached: a configuration file of one's own (``ssh -F``), or None for the user's."""
+    """Configuration of ssh: a configuration file (``ssh -F``), or None for the user's."""
 
     config: str | None = None
 
     def argv(self, host: str) -> list[str]:
-        """The client's command line up to the remote command."""
+        """Return the client's command line up to the remote command."""
         settings = ("BatchMode=yes", f"ConnectTimeout={CONNECT}", "ServerAliveInterval=5", "ServerAliveCountMax=4")
         options = [word for setting in settings for word in ("-o", setting)]
         return ["ssh", "-T", *(("-F", self.config) if self.config else ()), *options, "--", host]
 
     def run(self, host: str, orders: dict[str, Any], *payload: bytes, timeout: float = 60.0) -> dict[str, Any]:
-        """Run the bootstrap program on a host with these orders, the payload behind them; its answer. ``timeout``: seconds of silence.
+        """Run the bootstrap program on a host with these orders, followed by the payload, and return its answer.
+
+        ``timeout`` is the maximum silence in seconds.
 
         Raises:
-            UsageError: the host cannot be reached so (unknown, refused, no key).
-            CapabilityError: it lacks something, as it says itself.
-            TrialError: it did not answer in time.
+            UsageError: the host cannot be reached (unknown, refused, no key).
+            CapabilityError: the host lacks a requirement.
+            TrialError: it did not respond in time.
         """
         program = files("pgherd.cluster").joinpath("bootstrap.py").read_text(encoding="utf-8")
         first = json.dumps({**orders, "program": program}).encode() + b"\n"
         try:
-            done = _fed([*self.argv(host), _REMOTE], (first, *payload), timeout)
+            result = _run_with_input([*self.argv(host), _REMOTE], (first, *payload), timeout)
         except FileNotFoundError:
-            raise CapabilityError("there is no ssh client here; install openssh-client") from None
+            raise CapabilityError("no ssh client found; install openssh-client") from None
         except subprocess.TimeoutExpired:
-            raise TrialError(f"host {host} did not answer over ssh within {timeout:.0f} s") from None
-        said = done.stderr.decode(errors="replace").strip()
-        if done.returncode == 255:
-            tried = " ".join(self.argv(host))
-            raise UsageError(f"host {host} cannot be reached: {_last(said)}. 'pgherd' asks for no password; '{tried} true' must work")
-        if done.returncode == 127:
-            raise CapabilityError(f"host {host} has no Python; install python{_MAJOR}.{_MINOR} there, as here")
-        return _answer(host, done.stdout, said)
+            raise TrialError(f"host {host} did not respond over ssh within {timeout:.0f} s") from None
+        message = result.stderr.decode(errors="replace").strip()
+        if result.returncode == 255:
+            command = " ".join(self.argv(host))
+            raise UsageError(f"host {host} cannot be reached: {_last_line(message)}. '{command} true' must work without a password")
+        if result.returncode == 127:
+            raise CapabilityError(f"host {host} has no Python; install python{_MAJOR}.{_MINOR} there, as on this machine")
+        return _answer(host, result.stdout, message)
 
     def address(self, host: str) -> str:
-        """The host's own name or address, as the client's configuration has it."""
+        """Return the host's name or address from the client's configuration."""
         try:
-            shown = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
+            result = subprocess.run([*self.argv(host)[:-2], "-G", "--", host], capture_output=True, text=True, timeout=CONNECT)
         except FileNotFoundError:
-            raise CapabilityError("there is no ssh client here; install openssh-client") from None
+            raise CapabilityError("no ssh client found; install openssh-client") from None
         except subprocess.TimeoutExpired:
-            raise TrialError(f"ssh did not say within {CONNECT} s how host {host} is reached") from None
-        for line in shown.stdout.splitlines():
+            raise TrialError(f"ssh did not print its configuration of host {host} within {CONNECT} s") from None
+        for line in result.stdout.splitlines():
             if line.startswith("hostname "):
                 return line.split(None, 1)[1]
-        raise UsageError(f"ssh does not understand '{host}': {_last(shown.stderr)}")
+        raise UsageError(f"ssh does not understand '{host}': {_last_line(result.stderr)}")
 
 
 def check_hosts(text: str) -> tuple[str, ...]:
-    """``a,b,user@c`` as names for ssh; raises UsageError. What stands after the '@' is the host's name in the cluster."""
-    names = tuple(word.strip() for word in text.split(","))
+    """Parse ``a,b,user@c``, names for ssh. The host's name in the cluster follows the '@'. Raises UsageError."""
+    names = tuple(name.strip() for name in text.split(","))
     for name in names:
         user, at, host = name.rpartition("@")
         if not re.fullmatch(HOST_NAME, host) or (at and not _USER.fullmatch(user)):
             raise UsageError(
-                f"'{name}' in --hosts is no name of a host; write a,b,c as ssh knows them, with letters, digits, '.', ':', '-' and '_'"
+                f"'{name}' in --hosts is not a valid host name; write a,b,c as for ssh, with letters, digits, '.', ':', '-' and '_'"
             )
     hosts = [joined_name(name) for name in names]
-    twice = sorted({host for host in hosts if hosts.count(host) > 1})
-    if twice:
-        raise UsageError(f"--hosts names {', '.join(twice)} twice")
+    duplicates = sorted({host for host in hosts if hosts.count(host) > 1})
+    if duplicates:
+        raise UsageError(f"--hosts names {', '.join(duplicates)} twice")
     return names
 
 
 def joined_name(host: str) -> str:
-    """The name under which a host joins its cluster: without the user as whom ssh reaches it."""
+    """Return the name under which a host joins its cluster: without the user for ssh."""
     return host.rpartition("@")[2]
 
 
-def _fed(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subprocess.CompletedProcess[bytes]:
-    """A program's end and its output. The parts are written to it one after the other, not joined: they are large, and many hosts get
-    the same ones. ``timeout``: seconds in which it takes nothing and does not end. Raises FileNotFoundError, subprocess.TimeoutExpired."""
+def _run_with_input(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a program, write the parts to it, and return its result.
+
+    The parts are not joined, because they are large and sent to many hosts. ``timeout`` is the maximum time in
+    seconds in which it accepts nothing and does not end. Raises FileNotFoundError, subprocess.TimeoutExpired.
+    """
 
     expired = threading.Event()
 
@@ -133,7 +138,7 @@ def _fed(argv: list[str], parts: tuple[bytes, ...], timeout: float) -> subproces
         watchdog.start()
         try:
             assert process.stdin is not None
-            with contextlib.suppress(OSError), process.stdin:  # it may have ended, and tells why
+            with contextlib.suppress(OSError), process.stdin:  # it may have ended; its output has the reason
                 for part in parts:
                     for begin in range(0, len(part), _CHUNK):
                         process.stdin.write(memoryview(part)[begin : begin + _CHUNK])
@@ -161,10 +166,10 @@ def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
             raise CapabilityError(f"host {host}: {answer['failed']}")
         if isinstance(answer, dict):
             return answer
-    what = _last(err) or _last(out.decode(errors="replace")) or "nothing at all"
-    raise CapabilityError(f"host {host} did not answer as expected: {what}")
+    output = _last_line(err) or _last_line(out.decode(errors="replace")) or "no output"
+    raise CapabilityError(f"host {host} sent an unexpected answer: {output}")
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""

@@ -1,6 +1,7 @@
-"""Dask as quiet as can be: what it does by itself, again and again, and how rarely it may.
+"""Settings that reduce Dask's periodic work.
 
-Left alone, a worker with one actor takes 2 % of a core for ticks, profiles, a system monitor and heartbeats; slowed down a tenth of that.
+By default, a worker with one actor takes 2 % of a core for ticks, profiles, a system monitor and heartbeats. With
+these settings it takes a tenth of that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PERIODS = {
     "tick": 10.0,
     "ticks": 60.0,
 }
-"""Seconds between a worker's own periodic calls, by Dask's names. An agent is watched by the driver's own beats, not by these."""
+"""Seconds between a worker's periodic calls, by Dask's names. An agent is monitored by the driver's heartbeats instead."""
 
 SCHEDULER_PERIODS = {**PERIODS, "idle-timeout": 60.0, "no-workers-timeout": 60.0, "worker-ttl": 60.0}
 
@@ -51,15 +52,17 @@ CONFIGURATION: dict[str, Any] = {
     "distributed.worker.memory.terminate": False,
     "distributed.worker.profile.enabled": False,
 }
-"""For the processes that are ours, set before a server of Dask's is made. Links are taken for dead after 20 s by the kernel itself; our
-own deadlines are shorter."""
+"""Settings for pgherd's processes, applied before a Dask server is created.
+
+The kernel drops dead connections after 20 s; pgherd's timeouts are shorter.
+"""
 
 
 def configure() -> None:
-    """Set all of it in this process, and silence Dask, which logs the traceback of every connection that breaks; PGHERD_DEBUG=1 lets it."""
+    """Apply the settings in this process, and silence Dask's log of broken connections. PGHERD_DEBUG=1 keeps it."""
     import dask
 
-    import distributed  # noqa: F401 - it gives its loggers levels of their own when it is imported
+    import distributed  # noqa: F401 - importing it sets the levels of its loggers
 
     dask.config.set(CONFIGURATION)
     if os.environ.get("PGHERD_DEBUG") != "1":
@@ -68,7 +71,9 @@ def configure() -> None:
 
 
 def slow_down(server: Any, periods: dict[str, float]) -> dict[str, float]:
-    """Give a server's periodic calls other periods (seconds); returns those from before. What runs keeps its running wait."""
+    """Set other periods (seconds) of a server's periodic calls and return the previous ones. A wait in progress is not
+    changed.
+    """
     before = {}
     for name, seconds in periods.items():
         callback = server.periodic_callbacks.get(name)

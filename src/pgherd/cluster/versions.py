@@ -1,64 +1,70 @@
-"""What each host runs on, compared: what must be equal for numbers to be comparable, and what a reader must at least know of.
+"""Software of each host, compared: required equalities, and differences that are listed.
 
-pgherd and Dask must be equal everywhere, since objects travel between them. PostgreSQL must be equal where it is measured. Python's
-patch level, the kernel and the machine may differ: then that is listed, in the plan and in the report.
+pgherd and Dask must be equal everywhere, because objects travel between them. PostgreSQL must be equal where it is
+measured. Python's patch level, the kernel and the machine may differ; the plan and the report list such differences.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pgherd import __version__
+from pgherd.model.errors import CapabilityError
 
 REFUSED = ("pgherd", "Python", "Dask")
-"""Differences in these end a run before it begins."""
+"""Differences in these stop a run before it begins."""
 
 LISTED = ("source", "PostgreSQL", "kernel", "architecture", "CPU", "cores")
-"""Differences in these are told. ``source`` is a digest of pgherd's own files: a checkout may differ under the same version."""
+"""Differences in these are listed. ``source`` is a digest of pgherd's files, because a checkout may differ under the
+same version.
+"""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not the same on all hosts: value → the hosts that have it. ``refused``: it ends a run."""
+    """Property that differs between hosts: value → hosts that have it. ``refused`` means that it stops a run."""
 
     what: str
     values: dict[str, tuple[str, ...]]
     refused: bool
 
     def __str__(self) -> str:
-        """``kernel: 6.1.0 on a, b; 6.5.0 on c``."""
+        """Return text such as ``kernel: 6.1.0 on a, b; 6.5.0 on c``."""
         return f"{self.what}: {self.said}"
 
     @property
     def said(self) -> str:
-        """``6.1.0 on a, b; 6.5.0 on c``."""
+        """Return text such as ``6.1.0 on a, b; 6.5.0 on c``."""
         return "; ".join(f"{value} on {', '.join(hosts)}" for value, hosts in self.values.items())
 
 
 def here() -> dict[str, Any]:
-    """What this machine runs on, by the names in REFUSED and LISTED. PostgreSQL is every version found, the one used by default first."""
+    """Return this machine's software by the names in REFUSED and LISTED. PostgreSQL lists every version, the default one
+    first.
+    """
     from pgherd.host import facts
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
 
     node = LocalNode()
-    known = facts.gather(node)
+    host_facts = facts.gather(node)
     return {
         **software(),
         "source": digest(),
-        "PostgreSQL": ", ".join(f"{found.version} ({found.kind})" for found in installations.find_all(node)) or "none",
+        "PostgreSQL": ", ".join(f"{installation.version} ({installation.kind})" for installation in installations.find_all(node)) or "none",
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "CPU": known.cpu_model or "unknown",
-        "cores": f"{known.cores:g}",
+        "CPU": host_facts.cpu_model or "unknown",
+        "cores": f"{host_facts.cores:g}",
     }
 
 
 def software() -> dict[str, str]:
-    """The part that must be equal on driver and hosts: pgherd, Python's minor version and Dask."""
+    """Return what must be equal on driver and hosts: pgherd, Python's minor version and Dask."""
     import importlib.metadata
 
     try:
@@ -69,7 +75,7 @@ def software() -> dict[str, str]:
 
 
 def digest() -> str:
-    """A short digest of all of pgherd that a host is sent, as it lies on this machine."""
+    """Return a short digest of all files of pgherd that a host receives."""
     import hashlib
 
     from pgherd.cluster import packing
@@ -81,7 +87,7 @@ def digest() -> str:
 
 
 def compare(found: Mapping[str, Mapping[str, Any]], names: Iterable[str] = (*REFUSED, *LISTED)) -> list[Difference]:
-    """The differences between hosts (host → its versions); what a host does not say counts as 'unknown'."""
+    """Return the differences between hosts (host → its versions). A missing value counts as 'unknown'."""
     differences = []
     for name in names:
         values: dict[str, list[str]] = {}
@@ -90,3 +96,13 @@ def compare(found: Mapping[str, Mapping[str, Any]], names: Iterable[str] = (*REF
         if len(values) > 1:
             differences.append(Difference(name, {value: tuple(hosts) for value, hosts in values.items()}, name in REFUSED))
     return differences
+
+
+LIBRARIES = ("distributed", "cryptography")
+
+
+def require_extra(purpose: str = "a cluster") -> None:
+    """Require the libraries of the extra [cluster]. Raises CapabilityError with the command that installs them."""
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CapabilityError(f"{purpose} needs {' and '.join(missing)}, which is not installed here: pip install 'pgherd[cluster]'")

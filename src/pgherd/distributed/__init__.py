@@ -1,1 +1,1 @@
-"""Several hosts as one: their agents called together, a trial cut into parts, the results put together."""
+"""Several hosts as one: agents called together, trials divided into parts, and results merged."""

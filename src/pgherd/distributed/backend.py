@@ -11,7 +11,7 @@ from typing import Any
 from pgherd.cluster.remote import Engine
 from pgherd.distributed.cluster_bench import ClusterBench
 from pgherd.distributed.crew import Crew
-from pgherd.distributed.on_hosts import OnHosts
+from pgherd.distributed.placing import OnHosts
 from pgherd.distributed.preparation import prepare_over
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError

@@ -1,30 +1,38 @@
-"""Drivers on another host than their server: how the server's host opens it to them, and how theirs reaches it.
+"""Drivers on another host than their server: access that the server's host provides, and endpoints for the clients'
+host.
 
-Over TCP, with TLS 1.3 and scram-sha-256. The certificate's authority and the password are made for one run on one host, and go to the
-clients' host by the cluster's own channel: so a driver that trusts that authority alone talks to that host and to no other.
+Connections use TCP with TLS 1.3 and scram-sha-256. The certificate authority and the password are created for one run
+on one host, and go to the clients' host by the cluster's channel. So a driver that trusts only that authority
+connects to that host and to no other.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.cluster import certificates
-from pgherd.model.errors import CapabilityError
+from pgherd.metrics.sampler import View
+from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.model.load import Script
 from pgherd.model.trial import Trial
 from pgherd.postgres import tcp_access, validation
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.tcp_access import Opening, TcpAccess
-from pgherd.runner.deploy.stage import NO_ROOM, Reach, Stage
+from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.targets import NO_ROOM, Reach, Stage
 from pgherd.runner.session import Session
+from pgherd.runtimes.runtime import Room
 
 
 @dataclass(frozen=True)
 class Way:
-    """To one database from another host. ``bin`` is the installation's as trials name it, ``authority`` PEM."""
+    """Endpoint of one database for another host. ``bin`` is the installation as trials name it, ``authority`` is PEM."""
 
     bin: str
     host: str
@@ -37,10 +45,10 @@ class Way:
 
 
 class Opened:
-    """The servers' host. All its servers of a run have one certificate and one password."""
+    """Access to the servers of a host. All its servers of a run share one certificate and one password."""
 
     def __init__(self, session: Session, address: str) -> None:
-        """Makes both. Raises CapabilityError without the library for it."""
+        """Create certificate and password. Raises CapabilityError if the library for it is missing."""
         authority = certificates.authority("of a run's servers")
         pem = session.work / "tls.pem"
         certificates.write_private(pem, authority.issue(address))
@@ -51,11 +59,11 @@ class Opened:
         self._authority = authority.certificate
 
     def ways(self, trial: Trial, stage: Stage) -> dict[str, Way]:
-        """Target → the way to it, for all databases of a trial that is up here."""
-        found = {}
-        for place, _, _, server, _ in trial.deployment.databases():
-            reach = stage.reach(str(place))
-            found[str(place)] = Way(
+        """Return target → endpoint for all databases of a trial that is deployed here."""
+        endpoints = {}
+        for address, _, _, server, _ in trial.deployment.databases():
+            reach = stage.reach(str(address))
+            endpoints[str(address)] = Way(
                 bin=server.bin,
                 host=self.opening.address,
                 port=reach.port,
@@ -65,18 +73,17 @@ class Opened:
                 authority=self._authority,
                 password=self.opening.password,
             )
-        return found
+        return endpoints
 
 
 class Ways:
-    """The clients' host: how its drivers reach databases of others."""
+    """Endpoints of other hosts' databases, on the clients' host."""
 
     def __init__(self) -> None:
-        """No way is known yet."""
         self._reaches: dict[str, Reach] = {}
 
     def learn(self, ways: Mapping[str, Way], session: Session, installations: Mapping[str, Installation]) -> None:
-        """Know these ways and no others. ``installations`` maps bin directories, as trials name them, to those of this host."""
+        """Replace the endpoints. ``installations`` maps bin directories, as trials name them, to those of this host."""
         passwords, roots = session.work / "passwords", dict[str, Path]()
         entries = dict.fromkeys((way.host, way.port, way.user, way.password) for way in ways.values())
         access = [(TcpAccess(host, port, str(passwords), password), user) for host, port, user, password in entries]
@@ -84,30 +91,75 @@ class Ways:
         for number, pem in enumerate(dict.fromkeys(way.authority for way in ways.values())):
             roots[pem] = session.work / f"authority-{number}.pem"
             roots[pem].write_text(pem)
-            roots[pem].chmod(0o644)  # the drivers' account reads it; it is no secret
+            roots[pem].chmod(0o644)  # the drivers' user reads it; it is not secret
         self._reaches = {target: _reach(way, passwords, roots[way.authority], installations) for target, way in ways.items()}
 
     def get(self, target: str) -> Reach | None:
-        """The way to a target; None: it is none of another host."""
+        """Return the endpoint of a target, or None if it is not on another host."""
         return self._reaches.get(target)
 
 
 def _reach(way: Way, passwords: Path, root: Path, installations: Mapping[str, Installation]) -> Reach:
-    words = {
+    environment = {
         "PGPASSFILE": str(passwords),
         "PGSSLMODE": "verify-ca",
         "PGSSLROOTCERT": str(root),
         "PGSSLMINPROTOCOLVERSION": "TLSv1.3",
         "PGGSSENCMODE": "disable",
     }
-    return Reach(NO_ROOM, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, words)
+    return Reach(NO_ROOM, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, environment)
 
 
 def insist_tls(session: Session, installation: Installation) -> None:
-    """Raise CapabilityError where a PostgreSQL cannot have TLS."""
+    """Raise CapabilityError if a PostgreSQL installation does not support TLS."""
     refused = validation.no_tls(session.node, installation, session.account, str(session.work))
     if refused:
         raise CapabilityError(
-            f"clients on another host need TLS, which PostgreSQL {installation.version} in {installation.bin} cannot have ({refused}); "
-            "name one that is built with OpenSSL, such as a distribution's, with --pg-bin, or leave --client-host out"
+            f"clients on another host need TLS, but PostgreSQL {installation.version} in {installation.bin} lacks it ({refused}); "
+            "choose one that is built with OpenSSL, such as a distribution's, with --pg-bin, or omit --client-host"
         )
+
+
+class AgentsStage:
+    """Stage of an agent for its part of a trial: a fleet's stage that can be called off and reaches databases of other
+    hosts.
+
+    ``ready`` is the time (s) before the agreed instant at which it was last asked for something required by then.
+    Implements ``Stage``.
+    """
+
+    def __init__(self, fleet: Fleet, ways: Ways, called_off: threading.Event, begin: float) -> None:
+        """Args:
+        begin: the agreed instant, of this host's clock.
+        """
+        self.account = fleet.account
+        self.ready = 0.0
+        self._fleet, self._ways, self._called_off, self._begin = fleet, ways, called_off, begin
+
+    def reach(self, target: str) -> Reach:
+        self._record_readiness()
+        return self._ways.get(target) or self._fleet.reach(target)
+
+    def guests(self) -> Mapping[str, Room]:
+        return self._fleet.guests()
+
+    def script(self, script: Script) -> Script:
+        return self._fleet.script(script)
+
+    def view(self) -> View:
+        self._record_readiness()
+        return self._fleet.view()
+
+    def check(self) -> None:
+        """Also raise TrialError once the trial was called off."""
+        if self._called_off.is_set():
+            raise TrialError("called off by the driver")
+        self._fleet.check()
+
+    def said(self, target: str) -> str:
+        return self._fleet.said(target) if self._ways.get(target) is None else f"its server runs on host {target.split('/')[0]}"
+
+    def _record_readiness(self) -> None:
+        remaining = self._begin - time.time()
+        if remaining > 0:
+            self.ready = remaining

@@ -1,8 +1,9 @@
-"""Golden copies that one host of a cluster has and others lack: carried there, where that is faster than to make them anew.
+"""Distribution of templates: those that one host of a cluster has and others lack are copied if that is faster than
+creating them.
 
-Where no host has a copy, each makes its own, all at the same time: no way of one host's copy to the others could be faster than none.
-It is different where one has it already: the user's own database, which was loaded there to try the scripts; a run before this one; a
-host that has joined since.
+If no host has a template, each host creates it, all at the same time, because no transfer could be faster. A transfer
+pays if one host has it already: the user's database that was loaded there to try the scripts, a template of an
+earlier run, or a host that has joined since.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from pgherd.node import interruption
 from pgherd.postgres.disk import patience
 from pgherd.runner.watcher import Watcher
 
-_PATIENCE = 600.0
-"""Seconds for a step: to have read and compared a PostgreSQL, made room for a copy, or got a piece of it by a slow way."""
+_STEP_TIMEOUT_S = 600.0
+"""Timeout of a step in seconds: comparing a PostgreSQL, making room for a template, or receiving a piece over a slow
+network.
+"""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """A golden copy that ``source`` has and the hosts ``to`` lack. ``seconds``: as long as it took to make it. ``bin``: the PostgreSQL
-    that it is of, as trials name it."""
+    """Template that ``source`` has and the hosts ``to`` lack.
+
+    Creating it took ``seconds``. ``bin`` is its PostgreSQL, as trials name it.
+    """
 
     key: str
     bin: str
@@ -39,99 +44,110 @@ class Errand:
 
 
 def errands(lacks: Mapping[str, Mapping[str, str]], has: Mapping[str, Mapping[str, float]]) -> list[Errand]:
-    """What could be carried: host → the copies that it lacks (key → bin directory) and host → those that it has (key → seconds that it
-    took to make them), in. A copy comes from the host that was fastest to make it, as fast as which the others may be. Pure."""
-    found = []
-    for key, bin_ in {key: bin_ for own in lacks.values() for key, bin_ in own.items()}.items():
-        took = {host: own[key] for host, own in has.items() if key in own}
-        if took:
-            source = min(took, key=lambda host: took[host])
-            found.append(Errand(key, bin_, source, tuple(host for host, own in lacks.items() if key in own), took[source]))
-    return found
+    """Return possible transfers. A template is sent by the host that created it fastest, since the others may be as
+    fast. Pure.
+
+    Args:
+        lacks: host → templates that it lacks (key → bin directory).
+        has: host → templates that it has (key → seconds to create them).
+    """
+    transfers = []
+    for key, bin_ in {key: bin_ for missing in lacks.values() for key, bin_ in missing.items()}.items():
+        seconds = {host: templates[key] for host, templates in has.items() if key in templates}
+        if seconds:
+            source = min(seconds, key=lambda host: seconds[host])
+            transfers.append(Errand(key, bin_, source, tuple(host for host, missing in lacks.items() if key in missing), seconds[source]))
+    return transfers
 
 
 def worth(left: int, done: int, elapsed: float, seconds: float) -> bool:
-    """Whether the rest of a copy (``left`` bytes) will have come before it could be made anew, which takes ``seconds``, at the rate at
-    which the hosts have got ``done`` bytes in ``elapsed`` seconds. Pure."""
+    """Return whether the rest of a template (``left`` bytes) arrives before the host could create it in ``seconds``.
+    Pure.
+
+    The rate is that of the ``done`` bytes received in ``elapsed`` seconds.
+    """
     return left * elapsed < seconds * done
 
 
 class Sharing:
-    """Looks, before a deployment is brought about, for golden copies that its hosts lack. What goes wrong is told, and no more than that:
-    the host then makes its own copy, as it would have."""
+    """Copies missing templates between hosts before a deployment.
+
+    A failure is only reported. The host then creates the template itself, as without sharing.
+    """
 
     def __init__(self, crew: Crew, watcher: Watcher) -> None:
-        """Nothing is known of any host."""
         self._crew, self._watcher = crew, watcher
-        self._known: dict[str, set[str]] = {}
+        self._checked_contents: dict[str, set[str]] = {}
 
     def share(self, parts: Mapping[str, Trial]) -> None:
-        """Carry what the hosts of these parts lack, from hosts of the run that have it."""
-        new = {host: one for host, one in parts.items() if not _contents(one) <= self._known.get(host, set())}
+        """Copy templates that the hosts of these parts lack from hosts of the run that have them."""
+        new = {host: part for host, part in parts.items() if not _contents(part) <= self._checked_contents.get(host, set())}
         if not new or len(self._crew.hosts()) < 2:
             return
-        lacks: dict[str, dict[str, str]] = self._crew.each("golden", {host: ("lacks", one) for host, one in new.items()})
+        lacks: dict[str, dict[str, str]] = self._crew.each("golden", {host: ("lacks", part) for host, part in new.items()})
         for host in lacks:
-            self._known.setdefault(host, set()).update(_contents(new[host]))
-        wanted = {key: bin_ for own in lacks.values() for key, bin_ in own.items()}
-        if wanted:
-            has = self._crew.each("golden", dict.fromkeys(self._crew.hosts(), ("has", wanted)))
+            self._checked_contents.setdefault(host, set()).update(_contents(new[host]))
+        missing = {key: bin_ for host_missing in lacks.values() for key, bin_ in host_missing.items()}
+        if missing:
+            has = self._crew.each("golden", dict.fromkeys(self._crew.hosts(), ("has", missing)))
             for errand in errands(lacks, has):
                 self._run(errand)
 
     def _run(self, errand: Errand) -> None:
         began = time.monotonic()
         try:
-            manifest: Manifest = self._crew.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_PATIENCE)
+            manifest: Manifest = self._crew.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_STEP_TIMEOUT_S)
             self._carry(errand, manifest, began)
         except HostLost:
-            pass  # who needs that host will be told so
+            pass  # the next call to that host reports it
         except (PgherdError, OSError) as error:
-            self._watcher.note(f"{error}; the hosts that lack this golden copy make their own.")
+            self._watcher.note(f"{error}; the hosts that lack this template create it.")
         finally:
             self._each("drop", [*errand.to, errand.source])
 
     def _carry(self, errand: Errand, manifest: Manifest, began: float) -> None:
         size, source = format_bytes(manifest.bytes), errand.source
-        self._watcher.setup(f"carrying a golden copy ({size}) from {source} to {', '.join(errand.to)}")
-        to, done = self._each("borrow", errand.to, manifest), 0
+        self._watcher.setup(f"copying a template ({size}) from {source} to {', '.join(errand.to)}")
+        to, received = self._each("borrow", errand.to, manifest), 0
         while to:
-            load: Load = self._crew.call(source, "golden", "piece", timeout=_PATIENCE)
+            load: Load = self._crew.call(source, "golden", "piece", timeout=_STEP_TIMEOUT_S)
             to = self._each("add", to, load.data)
             interruption.insist()
-            done += len(load.data)
+            received += len(load.data)
             elapsed = time.monotonic() - began
             if load.digest is not None:
                 to = self._each("keep", to, load.digest, timeout=patience(manifest.bytes))
-                took = f"{size} in {format_seconds(time.monotonic() - began)}, where making it took {format_seconds(errand.seconds)}"
-                self._watcher.note(f"golden copy {errand.key} carried from {source} to {', '.join(to) or 'no host'}: {took}.")
+                durations = f"{size} in {format_seconds(time.monotonic() - began)}, where creating it took {format_seconds(errand.seconds)}"
+                self._watcher.note(f"template {errand.key} copied from {source} to {', '.join(to) or 'no host'}: {durations}.")
                 return
-            if not worth(manifest.bytes - done, done, elapsed, errand.seconds):
+            if not worth(manifest.bytes - received, received, elapsed, errand.seconds):
                 self._watcher.note(
-                    f"golden copy {errand.key} is not carried from {source}: {format_bytes(done)} of {size} had come after "
-                    f"{format_seconds(elapsed)}, and making it takes {format_seconds(errand.seconds)}; the hosts make their own."
+                    f"template {errand.key} is not copied from {source}: {format_bytes(received)} of {size} arrived within "
+                    f"{format_seconds(elapsed)}, and creating it takes {format_seconds(errand.seconds)}; the hosts create it."
                 )
                 return
 
-    def _each(self, step: str, hosts: Sequence[str], *arguments: Any, timeout: float = _PATIENCE) -> list[str]:
-        """The hosts, of these, on which the step came off; why it did not on another is told."""
+    def _each(self, step: str, hosts: Sequence[str], *arguments: Any, timeout: float = _STEP_TIMEOUT_S) -> list[str]:
+        """Run a step on these hosts and return those on which it succeeded. Failures are reported."""
         failed: dict[str, PgherdError | OSError] = {}
 
-        def take(host: str) -> None:
+        def run_step(host: str) -> None:
             try:
                 self._crew.call(host, "golden", step, *arguments, timeout=timeout)
             except (PgherdError, OSError) as error:
                 failed[host] = error
 
-        there = [host for host in hosts if host not in self._crew.lost]
-        self._crew.side_by_side(take, there)
+        present = [host for host in hosts if host not in self._crew.lost]
+        self._crew.side_by_side(run_step, present)
         for error in failed.values():
             if not isinstance(error, HostLost):
-                self._watcher.note(f"{error}; this host makes its own golden copy.")
-        return [host for host in there if host not in failed]
+                self._watcher.note(f"{error}; this host creates the template itself.")
+        return [host for host in present if host not in failed]
 
 
 def _contents(part: Trial) -> set[str]:
-    """What the servers of a part hold, as text."""
+    """Describe the contents of a part's servers as text."""
     servers = [server for _, _, server in part.deployment.servers() if server.dsn is None]
-    return {f"{one.bin} {one.checksums} " + "".join(database.model_dump_json() for database in one.databases) for one in servers}
+    return {
+        f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases) for server in servers
+    }

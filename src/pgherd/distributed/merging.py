@@ -1,18 +1,38 @@
-"""The results of one phase on several hosts as one. Pure; all instants of the outcome are in the driver's clock."""
+"""Results of one phase on several hosts merged into one, and their metrics into one table of entities. Pure.
+
+All instants of the result are in the driver's clock. Entities with several hosts (``pgherd.model.result.PhaseResult``
+has those of one host):
+
+- ``container:NAME``, ``server:CONTAINER/SERVER``, ``backend:…`` and ``driver:TARGET`` keep their names, because a
+  container's name is unique in
+a deployment.
+- ``host`` becomes ``host:NAME`` for each host, and ``host`` is the total. Samplers read amounts or rates of a host
+  (CPU seconds per second,
+bytes, pages, tasks), which are summed, including CPUs and memory. Only pressure (``psi.…``, seconds per second, at
+most 1 per host) is averaged, weighted by the hosts' CPUs.
+- ``budget`` (the cgroup around a host's containers) likewise: ``budget:NAME`` and the sum ``budget``.
+- ``pgherd`` is the agents' cost: ``pgherd:HOST`` and the sum ``pgherd``.
+- ``platform:NAME`` is ``platform:HOST/NAME`` for each host in the samples. A phase's table has only the sum
+  ``platform:NAME``, because studies
+sum all entities of this kind.
+- ``disk:NAME`` and other devices (``swap:…``, ``zram:…``) become ``KIND:HOST/NAME``, because devices of different
+  hosts are unrelated.
+- ``container:locked-memory`` exists on each host; it is the sum ``container:locked-memory``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pgherd.distributed.clocks import Clocks, Together
-from pgherd.distributed.metrics import merged
+from pgherd.metrics.cgroup import BUDGET, LOCKED
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
 from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
 
 
 def merge(results: Mapping[str, Sequence[PhaseResult]], windows: Sequence[Together], clocks: Clocks) -> list[PhaseResult]:
-    """Host → its results of all phases, in; one result per phase out. Targets are put together, metrics as ``host_metrics`` says."""
-    return [_phase({host: own[number] for host, own in results.items()}, window, clocks) for number, window in enumerate(windows)]
+    """Return one result per phase from host → results of all phases. Targets are collected, metrics merged as above."""
+    return [_phase({host: phases[number] for host, phases in results.items()}, window, clocks) for number, window in enumerate(windows)]
 
 
 def _phase(parts: Mapping[str, PhaseResult], window: Together, clocks: Clocks) -> PhaseResult:
@@ -31,10 +51,12 @@ def _phase(parts: Mapping[str, PhaseResult], window: Together, clocks: Clocks) -
 
 
 def _skew(parts: Mapping[str, PhaseResult], targets: Sequence[TargetResult], clocks: Clocks) -> float | None:
-    """How far apart the targets of all hosts began, which is more than on any of them, and more than their first ones did."""
+    """Return the difference between the starts of all hosts' targets. It exceeds that of each host, and that between the
+    hosts' first targets.
+    """
     if len(targets) < 2:
         return None
-    if len(parts) == 1:  # as its own clock says
+    if len(parts) == 1:  # one clock needs no conversion
         return next(iter(parts.values())).skew
     firsts = [target.first for target in targets]
     return max(firsts) - min(firsts) + clocks.unsure(parts)
@@ -48,18 +70,18 @@ def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:
 
 
 def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> MemoryAccount | None:
-    """That of the host with the largest gap: every host's memory has to be accounted for by itself."""
-    seen = {host: account for host, account in accounts.items() if account is not None}
-    if not seen:
+    """Return the account of the host with the largest gap, because each host's memory must be accounted for by itself."""
+    known = {host: account for host, account in accounts.items() if account is not None}
+    if not known:
         return None
-    worst = max(seen, key=lambda host: abs(seen[host].worst))
-    return seen[worst].model_copy(update={"worst_at": clocks.to_driver(worst, seen[worst].worst_at)})
+    worst = max(known, key=lambda host: abs(known[host].worst))
+    return known[worst].model_copy(update={"worst_at": clocks.to_driver(worst, known[worst].worst_at)})
 
 
 def kills(parts: Mapping[str, Sequence[MemoryKill]], clocks: Clocks) -> tuple[MemoryKill, ...]:
-    """What the kernels ended, on all hosts, by time."""
-    found = [kill.model_copy(update={"at": _at(clocks, host, kill.at)}) for host, own in parts.items() for kill in own]
-    return tuple(sorted(found, key=lambda kill: kill.at))
+    """Return the OOM kills on all hosts, in order of time."""
+    converted = [kill.model_copy(update={"at": _at(clocks, host, kill.at)}) for host, host_kills in parts.items() for kill in host_kills]
+    return tuple(sorted(converted, key=lambda kill: kill.at))
 
 
 def _at(clocks: Clocks, host: str, at: float) -> float:
@@ -67,14 +89,16 @@ def _at(clocks: Clocks, host: str, at: float) -> float:
 
 
 def _io(views: Mapping[str, IoView | None]) -> IoView | None:
-    """Devices by ``HOST/…``; the histograms of transactions are added up, and the series by second averaged over the hosts."""
-    seen = {host: view for host, view in views.items() if view is not None}
-    if not seen:
+    """Merge I/O views: devices are named ``HOST/…``, latency histograms are summed, and latencies by second are averaged
+    over the hosts.
+    """
+    known = {host: view for host, view in views.items() if view is not None}
+    if not known:
         return None
     devices: list[DeviceView] = []
     checkpoints: list[Checkpoint] = []
     latency: dict[str, dict[int, int]] = {}
-    for host, view in seen.items():
+    for host, view in known.items():
         devices += [
             device.model_copy(
                 update={
@@ -86,18 +110,18 @@ def _io(views: Mapping[str, IoView | None]) -> IoView | None:
             for device in view.devices
         ]
         checkpoints += view.checkpoints
-        for place, histogram in view.latency.items():
-            into = latency.setdefault(place, {})
+        for kind, histogram in view.latency.items():
+            total = latency.setdefault(kind, {})
             for bucket, count in histogram.items():
-                into[bucket] = into.get(bucket, 0) + count
+                total[bucket] = total.get(bucket, 0) + count
     return IoView.model_validate(
         {
             "devices": devices,
-            "checkpoints": sorted(checkpoints, key=lambda one: one.start),
-            "trace": _trace([view.trace for view in seen.values() if view.trace is not None]),
+            "checkpoints": sorted(checkpoints, key=lambda checkpoint: checkpoint.start),
+            "trace": _trace([view.trace for view in known.values() if view.trace is not None]),
             "latency": latency,
-            "latency_by_second": _mean_series([view.latency_by_second for view in seen.values()]),
-            "missing": [f"{host}: {text}" for host, view in seen.items() for text in view.missing],
+            "latency_by_second": _mean_series([view.latency_by_second for view in known.values()]),
+            "missing": [f"{host}: {text}" for host, view in known.items() for text in view.missing],
         }
     )
 
@@ -115,8 +139,63 @@ def _trace(costs: Sequence[TraceCost]) -> TraceCost | None:
 
 
 def _mean_series(series: Sequence[Sequence[float | None]]) -> list[float | None]:
-    found: list[float | None] = []
+    means: list[float | None] = []
     for second in range(max(map(len, series), default=0)):
-        values = [value for one in series if second < len(one) and (value := one[second]) is not None]
-        found.append(sum(values) / len(values) if values else None)
-    return found
+        values = [value for host_series in series if second < len(host_series) and (value := host_series[second]) is not None]
+        means.append(sum(values) / len(values) if values else None)
+    return means
+
+
+Table = Mapping[str, Mapping[str, float]]
+
+_UNIQUE = ("container:", "server:", "backend:", "driver:")
+_TOTALS = ("host", BUDGET, "pgherd")
+
+
+def qualified(entity: str, host: str) -> str:
+    """Return the entity's name in the samples of several hosts."""
+    if entity in _TOTALS:
+        return f"{entity}:{host}"
+    if entity == f"container:{LOCKED}":
+        return f"container:{LOCKED}:{host}"
+    kind, colon, name = entity.partition(":")
+    if entity.startswith(_UNIQUE):
+        return entity
+    return f"{kind}:{host}/{name}" if colon else f"{entity}:{host}"
+
+
+def device_of(entity: str, hosts: Collection[str | None]) -> bool:
+    """Return whether it is a device, or a similar entity with a host's prefix, of one of these hosts."""
+    host, slash, _ = entity.partition(":")[2].partition("/")
+    return bool(slash) and host in hosts and not entity.startswith(_UNIQUE)
+
+
+def merged(tables: Mapping[str, Table]) -> dict[str, dict[str, float]]:
+    """Merge tables of entities by host into one, as described above."""
+    table_of_all: dict[str, dict[str, float]] = {}
+    sums: dict[str, list[tuple[Mapping[str, float], float]]] = {}
+    for host, table in tables.items():
+        cores = table.get("host", {}).get("cpu.online", 1.0)
+        for entity, values in table.items():
+            if entity in _TOTALS or entity.startswith("platform:") or entity == f"container:{LOCKED}":
+                sums.setdefault(entity, []).append((values, cores))
+            if not entity.startswith("platform:") and entity != f"container:{LOCKED}":
+                table_of_all[qualified(entity, host)] = dict(values)
+    for entity, parts in sums.items():
+        table_of_all[entity] = _total(parts)
+    return dict(sorted(table_of_all.items()))
+
+
+def _total(parts: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:
+    """Sum the metrics of all hosts. Metrics that a host lacks are omitted, because a partial sum would look like a
+    complete one.
+    """
+    names = set(parts[0][0]).intersection(*(values for values, _ in parts[1:]))
+    total = {}
+    for name in sorted(names):
+        if name.startswith("psi."):
+            weights = sum(weight for _, weight in parts)
+            total[name] = sum(values[name] * weight for values, weight in parts) / weights
+        else:
+            total[name] = sum(values[name] for values, _ in parts)
+    return total

@@ -149,5 +149,5 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
 
 
 def nothing_left(trial: Trial) -> bool:
-    """Whether a placed trial has phases and nothing to do in any: all that it was to load went with hosts that are lost."""
+    """Return whether a placed trial has phases but no load, because its targets are on lost hosts."""
     return bool(trial.phases) and not any(phase.loads for phase in trial.phases)

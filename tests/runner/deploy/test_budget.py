@@ -145,7 +145,7 @@ def test_a_trial_that_came_to_nothing_leaves_no_larger_budget_behind(make):
     budget, groups = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
     budget.apply(trial(500), [])
     groups.refuses = True
-    with pytest.raises(TrialError, match="500 MB of memory for all containers can't be brought about"):
+    with pytest.raises(TrialError, match="500 MB of memory for all containers cannot be set"):
         budget.tighten()
     assert budget.differs(trial(500))
 
@@ -175,7 +175,7 @@ def test_servers_are_restarted_and_guests_booted_anew_before_memory_changes(make
 
 def test_more_than_the_run_has_is_refused(make):
     budget, _ = make()
-    with pytest.raises(TrialError, match="has 900 MB of memory, and the run's budget is 800 MB"):
+    with pytest.raises(TrialError, match="requires 900 MB of memory, but the run has 800 MB"):
         budget.differs(trial(900))
 
 
@@ -187,7 +187,7 @@ def test_where_nothing_enforces_a_budget_more_is_no_matter(make):
 def test_what_the_kernel_refuses_ends_the_trial_only(make):
     budget, groups = make()
     groups.refuses = True
-    with pytest.raises(TrialError, match="500 MB of memory for all containers can't be brought about: more is in use"):
+    with pytest.raises(TrialError, match="500 MB of memory for all containers cannot be set: more is in use"):
         budget.apply(trial(500), [])
 
 

@@ -235,7 +235,7 @@ def test_what_the_kernel_killed_for_memory_is_said_once(fleet, session, tmp_path
     fleet.apply(trial("a"))
     assert fleet.said("local/a/pg/bench") == "the server's log ends with:\nLOG:  fine"
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    assert "container a needed more than its memory limit, and the kernel ended 2 processes in it: raise --memory" in fleet.said(
+    assert "container a exceeded its memory limit, and the kernel killed 2 processes in it: raise --memory" in fleet.said(
         "local/a/pg/bench"
     )
     assert "kernel" not in fleet.said("local/a/pg/bench")
@@ -316,7 +316,7 @@ def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(fle
 
     with monkeypatch.context() as patch:
         patch.setattr(Fleet, "_warm", lost)
-        words = "server a/pg could not be made ready: server closed the connection unexpectedly; the server's log ends with:\nLOG:  fine"
+        words = "server a/pg could not be prepared: server closed the connection unexpectedly; the server's log ends with:\nLOG:  fine"
         with pytest.raises(TrialError, match=words):
             fleet.apply(trial("a"))
     assert fleet.apply(trial("a"))[1] == "1 restored", "a server that is not warm is not kept"
@@ -331,7 +331,7 @@ def test_targets_are_reached_over_their_sockets(fleet, session):
     stage, _ = fleet.apply(trial("a"))
     reach = stage.reach("local/a/pg/bench")
     assert reach.bin == "/pg" and reach.database == "bench" and reach.host.startswith(str(session.sockets)) and reach.room.container == "a"
-    with pytest.raises(TrialError, match="local/a/pg/other is not one of this deployment"):
+    with pytest.raises(TrialError, match="local/a/pg/other is not part of this deployment"):
         stage.reach("local/a/pg/other")
     view = stage.view()
     assert [one.name for one in view.containers] == ["a"] and [one.name for one in view.servers] == ["a/pg"]

@@ -124,7 +124,7 @@ def test_a_slow_disk_is_waited_for_by_what_was_copied(housing):
     with pytest.raises(TrialError, match=words), housing.settling({key: (one, server()) for key, one in found.items()}):
         assert disk.done == [["sync", "-f", "--"]]
     waited = patience(2 * housing.goldens.of(server()).bytes)
-    assert disk.done[1:] == [waited, signal.SIGKILL, module._KILLED_SECONDS], "it is not left to the next trial"
+    assert disk.done[1:] == [waited, signal.SIGKILL, module._KILL_TIMEOUT_S], "it is not left to the next trial"
     assert patience(2**40) > 24 * 3600 > patience(0)
 
 
@@ -133,7 +133,7 @@ def test_nobody_writes_on_for_servers_that_do_not_start(housing):
     housing._node = disk = Syncing()
     with pytest.raises(TrialError, match="does not start"), housing.settling({key: (one, server()) for key, one in found.items()}):
         raise TrialError("a/pg does not start")
-    assert disk.done[1:] == [signal.SIGKILL, module._KILLED_SECONDS]
+    assert disk.done[1:] == [signal.SIGKILL, module._KILL_TIMEOUT_S]
 
 
 def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):

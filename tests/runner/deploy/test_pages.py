@@ -123,7 +123,7 @@ def test_what_others_took_of_a_servers_pages_is_reserved_again(fleet_pages, node
     assert [len(numbers) for numbers in fleet_pages.refill(wanted).values()] == [1]
     assert node.total[SMALL] == 130
     node.used[SMALL], node.most[SMALL], node.compacted[SMALL] = 90, 130, 130
-    with pytest.raises(TrialError, match="others have taken huge pages that were reserved for server a/pg; .* the kernel granted 0"):
+    with pytest.raises(TrialError, match="other processes have taken huge pages that were reserved for server a/pg; .* the kernel gave 0"):
         fleet_pages.refill(wanted)
     node.used[SMALL] = 0
     journal.play()
@@ -151,7 +151,7 @@ def test_the_option_becomes_settings():
         "huge_page_size": "2048kB",
     }
     assert pages.asked_settings(DatabaseRequest(set=("huge_pages=try",))) == {"huge_pages": "try"}
-    with pytest.raises(UsageError, match="say the same thing in two ways"):
+    with pytest.raises(UsageError, match="set the same parameter; give only one"):
         pages.asked_settings(DatabaseRequest(huge_pages="2MB", set=("huge_pages=try",)))
 
 
@@ -167,7 +167,7 @@ def test_a_container_must_hold_the_pages_and_the_rest(memory, fits):
     if fits:
         pages.insist_room(need, memory)
     else:
-        with pytest.raises(UsageError, match=r"100 huge pages of 2MB \(200 MB\) and at least 64 MB beside them, but .* 263 MB"):
+        with pytest.raises(UsageError, match=r"100 huge pages of 2MB \(200 MB\) and at least 64 MB of other memory, but .* 263 MB"):
             pages.insist_room(need, memory)
 
 

@@ -73,15 +73,15 @@ def test_parts_are_read(text, layout, part):
     [
         (("controller",), "write it as process=NAME or cgroup=PATH"),
         (("process=",), "write it as process=NAME"),
-        (("unit=x",), "there is no kind 'unit' of part; write it as"),
-        (("process=/usr/bin/qemu",), "write process=qemu"),
-        (("cgroup=/",), "name a group below the root"),
-        (("cgroup=/cg/unified",), "name a group below the root"),
-        (("cgroup=/../..",), "name a group below the root"),
-        (("process=a", "process=a"), "process=a is named too"),
-        (("process=a", "cgroup=/a"), "process=a is named too"),
-        (("cgroup=/a/b", "cgroup=/a"), "cgroup=a/b is named too, and one would be counted twice"),
-        (("cgroup=/a", "cgroup=/cg/memory/a/b"), "cgroup=a is named too"),
+        (("unit=x",), "unknown kind 'unit'; write it as"),
+        (("process=/usr/bin/qemu",), "without its directory: process=qemu"),
+        (("cgroup=/",), "the root group contains all processes; give one below it"),
+        (("cgroup=/cg/unified",), "the root group contains all processes; give one below it"),
+        (("cgroup=/../..",), "the root group contains all processes; give one below it"),
+        (("process=a", "process=a"), "process=a overlaps"),
+        (("process=a", "cgroup=/a"), "process=a overlaps"),
+        (("cgroup=/a/b", "cgroup=/a"), "cgroup=a/b overlaps and would be counted twice"),
+        (("cgroup=/a", "cgroup=/cg/memory/a/b"), "cgroup=a overlaps"),
     ],
 )
 def test_what_is_no_part_is_refused(texts, message):
@@ -133,11 +133,11 @@ def test_what_is_gone_is_left_out_and_nothing_named_reads_nothing():
 @pytest.mark.parametrize(
     ("text", "base", "message"),
     [
-        ("process=absent", None, "no process has this name now"),
-        ("cgroup=/absent", None, "there is no such control group with a CPU counter"),
-        ("cgroup=/user.slice", None, "pgherd and what it measures run in this group"),
-        ("cgroup=/user.slice/session", None, "pgherd and what it measures run in this group"),
-        ("cgroup=/sys", "/cg/cpuacct/sys/deep", "pgherd and what it measures run in this group"),
+        ("process=absent", None, "no process outside pgherd has this name now"),
+        ("cgroup=/absent", None, "no such cgroup with a CPU counter"),
+        ("cgroup=/user.slice", None, "this cgroup contains pgherd and what it measures"),
+        ("cgroup=/user.slice/session", None, "this cgroup contains pgherd and what it measures"),
+        ("cgroup=/sys", "/cg/cpuacct/sys/deep", "this cgroup contains pgherd and what it measures"),
     ],
 )
 def test_what_cannot_be_accounted_for_is_said_before_anything_is_measured(text, base, message):

@@ -1,16 +1,39 @@
 """Targets that are no databases: which trial's targets are reached how, and what is made for them."""
 
+import errno
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from pgherd.model.deployment import Deployment, Host, Volume
+from pgherd.drivers.fio import FILE
+from pgherd.host import namespaces
+from pgherd.host.journal import Journal
+from pgherd.model.deployment import Deployment, Host, Link, Volume
+from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.runner.deploy import load_files
-from pgherd.runner.deploy.stage import NO_ROOM
-from pgherd.runner.deploy.targets import HostTargets, Targets, VolumeTargets
+from pgherd.node.protocol import Command, Completed
+from pgherd.runner.deploy import targets as module
+from pgherd.runner.deploy.targets import (
+    ENTITY,
+    NO_ROOM,
+    HostTargets,
+    LinkServers,
+    LinkTargets,
+    Targets,
+    VolumeTargets,
+    await_listening,
+    ensure_file,
+    refusal,
+    socket_entry,
+)
 from pgherd.runner.watcher import Watcher
 
 
@@ -39,7 +62,7 @@ FIO = Load(driver="fio", options={"rw": "read", "size": "100"})
 
 @pytest.fixture
 def volumes(monkeypatch):
-    monkeypatch.setattr(load_files, "ensure", lambda node, directory, loads, account, watcher: directory.endswith("a"))
+    monkeypatch.setattr(module, "ensure_file", lambda node, directory, loads, account, watcher: directory.endswith("a"))
     return Volumes()
 
 
@@ -96,3 +119,210 @@ def test_what_is_up_for_a_trial_alone_is_ended_with_it(volumes, monkeypatch):
     assert targets.views() == []
     targets.rest()
     assert stopped == [True]
+
+
+class Node(LocalNode):
+    """fio is replaced: it makes the file, or fails."""
+
+    def __init__(self, fails=False):
+        self.calls, self.fails = [], fails
+
+    def run(self, command, timeout=60.0):
+        if command.argv[0] != "fio":
+            return super().run(command, timeout)
+        self.calls.append(list(command.argv))
+        if self.fails:
+            return Completed(1, "", "fio: native_fallocate call failed: No space left on device")
+        where = next(word for word in command.argv if word.startswith("--filename=")).partition("=")[2]
+        with open(where, "wb") as file:
+            file.truncate(int(next(word for word in command.argv if word.startswith("--size=")).partition("=")[2]))
+        return Completed(0, "", "")
+
+
+def fio(size, **options):
+    return Load(driver="fio", options={"rw": "read", "size": str(size), **options})
+
+
+def test_the_largest_is_written_once(tmp_path):
+    node = Node()
+    assert ensure_file(node, str(tmp_path), [fio(2**20), fio(2**21)], None, Watcher()) is True
+    assert (tmp_path / FILE).stat().st_size == 2**21
+    assert ensure_file(node, str(tmp_path), [fio(2**20)], None, Watcher()) is False and len(node.calls) == 1
+    assert ensure_file(node, str(tmp_path), [fio(2**22)], None, Watcher()) is True
+
+
+def test_past_the_page_cache_where_that_is_possible(tmp_path):
+    node = Node()
+    ensure_file(node, str(tmp_path), [fio(2**20, direct="0")], None, Watcher())
+    assert "--direct=0" in node.calls[0]
+
+
+def test_other_drivers_need_no_file(tmp_path):
+    assert ensure_file(Node(), str(tmp_path), [Load(driver="command")], None, Watcher()) is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_said(tmp_path):
+    with pytest.raises(TrialError, match="a file of 1 MB cannot be written in .*No space left on device"):
+        ensure_file(Node(fails=True), str(tmp_path), [fio(2**20)], None, Watcher())
+
+
+@pytest.fixture
+def links_session(tmp_path):
+    journal = Journal.open(LocalNode(), tmp_path, "test")
+    yield SimpleNamespace(node=LocalNode(), journal=journal)
+    journal.close()
+
+
+def links_trial(*links, loaded=None):
+    loads = {name: Load(driver="iperf3") for name in (loaded if loaded is not None else [link.name for link in links])}
+    return Trial(point={"streams": 1}, deployment=Deployment(hosts=(Host(),), links=links), phases=(Phase(loads=loads),))
+
+
+def test_a_remote_link_is_reached_by_its_address(links_session):
+    targets = LinkTargets(links_session)
+    assert targets.apply(links_trial(Link(name="db2", host="10.0.0.2", port=5300))) is None
+    reach = targets.reach("db2")
+    assert (reach.host, reach.port, reach.prefix, reach.privileged) == ("10.0.0.2", 5300, (), False)
+    assert targets.reach("local") is None and targets.said("local") is None
+    assert "10.0.0.2 port 5300" in targets.said("db2")
+
+
+def test_namespaces_are_kept_while_they_are_wanted(links_session):
+    try:
+        namespaces.insist(links_session.node)
+    except CapabilityError as error:
+        pytest.skip(str(error))
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    targets, link = LinkTargets(links_session), Link(name="here", kind="namespaces")
+    try:
+        assert targets.apply(links_trial(link)) == "namespaces of here made"
+        first = targets.reach("here")
+        assert first.privileged and first.host == namespaces.FAR and first.prefix[0] == "nsenter"
+        assert targets.apply(links_trial(link)) is None and targets.reach("here") == first
+        targets.check()
+        server = targets._pairs[link][1]
+        server.signal(9)
+        server.wait(5)
+        with pytest.raises(TrialError, match="far end of link here has ended"):
+            targets.check()
+        assert targets.apply(links_trial(link)) == "namespaces of here made", "what has ended is made again"
+        targets.apply(links_trial(link, loaded=[]))
+        assert links_session.journal.pending() == []
+    finally:
+        targets.close()
+    assert links_session.journal.pending() == []
+
+
+def test_between_hosts_the_far_end_has_a_server_and_the_near_one_a_way(links_session, monkeypatch):
+    started = []
+    monkeypatch.setattr(LinkServers, "start", lambda self, links: started.append([link.target for link in links]))
+    link = Link(name="b", kind="hosts", near="a", host="10.0.0.2")
+
+    def part(host, loads):
+        deployment = Deployment(hosts=(Host(name=host),), links=(link,))
+        phase = Phase.model_construct(name="steady", ramp=0, seconds=1, loads=loads)
+        return Trial.model_construct(point={}, deployment=deployment, phases=(phase,))
+
+    near, far = LinkTargets(links_session), LinkTargets(links_session)
+    assert near.apply(part("a", {"a/b": Load(driver="iperf3")})) is None and far.apply(part("b", {})) == "serving a/b"
+    assert started == [[], ["a/b"]]
+    assert (near.reach("a/b").host, near.reach("a/b").port) == ("10.0.0.2", 5201) and far.reach("a/b") is None
+    assert "server on host b listened at 10.0.0.2 port 5201" in near.said("a/b")
+
+
+needs_iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed")
+
+
+@pytest.fixture
+def link_servers_session(tmp_path):
+    journal = Journal.open(LocalNode(), tmp_path / "state", "test")
+    yield SimpleNamespace(node=LocalNode(), journal=journal, work=tmp_path, account=None)
+    journal.close()
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def link(port, far="b"):
+    return Link(name=far, kind="hosts", near="a", host="127.0.0.1", port=port)
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the kernel writes the words in the machine's own order")
+@pytest.mark.parametrize(
+    ("address", "entry"),
+    [("127.0.0.1", "0100007F:1451"), ("10.204.0.2", "0200CC0A:1451"), ("::1", "00000000000000000000000001000000:1451")],
+)
+def test_addresses_are_written_as_the_kernel_does(address, entry):
+    assert socket_entry(address, 5201) == entry
+
+
+@needs_iperf3
+def test_a_server_listens_at_its_address_until_it_is_stopped(link_servers_session, port):
+    servers = LinkServers(link_servers_session)
+    servers.start([link(port)])
+    (view,) = servers.views()
+    assert view.entity == ENTITY and refusal("127.0.0.1", port).errno == errno.EADDRINUSE
+    assert refusal("127.0.0.2", port) is None, "on its own address alone"
+    assert len(link_servers_session.journal.pending()) == 1
+    servers.stop()
+    assert servers.views() == [] and link_servers_session.journal.pending() == [] and refusal("127.0.0.1", port) is None
+
+
+@needs_iperf3
+def test_it_serves_one_test_and_ends(link_servers_session, port):
+    servers = LinkServers(link_servers_session)
+    servers.start([link(port)])
+    server = servers._up["a/b"].process
+    argv = ["iperf3", "--client", "127.0.0.1", "--port", str(port), "--time", "1", "--bitrate", "100k", "--json"]
+    assert subprocess.run(argv, capture_output=True).returncode == 0
+    deadline = time.monotonic() + 20
+    while server.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert server.poll() is not None
+    servers.start([])
+    assert link_servers_session.journal.pending() == []
+
+
+@needs_iperf3
+def test_a_port_that_is_taken_is_said_with_the_way_out(link_servers_session, port):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen(1)
+        servers = LinkServers(link_servers_session)
+        # Somebody's socket at the very same address is not taken for ours: the server ends, and says why.
+        with pytest.raises(
+            TrialError, match=r"server of link a/b at 127\.0\.0\.1 port \d+ ended .*in use.*choose a different port with --port"
+        ):
+            servers.start([link(port)])
+    servers.stop()
+    assert link_servers_session.journal.pending() == []
+
+
+def test_a_strangers_socket_is_not_ours(monkeypatch):
+    monkeypatch.setattr(module, "READY_SECONDS", 0.1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port, node = taken.getsockname()[1], LocalNode()
+        other = node.spawn(Command(["sleep", "60"]))
+        try:
+            with pytest.raises(TrialError, match="link a/b did not listen"):
+                await_listening(node, other, other.pid, "127.0.0.1", port, "a/b")
+        finally:
+            other.signal(9)
+            other.wait(10)
+        ours = SimpleNamespace(pid=os.getpid(), poll=lambda: None)
+        monkeypatch.setattr(module, "READY_SECONDS", 20)
+        await_listening(node, ours, os.getpid(), "127.0.0.1", port, "a/b")
+
+
+def test_an_address_of_another_machine_is_refused(port):
+    assert refusal("192.0.2.1", port).errno == errno.EADDRNOTAVAIL
+    assert refusal("127.0.0.1", port) is None
+    assert isinstance(refusal("no-such-host.invalid", port), OSError)

@@ -49,10 +49,10 @@ def test_an_oom_kill_fails_and_says_who():
     kills = (MemoryKill(container="a", processes=2, at=3.0, names=("postgres (12)",), limit="budget"),)
     found = verdicts(trial(), [], kills)[NO_OOM_KILL]
     assert (found.result, found.severity) == ("fail", "taint")
-    assert found.observed == "a: postgres (12) and 1 more ended, at the limit of all containers together"
+    assert found.observed == "a: postgres (12) and 1 more killed, at the limit of all containers together"
     assert verdicts(trial(), [phase(0.0)], ())[NO_OOM_KILL].result == "pass"
 
 
 def test_words_of_a_kill_that_the_log_does_not_tell_of():
-    assert words(MemoryKill(container="a", processes=1, at=3.0)) == "a: 1 process ended"
-    assert words(MemoryKill(container="a", processes=2, at=3.0, limit="container")) == "a: 2 processes ended, at the container's own limit"
+    assert words(MemoryKill(container="a", processes=1, at=3.0)) == "a: 1 process killed"
+    assert words(MemoryKill(container="a", processes=2, at=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"

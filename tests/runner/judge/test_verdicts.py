@@ -6,7 +6,9 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
+from pgherd.runner.judge import verdicts
 from pgherd.runner.judge.verdicts import judge
+from pgherd.studies.exec import ExecOptions, propose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
 TARGET = "local/c1/pg/bench"
@@ -32,7 +34,7 @@ GOOD = {
 INTENTS = ("cpu-bound", "cached", "not-client-bound")
 
 
-def verdicts(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None):
+def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None):
     target = TargetResult(
         target=TARGET, driver="pgbench", transactions=throughput * 10, throughput=throughput, failed=failed, first=0, last=11
     )
@@ -45,7 +47,7 @@ def changed(entity, **values):
 
 
 def test_a_clean_trial_passes_everything():
-    assert {name: v.result for name, v in verdicts(GOOD).items()} == dict.fromkeys(
+    assert {name: v.result for name, v in checks_of(GOOD).items()} == dict.fromkeys(
         [
             "cpu-bound",
             "cached",
@@ -92,14 +94,14 @@ def test_a_period_that_outlasted_its_plan_fails():
     ],
 )
 def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more):
-    verdict = verdicts(metrics, **more)[check]
+    verdict = checks_of(metrics, **more)[check]
     assert verdict.result == "fail"
     assert verdict.observed and verdict.wanted and verdict.why
 
 
 def test_a_full_host_is_cpu_bound_though_no_container_is():
     metrics = changed("container:c1", cpu__usage=0.5) | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
-    assert verdicts(metrics)["cpu-bound"].result == "pass"
+    assert checks_of(metrics)["cpu-bound"].result == "pass"
 
 
 def pages_verdict(settings, transparent, mapped, huge):
@@ -138,36 +140,36 @@ def test_where_nothing_was_asked_for_no_pages_are_judged(settings):
 
 @pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "foreign-cpu", "checkpoints", "vacuums"])
 def test_what_cannot_be_seen_never_passes(check):
-    assert verdicts({})[check].result == "unknown"
+    assert checks_of({})[check].result == "unknown"
 
 
 def test_a_rate_is_met_or_not():
     load = Load(rate=1000)
-    assert verdicts(GOOD, intents=("rate-met",), load=load, throughput=990)["rate-met"].result == "pass"
-    assert verdicts(GOOD, intents=("rate-met",), load=load, throughput=900)["rate-met"].result == "fail"
+    assert checks_of(GOOD, intents=("rate-met",), load=load, throughput=990)["rate-met"].result == "pass"
+    assert checks_of(GOOD, intents=("rate-met",), load=load, throughput=900)["rate-met"].result == "fail"
     # 1000 are due at 100 per second; with random arrivals 900 may be chance (three deviations are 95), 800 may not.
-    assert verdicts(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=90)["rate-met"].result == "pass"
-    assert verdicts(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=80)["rate-met"].result == "fail"
-    assert verdicts(GOOD, intents=("rate-met",))["rate-met"].result == "unknown"
+    assert checks_of(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=90)["rate-met"].result == "pass"
+    assert checks_of(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=80)["rate-met"].result == "fail"
+    assert checks_of(GOOD, intents=("rate-met",))["rate-met"].result == "unknown"
 
 
 def test_io_bound_wants_reads_from_the_device():
-    assert verdicts(changed("disk:sda", reads=900.0), intents=("io-bound",))["io-bound"].result == "pass"
-    assert verdicts(GOOD, intents=("io-bound",))["io-bound"].result == "fail"
+    assert checks_of(changed("disk:sda", reads=900.0), intents=("io-bound",))["io-bound"].result == "pass"
+    assert checks_of(GOOD, intents=("io-bound",))["io-bound"].result == "fail"
 
 
 def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is_right_all_the_same():
     """Why io-bound says nothing where processors are emulated, and cached does."""
     never_reads = changed("server:c1/pg", db__blks_read=0.0)
     for throughput, bound in ((1000.0, "fail"), (10.0, "pass")):
-        found = verdicts(never_reads, intents=("cached", "io-bound"), throughput=throughput)
+        found = checks_of(never_reads, intents=("cached", "io-bound"), throughput=throughput)
         assert (found["io-bound"].result, found["cached"].result) == (bound, "pass")
 
 
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
-    verdict = verdicts(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]
-    assert verdict.severity == "warn" and "writing load" in verdict.wanted
+    verdict = checks_of(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]
+    assert verdict.severity == "warn" and "the load writes" in verdict.wanted
 
 
 def test_the_worst_phase_decides():
@@ -219,7 +221,7 @@ def test_one_that_was_not_seen_passes_no_more_than_all():
 
 
 def test_reads_of_somebody_else_do_not_spoil_a_cached_database():
-    assert verdicts(changed("disk:sda", reads=5000.0))["cached"].result == "pass"
+    assert checks_of(changed("disk:sda", reads=5000.0))["cached"].result == "pass"
 
 
 def test_a_budget_smaller_than_the_host_is_full_when_it_is_used_up():
@@ -260,7 +262,7 @@ def test_clients_on_a_host_of_their_own_are_the_limit_when_it_is_full(idle, resu
 
 def test_a_device_made_of_others_is_not_counted_again():
     metrics = GOOD | {"disk:sda": {"reads": 30.0}, "disk:dm-0": {"reads": 30.0}}
-    verdict = verdicts(metrics, intents=("io-bound",))["io-bound"]
+    verdict = checks_of(metrics, intents=("io-bound",))["io-bound"]
     assert verdict.result == "fail" and verdict.observed == "0.03 device reads per transaction"
 
 
@@ -270,26 +272,26 @@ THEIRS = {name: value for name, value in GOOD.items() if name != "container:c1"}
 def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
     """Though this host is busy and its disks are read: that says nothing of the server's."""
     busy = THEIRS | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}, "disk:sda": {"reads": 5000.0}}
-    found = verdicts(busy, intents=("cpu-bound", "cached", "io-bound", "not-client-bound"), dsn="host=h")
+    found = checks_of(busy, intents=("cpu-bound", "cached", "io-bound", "not-client-bound"), dsn="host=h")
     results = {name: verdict.result for name, verdict in found.items()}
     unseen = ("cpu-bound", "io-bound", "steal", "foreign-cpu")
     assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
-    assert all("somebody else's" in found[name].why or "cannot account" in found[name].why for name in unseen)
+    assert all("is external" in found[name].why or "cannot account" in found[name].why for name in unseen)
     assert results["cached"] == results["not-client-bound"] == results["errors"] == results["checkpoints"] == "pass"
 
 
 def test_what_is_seen_of_it_can_fail():
-    assert verdicts(THEIRS | {"host": {**GOOD["host"], "cpu.steal": 0.5}}, dsn="host=h")["steal"].result == "fail", (
+    assert checks_of(THEIRS | {"host": {**GOOD["host"], "cpu.steal": 0.5}}, dsn="host=h")["steal"].result == "fail", (
         "it held the clients back"
     )
     few_hits = {**GOOD["server:c1/pg"], "db.blks_read": 2000.0}
-    assert verdicts(THEIRS | {"server:c1/pg": few_hits}, dsn="host=h")["cached"].result == "fail"
+    assert checks_of(THEIRS | {"server:c1/pg": few_hits}, dsn="host=h")["cached"].result == "fail"
     many_misses = {**GOOD["server:c1/pg"], "db.blks_hit": 99000.0, "db.blks_read": 600.0}
-    assert verdicts(THEIRS | {"server:c1/pg": many_misses}, dsn="host=h")["cached"].result == "unknown", (
+    assert checks_of(THEIRS | {"server:c1/pg": many_misses}, dsn="host=h")["cached"].result == "unknown", (
         "they may have come from its page cache"
     )
     unheard = {name: value for name, value in THEIRS.items() if name != "server:c1/pg"}
-    assert {verdicts(unheard, dsn="host=h")[name].result for name in ("cached", "checkpoints", "vacuums")} == {"unknown"}
+    assert {checks_of(unheard, dsn="host=h")[name].result for name in ("cached", "checkpoints", "vacuums")} == {"unknown"}
 
 
 def phases_of(*skews, first=0.0):
@@ -337,3 +339,62 @@ def test_the_limit_of_skew_can_be_changed_and_single_phases_have_none():
 def test_a_single_target_has_nothing_to_switch_with():
     alone = [phase.model_copy(update={"targets": phase.targets[:1], "skew": None}) for phase in phases_of(None, None)]
     assert (skew_verdict(alone).result, skew_verdict(alone).observed) == ("pass", "a single target")
+
+
+COMMANDS_FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=2**30)
+
+
+def judged(check, *values, options=None):
+    hosts = [f"h{number}" for number in range(len(values))]
+    loads = {host: Load(driver="command", options=options or {"argv": '["true"]'}) for host in hosts}
+    trial = Trial.model_validate(
+        {"point": {}, "deployment": {"hosts": [{"name": host} for host in hosts]}, "phases": [{"loads": loads}], "intents": ["exit-code"]}
+    )
+    targets = [
+        TargetResult(target=host, driver="command", transactions=1, throughput=1, first=0, last=1, values=own)
+        for host, own in zip(hosts, values, strict=True)
+    ]
+    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=targets)
+    return getattr(verdicts, check)(trial, 0, phase, COMMANDS_FACTS, Thresholds())
+
+
+def test_exit_code_0_passes():
+    verdict = judged("exit_code", {"exit_code": 0.0}, {"exit_code": 0.0})
+    assert verdict.result == "pass" and verdict.kind == "intent" and verdict.severity == "taint"
+
+
+@pytest.mark.parametrize(("code", "words"), [(3.0, "exit code 3 on h1"), (-9.0, "signal 9 on h1")])
+def test_any_other_fails(code, words):
+    verdict = judged("exit_code", {"exit_code": 0.0}, {"exit_code": code})
+    assert verdict.result == "fail" and verdict.observed == words and "stderr" in verdict.why
+
+
+def test_one_that_was_told_to_end_has_run_until_then():
+    assert judged("exit_code", {}).result == "pass"
+
+
+def test_every_value_has_to_be_there():
+    options = {"argv": '["true"]', "value:rate": r"(\d+)", "value:lag": r"(\d+)"}
+    assert judged("values_found", {"value:rate": 1.0, "value:lag": 0.0}, options=options).result == "pass"
+    verdict = judged("values_found", {"value:rate": 1.0, "value:lag": 0.0}, {"value:rate": 1.0}, options=options)
+    assert verdict.result == "fail" and verdict.observed == "not found: lag on h1"
+
+
+def test_a_command_s_cpu_is_what_its_processes_used():
+    def used(driver, sampled, whole):
+        target = TargetResult(target="local", driver=driver, transactions=1, throughput=1, first=0, last=1, client_cpu=whole)
+        metrics = {} if sampled is None else {"driver:local": {"cpu.usage": sampled}}
+        return verdicts.driver_cpu(target, PhaseResult(phase="p", start=0, end=1, overlap=1, targets=[target], metrics=metrics))
+
+    assert used("command", 0.01, 1.5) == 1.5 and used("command", 0.01, None) == 0.01 and used("command", None, None) == 0
+    assert used("fio", 0.25, 1.5) == 0.25, "a driver that is sampled is taken as it was in the window"
+
+
+def test_how_long_it_lasts_is_judged_of_no_open_ended_trial():
+    target = TargetResult(target="local", driver="command", transactions=1, throughput=1, first=0, last=1, values={"exit_code": 0.0})
+    phase = PhaseResult(phase="command", start=0, end=1, overlap=0.4, targets=[target])
+    checks = {}
+    for seconds in (None, 60.0):
+        trial = propose(ExecOptions(command=("true",), cores=2, seconds=seconds), []).trials[0]
+        checks[seconds] = {verdict.check for verdict in verdicts.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
+    assert checks[60.0] - checks[None] == {"overlap", "length"} and "exit-code" in checks[None]

@@ -45,12 +45,12 @@ def test_where_a_loaded_volume_lies(server, tmp_path, monkeypatch):
     found = layout(LocalNode(), [], volumes={"data": str(volume)})
     assert {device.name: roles for device, roles in found.devices.values()} == {"sda": {"volume": ["data"]}} and found.logs == {}
     monkeypatch.setattr(block_devices, "devices_of", lambda node, paths: {})
-    assert layout(LocalNode(), [], volumes={"data": str(volume)}).missing[0].startswith("volume data lies on no block device")
+    assert layout(LocalNode(), [], volumes={"data": str(volume)}).missing[0].startswith("volume data is on no visible block device")
 
 
 def test_somebody_elses_server_is_said_to_be_missing():
     found = layout(LocalNode(), [ServerView("db01/pg", "host=x", 15, 0)])
-    assert found.devices == {} and "somebody else's" in found.missing[0]
+    assert found.devices == {} and "external server" in found.missing[0]
 
 
 def test_a_phase_gets_its_view(server, tmp_path):
@@ -84,7 +84,7 @@ def test_a_trace_that_does_not_begin_is_said_and_fails_nothing(tmp_path, monkeyp
     watching = io_view.Watching(LocalNode(), View(trace=True), tmp_path, known=Layout({"8:0": (Device("8:0", "sda"), {})}))
     phase = PhaseResult(phase="steady", start=0.0, end=1.0, overlap=1.0, targets=[])
     (seen,) = watching.onto([phase], [])
-    assert "nothing was traced: perf did not begin" in seen.io.missing[0]
+    assert "no trace: perf did not begin" in seen.io.missing[0]
 
 
 def test_nothing_is_tried_where_nobody_wants_a_trace():

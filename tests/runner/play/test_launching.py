@@ -1,17 +1,24 @@
 """What is started for a phase's targets, and where; tests/runner/play/test_phases.py starts it."""
 
 import signal
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pgherd.drivers.command import DRIVER, ENDED, read_ending
 from pgherd.drivers.driver import Span, Window
 from pgherd.metrics.sampler import View
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TargetResult
+from pgherd.node import interruption
 from pgherd.node.local import LocalNode
-from pgherd.runner.deploy.stage import NO_ROOM, Reach
-from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
+from pgherd.node.protocol import Command
+from pgherd.runner.deploy.targets import NO_ROOM, Reach
+from pgherd.runner.play import launching as module
+from pgherd.runner.play.launching import Launch, Running, code_words, driver_sources, launches, process_sources
 from pgherd.runtimes.runtime import Room
 
 SELECT = (Script(source="builtin:select-only"),)
@@ -139,7 +146,7 @@ def test_errors_are_its_last_words_and_silence_is_said(running):
     (one.output / "stderr").write_text("one\nerror: no such thing\ntwo\n")
     assert one.last_words() == "error: no such thing"
     (one.output / "stderr").unlink()
-    assert one.last_words() == "(it said nothing)"
+    assert one.last_words() == "(no output)"
 
 
 def test_each_driver_is_watched_on_its_own_node(running):
@@ -158,3 +165,96 @@ def test_no_processes_need_no_sources():
 def test_exit_codes_in_words():
     assert code_words(3) == "exit code 3"
     assert code_words(-signal.SIGKILL) == "signal SIGKILL"
+
+
+class OwnEndStage:
+    """Nothing that could die, unless told so."""
+
+    def __init__(self, dies=False):
+        self.dies = dies
+
+    def check(self):
+        if self.dies:
+            raise TrialError("a server has died")
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def one(*words, target="local"):
+        output = tmp_path / target
+        output.mkdir()
+        launch = Launch(target, Load(driver="command"), DRIVER, Command(list(words)), output, LocalNode())
+        started.append(Running.start(launch))
+        return started[-1]
+
+    yield one
+    for running in started:
+        running.process.signal(9)
+        running.process.wait(10)
+
+
+def ending(running):
+    return read_ending({ENDED: (running.output / ENDED).read_text()})
+
+
+def test_it_waits_for_the_last_and_keeps_how_each_ended(start):
+    quick, slow = start("sh", "-c", "exit 3", target="a"), start("sleep", "0.3", target="b")
+    module.wait_until_ended(LocalNode(), time.time() + 20, [quick, slow], OwnEndStage())
+    assert ending(quick).code == 3 and ending(slow).code == 0
+    assert ending(slow).at - slow.started == pytest.approx(0.3, abs=0.25)
+    assert ending(quick).at < ending(slow).at and slow.ended == ending(slow).at
+
+
+def test_a_signal_is_an_ending_too(start):
+    one = start("sh", "-c", "kill -9 $$")
+    module.wait_until_ended(LocalNode(), time.time() + 20, [one], OwnEndStage())
+    assert ending(one).code == -9
+
+
+def test_what_does_not_end_is_a_failure_that_says_what_to_do(start):
+    one = start("sleep", "60")
+    with pytest.raises(TrialError, match=r"command on local had not ended after 0\.2\d* s.*--timeout.*--seconds"):
+        module.wait_until_ended(LocalNode(), time.time() + 0.2, [one], OwnEndStage())
+    assert not (one.output / ENDED).exists()
+
+
+def test_what_else_dies_meanwhile_fails_the_trial(start):
+    with pytest.raises(TrialError, match="a server has died"):
+        module.wait_until_ended(LocalNode(), time.time() + 20, [start("sleep", "60")], OwnEndStage(dies=True))
+
+
+def test_a_signal_to_us_ends_the_waiting(start, monkeypatch):
+    monkeypatch.setattr(interruption, "_asked", True)
+    with pytest.raises(KeyboardInterrupt):
+        module.wait_until_ended(LocalNode(), time.time() + 20, [start("sleep", "60")], OwnEndStage())
+
+
+def test_what_cannot_be_ended_keeps_nobody_from_being_ended(start, monkeypatch):
+    stubborn, deaf, other = start("sleep", "60", target="a"), start("sleep", "60", target="b"), start("sleep", "60", target="c")
+
+    class Refusing:
+        pid = stubborn.process.pid
+
+        def signal(self, number):
+            raise PermissionError(1, "Operation not permitted")
+
+        def wait(self, timeout):
+            raise TimeoutError
+
+    class Deaf(Refusing):
+        pid = deaf.process.pid
+
+        def signal(self, number):
+            pass
+
+    started = [replace(stubborn, process=Refusing()), replace(deaf, process=Deaf()), other]
+    monkeypatch.setattr(module, "_end_session", lambda one: None)
+    module.end_all(started)
+    assert other.process.poll() is not None and stubborn.process.poll() is None
+
+
+def test_nothing_to_wait_for_is_over_at_once():
+    module.wait_until_ended(LocalNode(), time.time(), [], OwnEndStage())
+    assert not list(Path.cwd().glob(ENDED))

@@ -55,7 +55,7 @@ def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directori
 def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
     monkeypatch.setattr(block_trace, "refused", lambda node: "")
     found = prepared(trace=True)
-    assert found.surroundings.trace and any("traced by perf" in choice for choice in found.choices)
+    assert found.surroundings.trace and any("perf traces block requests" in choice for choice in found.choices)
     assert not prepared().surroundings.trace
     monkeypatch.setattr(block_trace, "refused", lambda node: "perf is not installed")
     with pytest.raises(CapabilityError, match="--trace: perf is not installed"):

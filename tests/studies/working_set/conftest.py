@@ -15,7 +15,7 @@ from pgherd.studies.working_set.options import WorkingSetOptions
 from pgherd.studies.working_set.propose import propose
 
 MB = 2**20
-KILLED = "container db01 needed more than its memory limit, and the kernel ended 1 process in it"
+KILLED = "container db01 exceeded its memory limit, and the kernel killed 1 process in it"
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""What a trial wants to be up: servers, guests, pages, volumes and targets, and the cheapest way there."""
+"""Deployment of a trial: servers, guests, huge pages, volumes and targets."""

@@ -1,11 +1,12 @@
-"""The memory that a trial's deployment has together: below the run's budget it is overcommitted.
+"""Memory that all containers of a trial's deployment share. Below the run's share of the host it is overcommitted.
 
-It is raised only while servers are stopped: that swaps nothing back in, so that a trial would find what the one before it left. For
-the same reason what their files have in the page cache is dropped, and the groups are emptied: every trial begins with the same.
+The limit is raised only while servers are stopped. Raising it swaps nothing back in, so a trial would inherit the
+swapped pages of the previous one. For the same reason the page cache of their files is dropped and the cgroups are
+emptied: every trial starts alike.
 
-Where the run has swap of its own, memory is taken away once the servers are warm, and what does not fit goes there. Warmed in too
-little memory they would hardly come to an end: the kernel reads files ahead in a context in which it may not write shared buffers to
-swap (page_cache_ra_unbounded, memalloc_nofs_save), and so looks through all of them for each page that it reads.
+If the run has its own swap, the limit is lowered after the warm-up, and the excess is swapped out. Warm-up under a
+low limit would take very long: readahead runs in a context that may not write shared buffers to swap
+(page_cache_ra_unbounded, memalloc_nofs_save), so the kernel scans all of them for each page that it reads.
 """
 
 from __future__ import annotations
@@ -30,36 +31,39 @@ from pgherd.runtimes.vm.runtime import VmRuntime
 
 
 class Budget:
-    """The host's memory for one fleet."""
+    """Memory limit of all containers of one fleet."""
 
     def __init__(self, session: Session) -> None:
-        """As the session opened it: the run's whole budget, and no dummy."""
         self._session = session
-        self._now: tuple[int, str] | None = None
-        self._owed = False
+        self._current: tuple[int, str] | None = None
+        self._pending_limit = False
         self._process: Process | None = None
         self._room: Room | None = None
 
     @property
     def tight(self) -> bool:
-        """Whether the page cache is a part of what is measured: swap was asked for, or a budget has been changed."""
-        return self._asked_swap or self._now is not None
+        """True if the page cache is part of the measurement: swap was requested, or the limit was changed."""
+        return self._swap_requested or self._current is not None
 
     @property
-    def _asked_swap(self) -> bool:
+    def _swap_requested(self) -> bool:
         return self._session.surroundings is not None and self._session.surroundings.swap is not None
 
     def differs(self, trial: Trial) -> bool:
-        """Whether a trial needs another budget than there is now, or begins with more than it has; raises TrialError for more than the
-        run has."""
-        wanted = self._wanted(trial)
-        if wanted != (self._now or (self._whole, "limit")) or self._owed:
+        """Return whether a trial needs a different limit than the current one, or starts with more memory than it gets.
+
+        Raises TrialError if it requests more than the run has.
+        """
+        requested = self._requested(trial)
+        if requested != (self._current or (self._run_memory, "limit")) or self._pending_limit:
             return True
-        return trial.state != "warm" and self._late(wanted[0])
+        return trial.state != "warm" and self._lowered_after_warmup(requested[0])
 
     def state(self, trial: Trial) -> State:
-        """The state to bring about: before the budget changes servers are stopped, and guests, which keep what they are charged for as long
-        as they run, are booted anew."""
+        """Return the starting state to apply: servers are stopped before the limit changes.
+
+        Guests are booted again, because they keep the memory that is charged to them while they run.
+        """
         if not self.differs(trial):
             return trial.state
         if any(container.runtime == "vm" for _, container in trial.deployment.containers()):
@@ -67,75 +71,81 @@ class Budget:
         return "restarted" if trial.state == "warm" else trial.state
 
     def planned(self, trial: Trial, plan: Callable[[State], Transition]) -> Transition:
-        """The way to a trial, as ``plan`` knows it for a state. Where memory has been taken away and even one server is to be started, all
-        are stopped: it would be warmed in too little. Raises as ``differs``."""
+        """Return the transition to a trial; ``plan`` maps a state to a transition. Raises as ``differs``.
+
+        If memory was taken away and any server must start, all servers are stopped: it could not be warmed up in too
+        little memory.
+        """
         transition = plan(self.state(trial))
-        if transition.starts and not self.differs(trial) and self._late(self._wanted(trial)[0]):
-            self._owed = True
+        if transition.starts and not self.differs(trial) and self._lowered_after_warmup(self._requested(trial)[0]):
+            self._pending_limit = True
             transition = plan(self.state(trial))
         return transition
 
     def apply(self, trial: Trial, directories: Iterable[str]) -> None:
-        """Set the trial's budget; all servers are stopped, and these are the directories that their files lie in. Where the servers are
-        to be warmed before, they have the whole until ``tighten``.
+        """Apply the trial's limit while all servers are stopped. ``directories`` hold their files.
+
+        If the limit is lowered after the warm-up, the servers have the run's memory until ``tighten``.
 
         Raises:
-            TrialError: the kernel does not give it.
+            TrialError: the kernel refuses the limit.
         """
         self.drop(directories)
-        memory, staging = self._wanted(trial)
+        memory, staging = self._requested(trial)
         self.close()
-        self._owed = self._late(memory)
-        self._change(*((self._whole, "limit") if self._owed else (memory, staging)))
-        self._now = (memory, staging)
+        self._pending_limit = self._lowered_after_warmup(memory)
+        self._change(*((self._run_memory, "limit") if self._pending_limit else (memory, staging)))
+        self._current = (memory, staging)
 
     def tighten(self) -> None:
-        """The servers are warm: take away what the trial is not to have.
+        """Lower the limit to the trial's, after the servers were warmed up.
 
         Raises:
-            TrialError: the kernel cannot.
+            TrialError: the kernel cannot reclaim enough.
         """
-        if self._owed and self._now is not None:
-            self._change(*self._now)
-            self._owed = False
+        if self._pending_limit and self._current is not None:
+            self._change(*self._current)
+            self._pending_limit = False
 
-    def _late(self, memory: int) -> bool:
-        """Whether memory is taken away under warm servers; guests share theirs by their balloons."""
-        around = self._session.surroundings
-        return memory < self._whole and self._session.swap is not None and around is not None and around.runtime == "cgroup"
+    def _lowered_after_warmup(self, memory: int) -> bool:
+        """Return whether the limit is lowered under warm servers. Guests share memory by balloons instead."""
+        surroundings = self._session.surroundings
+        return (
+            memory < self._run_memory and self._session.swap is not None and surroundings is not None and surroundings.runtime == "cgroup"
+        )
 
     def _change(self, memory: int, staging: str) -> None:
         runtime = self._runtime()
         try:
-            runtime.change_budget(self._whole if staging == "locked" else memory)
-            if staging == "locked" and memory < self._whole:
-                self._hold(runtime, self._whole - memory)
+            runtime.change_budget(self._run_memory if staging == "locked" else memory)
+            if staging == "locked" and memory < self._run_memory:
+                self._lock_memory(runtime, self._run_memory - memory)
         except CapabilityError as error:
-            raise TrialError(f"{format_bytes(memory)} of memory for all containers can't be brought about: {error}") from None
+            raise TrialError(f"{format_bytes(memory)} of memory for all containers cannot be set: {error}") from None
 
     def drop(self, directories: Iterable[str]) -> None:
-        """Bring the page cache to where a fresh container has it: nothing of these servers' files, nothing charged to their groups."""
+        """Reset the page cache as for a fresh container: no pages of these directories, no charges in the cgroups."""
         clones.drop_cache(self._session.node, list(directories))
         self._runtime().empty()
 
     def groups(self) -> Mapping[str, str]:
-        """The host group's directories, for samplers; empty where nothing limits the memory."""
+        """Return the directories of the run cgroup for samplers, or {} if no limit is enforced."""
         surroundings = self._session.surroundings
         return self._runtime().budget_groups() if surroundings is not None and surroundings.runtime in ("cgroup", "vm") else {}
 
     def views(self) -> list[ContainerView]:
-        """The dummy, while there is one."""
+        """Return the view of the memory-locking process, if it runs."""
         if self._room is None or self._process is None:
             return []
         return [ContainerView(LOCKED, self._room.groups, [self._process.pid])]
 
     def swap(self) -> SwapView | None:
-        """The run's own swap."""
-        made = self._session.swap
-        return None if made is None else SwapView(made.path, made.zram)
+        """Return the run's own swap."""
+        swap_area = self._session.swap
+        return None if swap_area is None else SwapView(swap_area.path, swap_area.zram)
 
     def close(self) -> None:
-        """End the dummy; its container goes with it."""
+        """End the memory-locking process and its container."""
         process, self._process = self._process, None
         room, self._room = self._room, None
         if process is not None:
@@ -149,19 +159,19 @@ class Budget:
                 runtime.withhold(0)
 
     @property
-    def _whole(self) -> int:
+    def _run_memory(self) -> int:
         return 0 if self._session.surroundings is None else self._session.surroundings.memory
 
-    def _wanted(self, trial: Trial) -> tuple[int, str]:
+    def _requested(self, trial: Trial) -> tuple[int, str]:
         host = trial.deployment.hosts[0] if trial.deployment.hosts else Host()
-        theirs = host.containers and all(container.runtime == "external" for container in host.containers)  # no memory of ours
-        if host.memory is None or not self._whole or host.memory == self._whole or theirs:
-            return self._whole, "limit"
-        if host.memory > self._whole:
-            if not self.groups():  # nothing enforces either
-                return self._whole, "limit"
+        external = host.containers and all(container.runtime == "external" for container in host.containers)  # not limited by this run
+        if host.memory is None or not self._run_memory or host.memory == self._run_memory or external:
+            return self._run_memory, "limit"
+        if host.memory > self._run_memory:
+            if not self.groups():  # no limit is enforced
+                return self._run_memory, "limit"
             raise TrialError(
-                f"the trial's deployment has {format_bytes(host.memory)} of memory, and the run's budget is {format_bytes(self._whole)}"
+                f"the trial's deployment requires {format_bytes(host.memory)} of memory, but the run has {format_bytes(self._run_memory)}"
             )
         return host.memory, host.staging
 
@@ -169,8 +179,8 @@ class Budget:
         assert self._session.surroundings is not None
         return self._session.runtime(self._session.surroundings.runtime)
 
-    def _hold(self, runtime: Runtime, size: int) -> None:
-        """Raises CapabilityError where it cannot be locked."""
+    def _lock_memory(self, runtime: Runtime, size: int) -> None:
+        """Start the memory-locking process. Raises CapabilityError if memory cannot be locked."""
         self._room = runtime.create(Container(name=LOCKED, runtime="cgroup"))
         output = self._session.work / f"{LOCKED}.out"
         with contextlib.suppress(FileNotFoundError):

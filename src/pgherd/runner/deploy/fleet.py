@@ -1,4 +1,4 @@
-"""The servers that are up on this node, and the work of getting from them to what a trial wants."""
+"""Running servers of this node, and the steps from their present state to the deployment of a trial."""
 
 from __future__ import annotations
 
@@ -25,20 +25,26 @@ from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
 from pgherd.runner import probes
-from pgherd.runner.deploy import last_words, looks, platform
-from pgherd.runner.deploy.attached import Attached
+from pgherd.runner.deploy import platform
 from pgherd.runner.deploy.budget import Budget
-from pgherd.runner.deploy.consistency import insist_consistent
 from pgherd.runner.deploy.guests import Guests
 from pgherd.runner.deploy.housing import Goldens, Housing
-from pgherd.runner.deploy.memory_kills import MemoryKills
 from pgherd.runner.deploy.pages import Pages, concerns
-from pgherd.runner.deploy.server_views import server_view
-from pgherd.runner.deploy.stage import Reach
-from pgherd.runner.deploy.targets import Targets
+from pgherd.runner.deploy.servers import (
+    Attached,
+    MemoryKills,
+    buffer_readings,
+    drop_cached_files,
+    log_ending,
+    memory_kill_message,
+    merge_readings,
+    require_consistent,
+    server_view,
+    warm_all,
+)
+from pgherd.runner.deploy.targets import Reach, Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.deploy.warming import warm_all
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room, Runtime
@@ -47,14 +53,17 @@ from pgherd.workloads.script import stage
 
 
 class Fleet:
-    """What is up. Implements ``runner.loop.Bench`` (bring a trial about) and ``runner.stage.Stage`` (reach what is up).
+    """Deployed servers of one node. Implements ``apply`` of ``runner.play.bench.Bench`` and the protocol ``Stage``.
 
-    Data directories lie below the session's work directory and go with its journal; so do control groups. Each running
-    postmaster is journalled too: a server killed by SIGKILL leaves shared memory that only its pid file names.
+    Data directories and cgroups belong to the session: its work directory and its journal remove them. Each running
+    postmaster also has a journal entry, because a server killed by SIGKILL leaves shared memory that only its pid
+    file names.
     """
 
     def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
-        """``installations`` maps bin directories, as trials name them, to what runs them (a copy where needed)."""
+        """Args:
+        installations: bin directory, as trials name it, to the installation that runs it (a copy where needed).
+        """
         self.node: Node = session.node
         self.facts: HostFacts = session.facts
         self.account = session.account
@@ -84,11 +93,11 @@ class Fleet:
         self.node.make_dir(str(self.scratch), mode=0o711)
 
     def apply(self, trial: Trial) -> tuple[Fleet, str]:
-        """Bring the trial's deployment and state about by the cheapest way.
+        """Apply the trial's deployment and starting state with the fewest restarts.
 
         Raises:
-            TrialError: a server does not start, or a golden copy cannot be made.
-            UsageError: somebody else's server cannot be connected to.
+            TrialError: a server does not start, or a template cannot be made.
+            UsageError: an external server cannot be connected to.
         """
         import psycopg
 
@@ -97,43 +106,46 @@ class Fleet:
             self._notice_deaths()
             transition = self._budget.planned(trial, partial(plan, self._up, trial.deployment, how=self._how))
             self._trial = trial
-            others = self._targets.apply(trial)
+            target_notes = self._targets.apply(trial)
             self._carry_out(trial, transition)
             if not trial.goes_on:
                 self._checkpoint(trial, transition)
         except psycopg.Error as error:
             self._guests.check()
-            doubtful = next((key for key in self._undos if key not in self._up), None)
-            name, said = (f"server {'/'.join(doubtful)}", f"; {self._said(doubtful)}") if doubtful else ("a server", "")
-            raise TrialError(f"{name} could not be made ready: {str(error).strip()}{said}") from None
+            starting = next((key for key in self._undos if key not in self._up), None)
+            name, details = (f"server {'/'.join(starting)}", f"; {self._error_text(starting)}") if starting else ("a server", "")
+            raise TrialError(f"{name} could not be prepared: {str(error).strip()}{details}") from None
         except (OSError, TrialError):
-            self._guests.check()  # one that has died answers nothing any more, and is why
+            self._guests.check()  # a guest that has died is the cause
             raise
-        named = platform.watch(self.node, self._session.platform)
-        self.watched, self._groups = [*named.processes, *self._targets.views()], named.groups
-        return self, ", ".join([transition.summary(), *others])
+        tracked = platform.watch(self.node, self._session.platform)
+        self.watched, self._groups = [*tracked.processes, *self._targets.views()], tracked.groups
+        return self, ", ".join([transition.summary(), *target_notes])
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """The readings of a trial with a probe and no load."""
+        """Return the readings of a trial that has a probe and no load."""
         return probes.measure(self._session, self._installations, trial, self._watcher)
 
     def _checkpoint(self, trial: Trial, transition: Transition) -> None:
-        """Before a load that writes, so that a timed checkpoint is as far away as it can be; one that has just started has had it."""
+        """Checkpoint each server under a writing load, so that its next timed checkpoint is as late as possible.
+
+        A server that has just started needs none.
+        """
         writers = trial.written()
-        for place, _, container, server, _ in trial.deployment.databases():
+        for address, _, container, server, _ in trial.deployment.databases():
             started = transition.steps.get((container.name, server.name)) in ("restart", "restore")
-            if str(place) in writers and not started and (container.name, server.name) in self._instances:
+            if str(address) in writers and not started and (container.name, server.name) in self._instances:
                 instance = self._instances[container.name, server.name]
                 instance.checkpoint()
                 instance.disconnect()
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """What was read once of the servers that are up: which pages their shared memory lies on."""
-        seen = looks.readings(self.node, self._trial, self._instances)
-        return looks.merged(self._pages.readings(), self._targets.readings(), self._guests.readings(), seen)
+        """Return values that are read once per trial, such as the kind of pages below shared memory."""
+        buffers = buffer_readings(self.node, self._trial, self._instances)
+        return merge_readings(self._pages.readings(), self._targets.readings(), self._guests.readings(), buffers)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        """What differs from the default, as the target's server (else the first) itself says; empty where none answers."""
+        """Return the non-default settings of the target's server (or of the first server), or {} if no server responds."""
         import psycopg
 
         for key in sorted(self._instances, key=lambda key: target is not None and target.split("/")[1:3] != list(key)):
@@ -142,13 +154,13 @@ class Fleet:
         return self._attached.settings() or {}
 
     def reach(self, target: str) -> Reach:
-        """The way to a database or another target of the trial's deployment."""
-        other = self._targets.reach(target)
-        if other is not None:
-            return other
+        """Return the endpoint of a database or another target of the trial's deployment."""
+        endpoint = self._targets.reach(target)
+        if endpoint is not None:
+            return endpoint
         assert self._trial is not None
-        for place, _, container, server, database in self._trial.deployment.databases():
-            if str(place) == target:
+        for address, _, container, server, database in self._trial.deployment.databases():
+            if str(address) == target:
                 key, room = (container.name, server.name), self._rooms[container.name]
                 bin_ = self._installations[server.bin].bin
                 if key in self._attached:
@@ -157,24 +169,24 @@ class Fleet:
                 inside = Reach(room, bin_, instance.socket_dir, instance.port, database.name, instance.user, database.scale)
                 if access is None:
                     return inside
-                words = {"PGPASSFILE": access.password_file}
-                return replace(inside, outside=replace(inside, host=access.host, port=access.port, environment=words))
-        raise TrialError(f"target {target} is not one of this deployment")
+                environment = {"PGPASSFILE": access.password_file}
+                return replace(inside, outside=replace(inside, host=access.host, port=access.port, environment=environment))
+        raise TrialError(f"target {target} is not part of this deployment")
 
     def guests(self) -> dict[str, Room]:
-        """The rooms that are guests, by container."""
+        """Return the rooms of virtual machines, by container."""
         return {name: room for name, room in self._rooms.items() if room.node is not None}
 
     def script(self, script: Script) -> Script:
-        """The same script where the servers' account can read it."""
+        """Return a copy of the script that the servers' user can read."""
         if script not in self._scripts:
-            inputs = str(self._session.work / f"script-{len(self._scripts)}")
-            self.node.make_dir(inputs, mode=0o711)
-            self._scripts[script] = stage(self.node, [script], inputs)[0]
+            directory = str(self._session.work / f"script-{len(self._scripts)}")
+            self.node.make_dir(directory, mode=0o711)
+            self._scripts[script] = stage(self.node, [script], directory)[0]
         return self._scripts[script]
 
     def view(self) -> View:
-        """Containers and servers that are up."""
+        """Return the running containers and servers."""
         containers = [
             ContainerView(name, room.groups, self._pids(name))
             for name, room in self._rooms.items()
@@ -185,8 +197,8 @@ class Fleet:
             server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
             for key, instance in self._instances.items()
         ]
-        asked = self._session.surroundings
-        trace = asked is not None and asked.trace
+        surroundings = self._session.surroundings
+        trace = surroundings is not None and surroundings.trace
         budget = self._budget
         return View(
             [*containers, *budget.views()],
@@ -200,52 +212,57 @@ class Fleet:
         )
 
     def check(self) -> None:
-        """Raise TrialError with the last words of a server that has died, or of another target that is gone."""
+        """Raise TrialError, with the end of its log, if a server or another target has died."""
         self._targets.check()
         self._guests.check()
         for key in self._undos:
             if not self._instances[key].running:
-                raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._said(key)}")
+                raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._error_text(key)}")
 
     def said(self, target: str) -> str:
-        """What there is to say of the target's server when its driver has failed: ended for memory, its last log lines."""
-        other = self._targets.said(target)
-        if other is not None:
-            return other
+        """Describe the target's server after its driver failed: OOM kills and the end of its log."""
+        description = self._targets.said(target)
+        if description is not None:
+            return description
         container, server = target.split("/")[1:3]
-        return self._said((container, server))
+        return self._error_text((container, server))
 
-    def _said(self, key: ServerKey) -> str:
+    def _error_text(self, key: ServerKey) -> str:
         if key in self._attached:
-            return "the server is somebody else's: see its own log"
-        log = last_words.of_log(self._instances[key].log_tail(50).splitlines())
-        if inside := self._guests.memory_kills(key[0]):
-            return f"{inside}; {log}"
+            return "see the log of this external server"
+        log = log_ending(self._instances[key].log_tail(50).splitlines())
+        if guest_kills := self._guests.memory_kills(key[0]):
+            return f"{guest_kills}; {log}"
         kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
-        return f"{last_words.of_memory(key[0], kills)}; {log}" if kills else log
+        return f"{memory_kill_message(key[0], kills)}; {log}" if kills else log
 
     def verify(self, trial: Trial) -> None:
-        """Check the consistency of the databases that ask for it; raises TrialError with the conditions that do not hold."""
-        for place, _, container, server, database in trial.deployment.databases():
+        """Check the consistency of the databases for which the trial requests it. Raises TrialError with the violated
+        conditions.
+        """
+        for address, _, container, server, database in trial.deployment.databases():
             if database.verify and (instance := self._instances.get((container.name, server.name))) is not None:
-                self._watcher.setup(f"checking the consistency of {place}")
-                insist_consistent(instance, database)
+                self._watcher.setup(f"checking the consistency of {address}")
+                require_consistent(instance, database)
 
     def memory_kills(self) -> tuple[MemoryKill, ...]:
-        """What the kernel ended in the containers for want of memory since the trial began."""
+        """Return the OOM kills in the containers since the trial began."""
         return (*self._kills.seen({name: room.groups for name, room in self._rooms.items()}), *self._guests.kills())
 
     def rest(self) -> None:
-        """End what was up for the phases of the trial alone."""
+        """Stop what ran only for the phases of the trial."""
         self._targets.rest()
 
     def distrust(self) -> None:
-        """Restore all servers before the next trial: one that crashed and recovered runs on, with all caches cold."""
+        """Have all servers restored before the next trial, because a server that crashed and recovered has cold caches."""
         self.rest()
         self._up = {key: replace(up, healthy=False) for key, up in self._up.items()}
 
     def close(self) -> None:
-        """Stop all servers at once; what does not stop is killed with its group or by the journal."""
+        """Stop all servers immediately.
+
+        A server that does not stop is killed with its cgroup or by the journal.
+        """
         self._stop(list(self._instances), mode="immediate")
         for key in list(self._up):
             self._attached.detach(key)
@@ -253,8 +270,10 @@ class Fleet:
         self._budget.close()
 
     def _notice_deaths(self) -> None:
-        """What has died, or stands in a guest that does not answer, is to be restored; what a transition that failed left half done is
-        taken away."""
+        """Mark dead servers, and servers in guests that do not respond, as unhealthy, so that they are restored.
+
+        Also remove what a failed transition left incomplete.
+        """
         mute = self._guests.mute()
         for key in [key for key in self._instances if key not in self._up]:
             self._stop([key], mode="immediate")
@@ -273,51 +292,53 @@ class Fleet:
         return reload_or_restart(old, new, self._contexts)
 
     def _carry_out(self, trial: Trial, transition: Transition) -> None:
-        wanted = {(c.name, s.name): (c, s) for _, c, s in trial.deployment.servers()}
+        requested = {(c.name, s.name): (c, s) for _, c, s in trial.deployment.servers()}
         restart = [key for key, step in transition.steps.items() if step in ("restart", "restore") and key in self._instances]
         restore = [key for key, step in transition.steps.items() if step == "restore"]
         self._stop([*transition.remove_servers, *restart], mode="fast")
         for key in restart:
-            self._up.pop(key)  # until it is up again
+            self._up.pop(key)  # until it runs again
         self._guests.end({*transition.remove_containers, *(container for container, _ in restore)})
         if self._budget.differs(trial):  # all servers have stopped
-            self._budget.apply(trial, self._housing.files({key: one for key, one in self._instances.items() if not self._is_guest(key)}))
+            self._budget.apply(
+                trial, self._housing.files({key: instance for key, instance in self._instances.items() if not self._is_guest(key)})
+            )
         for key in [*transition.remove_servers, *restore]:
             self._forget(key)
         for name in transition.remove_containers:
             self._destroy(name)
         for name in transition.make_containers:
-            container = next(c for c, _ in wanted.values() if c.name == name)
+            container = next(c for c, _ in requested.values() if c.name == name)
             runtime = self._session.runtime(container.runtime)
             self._rooms[name] = runtime.create(container)
             self._made_by[name] = runtime
-        self._attached.attach({key: wanted[key] for key, step in transition.steps.items() if step == "attach"})
-        here = [key for key in restore if wanted[key][0].runtime != "vm"]
-        self._instances.update(self._housing.restore({key: wanted[key] for key in here}, trial, self._budget.tight))
-        there = {key: wanted[key] for key in restore if key not in here}
-        guests, rooms = self._guests.restore(there, self._rooms, trial.deployment)
+        self._attached.attach({key: requested[key] for key, step in transition.steps.items() if step == "attach"})
+        local = [key for key in restore if requested[key][0].runtime != "vm"]
+        self._instances.update(self._housing.restore({key: requested[key] for key in local}, trial, self._budget.tight))
+        in_guests = {key: requested[key] for key in restore if key not in local}
+        guests, rooms = self._guests.restore(in_guests, self._rooms, trial.deployment)
         self._instances.update(guests)
         self._rooms.update(rooms)
-        with self._housing.settling({key: (self._instances[key], wanted[key][1]) for key in here}):
+        with self._housing.settling({key: (self._instances[key], requested[key][1]) for key in local}):
             for key, step in transition.steps.items():
-                container, server = wanted[key]
+                container, server = requested[key]
                 if step in ("reload", "restart", "restore"):
                     self._instances[key].write_settings(server.settings)
                 if step == "reload":
                     self._instances[key].reload()
             started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]
             files = [key for key in started if key not in restore and not self._is_guest(key)]
-            looks.drop_cached_files(self.node, [(self._instances[key], wanted[key][0]) for key in files])
-            self._start({key: wanted[key][1] for key in started})
-        self._budget.tighten()  # on a disk that writes nothing else: what does not fit may go there
-        up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in wanted.items()}
+            drop_cached_files(self.node, [(self._instances[key], requested[key][0]) for key in files])
+            self._start({key: requested[key][1] for key in started})
+        self._budget.tighten()  # after the sync, so that swapping out has the disk to itself
+        up = {key: Up(c, s, volumes=volumes_of(s, trial.deployment)) for key, (c, s) in requested.items()}
         self._up.update(up)
 
     def _is_guest(self, key: ServerKey) -> bool:
         return key[0] in self._rooms and self._rooms[key[0]].node is not None
 
     def _pids(self, container: str) -> list[int]:
-        """Pids on this node by which a container without a control group is accounted for."""
+        """Return the pids on this node by which CPU of a container without a cgroup is counted."""
         if self._rooms[container].node is not None:
             return [guest.pid for guest in self._guests.views() if guest.name == container]
         return [instance.pid for key, instance in self._instances.items() if key[0] == container]
@@ -334,28 +355,28 @@ class Fleet:
         if not servers:
             return
         self._watcher.setup(f"starting {len(servers)} servers")
-        here = {key: (self._instances[key], server) for key, server in servers.items() if not self._is_guest(key)}
+        local = {key: (self._instances[key], server) for key, server in servers.items() if not self._is_guest(key)}
         for key in servers:
             self._undos[key] = []
-        for key in here:  # what is in a guest goes with the guest
+        for key in local:  # servers in a guest end with the guest
             note = ReleaseSharedMemory(data_directory=self._instances[key].data_dir)
             self._undos[key].append(self._session.journal.note(note))
-        for key, entries in self._pages.reserve(here).items():
+        for key, entries in self._pages.reserve(local).items():
             self._undos[key] += entries
         launches: list[Launch] = []
         for key in servers:
             room = self._rooms[key[0]]
-            launches.append((self._instances[key], room.join, room.cpus) if key in here else (self._instances[key], (), None))
+            launches.append((self._instances[key], room.join, room.cpus) if key in local else (self._instances[key], (), None))
         try:
             start_all(launches)
         except TrialError:
-            taken = self._pages.refill(here)
-            if not taken:
+            refilled = self._pages.refill(local)
+            if not refilled:
                 raise
-            for key, entries in taken.items():
+            for key, entries in refilled.items():
                 self._undos[key] += entries
             start_all(launches)
-        for key in here:
+        for key in local:
             pid = self._instances[key].pid
             start = processes.start_time(self.node, pid)
             if start is not None:
@@ -364,14 +385,16 @@ class Fleet:
         warm_all({key: self._instances[key] for key in servers}, lambda key: self._warm(key, servers[key]), self._watcher.insist)
 
     def _warm(self, key: ServerKey, server: Server) -> None:
-        """Read the databases into shared buffers, and ask once what will be sampled: a trial counts no first misses."""
+        """Read the databases into shared buffers, and run each sampled query once, so that a trial counts no first
+        misses.
+        """
         names = [database.name for database in server.databases]
         self._volumes.populate(self._instances[key], names)
         self._guests.populate(key, self._instances[key], names)
-        look = concerns(server) and not self._is_guest(key)
+        observed = concerns(server) and not self._is_guest(key)
         for database in server.databases:
-            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if look else None)
-        view = View(servers=[one for one in self.view().servers if one.name == "/".join(key)])
+            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if observed else None)
+        view = View(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
         for source in samplers.sources(view):
             if source.kind == "sql":
                 self._instances[key].sql(source.statement)
@@ -379,7 +402,7 @@ class Fleet:
 
     def _stop(self, keys: Iterable[ServerKey], mode: StopMode) -> None:
         keys = [key for key in keys if key in self._instances]
-        mute = self._guests.mute()  # one that does not answer is ended with all that is in it
+        mute = self._guests.mute()  # a guest that does not respond is ended together with its servers
         with contextlib.suppress(GuestError):
             stop_all([self._instances[key] for key in keys if key[0] not in mute], mode)
         for key in keys:
@@ -391,5 +414,5 @@ class Fleet:
         instance = self._instances.pop(key, None)
         self._up.pop(key, None)
         self._attached.detach(key)
-        if instance is not None and not self._is_guest(key):  # a guest's disk goes when the guest does
+        if instance is not None and not self._is_guest(key):  # a guest's disks are removed with the guest
             self._housing.remove(key, instance)

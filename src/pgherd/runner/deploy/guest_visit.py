@@ -1,4 +1,4 @@
-"""A guest with a database in it, to look inside: from a golden copy to a server that answers, and away again."""
+"""Single guest with one database for interactive use, from its template to a responding server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pgherd.runtimes.vm.qemu import Disk, Guest
 from pgherd.workloads.registry import fillings
 
 MOUNT = "/srv/pgherd"
-"""Where the guest mounts the disk with the data directory."""
+"""Mount point in the guest of the disk with the data directory."""
 _MIB = 2**20
 
 Say = Callable[[str], None]
@@ -38,8 +38,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What guest is wanted. Sizes are bytes, ``scale`` pgbench's (0: no server at all), ``free`` the room on its data disk; ``hypervisor``
-    is what that does for it, and ``reporting`` whether the guest tells it which pages are free."""
+    """Requested guest. Sizes are in bytes.
+
+    ``scale`` is pgbench's (0: no server), ``free`` the free space on its data disk. ``hypervisor`` holds the
+    host-side options, and ``reporting`` enables free page reporting.
+    """
 
     scale: int = 1
     vcpus: int = 1
@@ -56,7 +59,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Visit:
-    """A guest that is up. ``seconds`` says what took how long; ``ready`` in it is from the golden copy to the first answer."""
+    """Running guest. ``seconds`` maps each step to its duration; ``ready`` is the time from the template to the first
+    response.
+    """
 
     images: Images
     machine: Machine
@@ -68,93 +73,95 @@ class Visit:
 
 @contextlib.contextmanager
 def visit(node: Node, chosen: Installation, wanted: Wanted, *, run_as: str | None = None, say: Say = lambda _: None) -> Iterator[Visit]:
-    """Make what is missing, boot the guest, start the server in it; all of it goes at the end, but for what the cache keeps.
+    """Boot a guest and start the server in it. Everything but the cache is removed on exit.
 
     Raises:
         CapabilityError: QEMU, a kernel, a tool or a library is missing.
-        TrialError: the guest or the server did not come up.
-        UsageError: no guest can be like that.
+        TrialError: the guest or the server did not start.
+        UsageError: the requested guest is impossible.
     """
     account = server_account(run_as)
     cache = str(paths.cache_dir())
     name = f"{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
     page = wanted.hypervisor.huge_page
-    beneath: dict[str, Any] = {"merge": wanted.hypervisor.merge, "reporting": wanted.reporting}
-    beneath |= {} if page is None else {"backing": "huge", "huge_page": page}
-    # Before anything is made.
-    Guest(name, "", "", "", vcpus=wanted.vcpus, memory=wanted.memory, machine=wanted.machine, **beneath).check()
+    memory_options: dict[str, Any] = {"merge": wanted.hypervisor.merge, "reporting": wanted.reporting}
+    memory_options |= {} if page is None else {"backing": "huge", "huge_page": page}
+    # Check the options before anything is created.
+    Guest(name, "", "", "", vcpus=wanted.vcpus, memory=wanted.memory, machine=wanted.machine, **memory_options).check()
     with contextlib.ExitStack() as stack:
-        with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
+        with interruption.undisturbed():  # a signal must not come between creation and callback
             journal = Journal.open(node, paths.state_dir(), f"vm-{name}")
             stack.callback(journal.end, say)
         work = Path(paths.work_tree(node, journal, f"vm-{name}", account))
         sockets = paths.socket_root(node, journal)
         scratch = str(work / "making")
         node.make_dir(scratch, mode=0o755)
-        usable = installations.reachable_copy(node, chosen, account, cache)
-        made = images.build(node, usable, account, cache, scratch, accelerator=wanted.accelerator, say=say)
+        installation = installations.reachable_copy(node, chosen, account, cache)
+        boot_images = images.build(node, installation, account, cache, scratch, accelerator=wanted.accelerator, say=say)
         copy = None
         if wanted.scale:
             golden_sockets = os.path.join(sockets, "g")
             node.make_dir(golden_sockets, mode=0o700, user=account)
             contents = fillings(node, [Database(name="pgbench", scale=wanted.scale)])
-            copy = golden.ensure(node, usable, contents, account=account, cache_dir=cache, socket_dir=golden_sockets, say=say)
-        seconds = dict(made.seconds)
-        began = time.monotonic()
+            copy = golden.ensure(node, installation, contents, account=account, cache_dir=cache, socket_dir=golden_sockets, say=say)
+        seconds = dict(boot_images.seconds)
+        started_at = time.monotonic()
         disks: tuple[Disk, ...] = ()
         if copy is not None:
-            say("packing the golden copy into a disk")
+            say("packing the template into a disk")
             image = str(work / "data.raw")
-            user = made.root.account
+            user = boot_images.root.account
             disk_image.pack_golden(node, copy, str(work / "stage"), image, free=wanted.free, account=user)
             if account is not None:
                 os.chown(image, pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
             disks = (Disk("data", image, MOUNT, direct=direct_io.possible(str(work))),)
-        seconds["packing the disk"] = time.monotonic() - began
+        seconds["packing the disk"] = time.monotonic() - started_at
         guest = Guest(
             name=name,
-            kernel=made.boot,
-            initrd=made.initrd,
-            root=made.root.path,
+            kernel=boot_images.boot,
+            initrd=boot_images.initrd,
+            root=boot_images.root.path,
             disks=disks,
             vcpus=wanted.vcpus,
             memory=wanted.memory,
             machine=wanted.machine,
-            accelerator=made.hypervisor.accelerator,
+            accelerator=boot_images.hypervisor.accelerator,
             port=free_ports("127.0.0.1", 1)[0],
             shell=wanted.shell,
-            **beneath,
+            **memory_options,
         )
         if page is not None:
             huge_pages.reserve(node, journal, page, wanted.memory // page)
         if wanted.hypervisor.merge:
             same_page_merging.switch_on(node, journal)
-        private = os.path.join(sockets, "v")
-        node.make_dir(private, mode=0o700, user=account)
-        machine = Machine(node, guest, private, made.hypervisor, journal, account)
-        say(f"booting a guest by {'KVM' if not made.hypervisor.functional_only else 'emulation'}")
-        booted = time.monotonic()
+        machine_sockets = os.path.join(sockets, "v")
+        node.make_dir(machine_sockets, mode=0o700, user=account)
+        machine = Machine(node, guest, machine_sockets, boot_images.hypervisor, journal, account)
+        say(f"booting a guest by {'KVM' if not boot_images.hypervisor.functional_only else 'emulation'}")
+        boot_started_at = time.monotonic()
         stack.callback(machine.stop)
         machine.start()
         machine.wait_ready(wanted.patience)
-        seconds["booting"] = time.monotonic() - booted
-        inside = GuestNode.connect(name, machine.agent_socket, wanted.patience, alive=lambda: machine.running)
-        stack.callback(inside.close)
+        seconds["booting"] = time.monotonic() - boot_started_at
+        guest_node = GuestNode.connect(name, machine.agent_socket, wanted.patience, alive=lambda: machine.running)
+        stack.callback(guest_node.close)
         if wanted.hypervisor.pinned:
             machine.pin(sorted(os.sched_getaffinity(machine.pid)))
-        seconds["first answer of the agent"] = time.monotonic() - booted - seconds["booting"]
+        seconds["first answer of the agent"] = time.monotonic() - boot_started_at - seconds["booting"]
         instance = None
         if copy is not None:
             say("starting the server in the guest")
-            started = time.monotonic()
+            server_started_at = time.monotonic()
             password = tcp_access.generate()
             passwords = str(work / "passwords")
             access = tcp_access.TcpAccess("127.0.0.1", guest.port or 0, passwords, password)
-            instance = Instance(inside, usable, f"{MOUNT}/data", "/run/pgherd-sockets", account=made.root.account, name=name, access=access)
+            instance = Instance(
+                guest_node, installation, f"{MOUNT}/data", "/run/pgherd-sockets", account=boot_images.root.account, name=name, access=access
+            )
             tcp_access.write_password_file(passwords, [(access, instance.user)])
             instance.write_settings({"shared_buffers": "64MB", **wanted.settings})
             instance.start()
             instance.wait_ready(wanted.patience)
-            seconds["starting the server"] = time.monotonic() - started
-        seconds["ready"] = time.monotonic() - began
-        yield Visit(made, machine, inside, instance, "pgbench", seconds)
+            seconds["starting the server"] = time.monotonic() - server_started_at
+        seconds["ready"] = time.monotonic() - started_at
+        yield Visit(boot_images, machine, guest_node, instance, "pgbench", seconds)

@@ -1,46 +1,240 @@
-"""Servers in guests: their disks packed from golden copies, the machines booted, the servers as the host reaches them."""
+"""Servers in virtual machines: disks packed from templates, booted guests, and servers as the host reaches them."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from pgherd.host import processes
+from pgherd.host import direct_io, processes
 from pgherd.metrics.sampler import GuestDrive, GuestView
-from pgherd.model.deployment import Container, Deployment, Server
+from pgherd.model.deployment import Container, Deployment, Role, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.result import MemoryKill
-from pgherd.node.protocol import Node
+from pgherd.model.units import parse_bytes
+from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, tcp_access
+from pgherd.postgres.disk import check_space
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
+from pgherd.postgres.relations import Spaces, create
 from pgherd.postgres.tcp_access import TcpAccess
-from pgherd.runner.deploy import guest_disks
-from pgherd.runner.deploy.guest_disks import MOUNT, GuestDisks, suffix
 from pgherd.runner.deploy.housing import PORT, Goldens
 from pgherd.runner.deploy.transition import ServerKey
-from pgherd.runner.deploy.volumes import Volumes
+from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
-from pgherd.runtimes.vm import images
+from pgherd.runtimes.vm import disk_image, images
 from pgherd.runtimes.vm.images import Images
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import VmRuntime
 from pgherd.study.emulation import MARK
+
+MOUNT = "/srv/pgherd"
+"""Mount point in a guest of the disk with its server's data. Further servers get a number as suffix."""
+FREE = 3 * 2**29
+"""Bytes that a guest's server may write beyond its template and its WAL. The disk is sparse."""
+LEAST_WAL = 2**30
+"""Minimum bytes for WAL."""
+GROWTH = 4
+"""Free space of a disk as a multiple of its template's size."""
+_COPY_TIMEOUT_S = 3600.0
+
+
+def suffix(number: int) -> str:
+    """Return the suffix of the disks of a guest's second and further servers; '' for the first."""
+    return f"-{number + 1}" if number else ""
+
+
+def devices(guest: Node) -> dict[str, str]:
+    """Return serial → device (``vdb``) of a guest's disks, or {} if they cannot be read."""
+    try:
+        names = [name for name in guest.listdir("/sys/block") if name.startswith("vd")]
+        return {guest.read(f"/sys/block/{name}/serial").decode(errors="replace").strip(): name for name in names}
+    except OSError:
+        return {}
+
+
+@dataclass(frozen=True)
+class GuestDisk:
+    """Disk, and the server and role that it belongs to."""
+
+    disk: Disk
+    server: ServerKey
+    role: Role
+
+
+@dataclass
+class _DiskSet:
+    disks: list[GuestDisk] = field(default_factory=list)
+    homes: list[str] = field(default_factory=list)
+    spaces: dict[ServerKey, Spaces] = field(default_factory=dict)
+
+
+class GuestDisks:
+    """Disks of a run's guests. Each template is packed once, and copied whenever a guest is restored.
+
+    A disk is a sparse image on this machine, either in the run's work directory or on the volume requested for the
+    server's data, WAL, temporary files or tablespaces. In the guest each is a virtio disk with a file system, mounted
+    next to that of the data.
+    """
+
+    def __init__(self, session: Session, goldens: Goldens, volumes: Volumes, watcher: Watcher) -> None:
+        self._session, self._goldens, self._volumes, self._watcher = session, goldens, volumes, watcher
+        self._packed: dict[tuple[str, int, str], tuple[str, ...]] = {}
+        self._disk_sets: dict[str, _DiskSet] = {}
+        self._names = itertools.count(1)
+
+    def __contains__(self, container: object) -> bool:
+        return container in self._disk_sets
+
+    def furnish(self, container: str, servers: Mapping[ServerKey, Server], deployment: Deployment, account: str) -> list[Disk]:
+        """Create a container's disks again. Its guest must have ended; earlier disks are removed.
+
+        Args:
+            container: the guest's name.
+            servers: servers of the guest. Data of the first are mounted at ``MOUNT`` and hold its cluster as
+                ``data``; the others have a suffix.
+            deployment: has the volumes that the servers name.
+            account: the servers' user in the guest.
+
+        Raises:
+            TrialError: a disk cannot be packed or copied.
+            CapabilityError: a volume is gone, or there is too little space.
+        """
+        self.remove(container)
+        disk_set = self._disk_sets[container] = _DiskSet()
+        try:
+            for number, (key, server) in enumerate(servers.items()):
+                self._add_server(disk_set, key, server, deployment, account, suffix(number))
+        except BaseException:
+            self.remove(container)
+            raise
+        # Write the copies back now, not during the trial. Their page cache would be free memory for the guest.
+        clones.drop_cache(self._session.node, disk_set.homes)
+        return [guest_disk.disk for guest_disk in disk_set.disks]
+
+    def populate(self, key: ServerKey, instance: Instance, databases: Sequence[str]) -> None:
+        """Create the tablespaces of a server just started with new disks, and spread its databases over them, once.
+
+        Raises:
+            psycopg.Error: the server refuses it.
+        """
+        disk_set = self._disk_sets.get(key[0])
+        spaces = disk_set.spaces.pop(key, None) if disk_set is not None else None
+        if spaces is not None:
+            create(instance, databases, spaces)
+
+    def of(self, container: str) -> list[GuestDisk]:
+        """Return a container's disks, in the order in which its guest finds them after the system disk."""
+        return list(self._disk_sets[container].disks) if container in self._disk_sets else []
+
+    def remove(self, container: str) -> None:
+        """Remove a container's disks, if there are any. Its guest must have ended."""
+        disk_set = self._disk_sets.pop(container, None)
+        if disk_set is not None:
+            self._volumes.remove(tuple(disk_set.homes))
+
+    def _add_server(self, disk_set: _DiskSet, key: ServerKey, server: Server, deployment: Deployment, account: str, number: str) -> None:
+        used, spread = used_by(server, deployment), spread_over(server, deployment)
+        name = f"{next(self._names):03d}-{key[0]}-{key[1]}"
+        wal = f"{MOUNT}-wal{number}" if "wal" in used else ""
+        data, *separate = self._pack(server, account, wal)
+        home = self._home(disk_set, used.get("data"), name, key[0])
+        disk_set.disks.append(GuestDisk(self._copy_image(data, home, f"data{number}", MOUNT + number), key, "data"))
+        for image in separate:
+            home = self._home(disk_set, used["wal"], name, key[0])
+            disk_set.disks.append(GuestDisk(self._copy_image(image, home, f"wal{number}", wal), key, "wal"))
+        empty: list[tuple[Role, str, Volume]] = [("temp", "temp", used["temp"])] if "temp" in used else []
+        empty += [("tablespace", f"space{position}", volume) for position, volume in enumerate(spread)]
+        for role, label, volume in empty:
+            home = self._home(disk_set, volume, name, key[0])
+            disk_set.disks.append(GuestDisk(self._empty_disk(home, account, f"{label}{number}", f"{MOUNT}-{label}{number}"), key, role))
+        files = {label: f"{MOUNT}-{label}{number}/files" for _, label, _ in empty}
+        if files:
+            disk_set.spaces[key] = Spaces(files.pop("temp", None), tuple(files.values()))
+
+    def _home(self, disk_set: _DiskSet, volume: Volume | None, name: str, container: str) -> str:
+        """Return the directory of an image, which belongs to the user that QEMU runs as."""
+        if volume is not None:
+            home = self._volumes.home(volume, name)
+        else:
+            home = str(self._session.work / f"guest-{container}")
+            self._session.node.make_dir(home, mode=0o700, user=self._session.account)
+        if home not in disk_set.homes:
+            disk_set.homes.append(home)
+        return home
+
+    def _pack(self, server: Server, account: str, wal_mount: str) -> tuple[str, ...]:
+        """Return the images of the server's template: data, and WAL if it has its own mount point.
+
+        Each is packed once, with the free space that it may need.
+        """
+        template = self._goldens.of(server)
+        wal = max(parse_bytes(server.settings.get("max_wal_size", "1GB")), LEAST_WAL)
+        key = (template.key, FREE + wal + GROWTH * template.bytes, wal_mount)
+        if key not in self._packed:
+            self._watcher.setup(f"packing template {template.key} into a disk")
+            image = str(self._session.work / f"packed-{len(self._packed)}.raw")
+            packed = disk_image.pack_golden(
+                self._session.node,
+                template,
+                str(self._session.work / "stage"),
+                image,
+                free=key[1],
+                account=account,
+                wal=f"{image}.wal" if wal_mount else None,
+                wal_mount=wal_mount,
+                wal_free=FREE + wal,
+            )
+            self._packed[key] = tuple(disk.path for disk in packed)
+        return self._packed[key]
+
+    def _copy_image(self, packed: str, home: str, serial: str, mount: str) -> Disk:
+        node, image = self._session.node, os.path.join(home, f"{serial}.raw")
+        spare = FREE if Path(home).is_relative_to(self._session.work) else 0  # space on volumes was checked before the run
+        check_space(node, home, os.stat(packed).st_blocks * 512 + spare, f"the disk '{serial}' of a guest")
+        result = node.run(Command(["cp", "--reflink=auto", "--sparse=always", "--", packed, image]), timeout=_COPY_TIMEOUT_S)
+        if result.code != 0:
+            reason = (result.err.strip() or "no reason given").splitlines()[-1]
+            raise TrialError(f"the disk '{serial}' of a guest cannot be copied: {reason}")
+        return self._with_owner(Disk(serial, image, mount, direct=direct_io.possible(home)))
+
+    def _empty_disk(self, home: str, account: str, serial: str, mount: str) -> Disk:
+        """Create a disk with one empty directory, ``files``, owned by the servers' user in the guest."""
+        node, image, stage = self._session.node, os.path.join(home, f"{serial}.raw"), self._session.work / "stage"
+        node.make_dir(str(stage / "files"), mode=0o700, user=account)
+        try:
+            disk_image.pack(node, str(stage), image, free=FREE)
+        finally:
+            node.remove_tree(str(stage))
+        return self._with_owner(Disk(serial, image, mount, direct=direct_io.possible(home)))
+
+    def _with_owner(self, disk: Disk) -> Disk:
+        """Give the image to the user that QEMU runs as."""
+        account = self._session.account
+        if account is not None:
+            result = self._session.node.run(Command(["chown", f"{account}:", "--", disk.path]))
+            if result.code != 0:
+                raise TrialError(f"the disk '{disk.serial}' of a guest cannot be given to user {account}: {result.err.strip()}")
+        return disk
+
 
 SOCKETS = "/run/pgherd-sockets"
 """Directory of the servers' Unix sockets in a guest."""
 
 
 class Guests:
-    """The guests of a run. Each server has a data disk of its own, made anew each time its guest is restored, and a port of its own."""
+    """Guests of a run. Each server has its own port and data disk; the disk is created again each time its guest is
+    restored.
+    """
 
     def __init__(
         self, session: Session, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: Watcher
     ) -> None:
-        """No guest runs yet."""
         self._session, self._installations, self._watcher = session, installations, watcher
         self._images: dict[tuple[str, ...], Images] = {}
         self._access: dict[ServerKey, tuple[TcpAccess, str]] = {}
@@ -49,122 +243,124 @@ class Guests:
         self._names = itertools.count(1)
 
     def restore(
-        self, wanted: Mapping[ServerKey, tuple[Container, Server]], rooms: Mapping[str, Room], deployment: Deployment
+        self, requested: Mapping[ServerKey, tuple[Container, Server]], rooms: Mapping[str, Room], deployment: Deployment
     ) -> tuple[dict[ServerKey, Instance], dict[str, Room]]:
-        """Boot each container's guest with fresh disks; the servers, not started, and the rooms with their nodes.
+        """Boot each container's guest with fresh disks. Return the servers, not started, and the rooms with their nodes.
 
         Raises:
-            TrialError: a guest does not come up, or a disk cannot be packed.
-            CapabilityError: what guests need is missing, or there is too little disk.
+            TrialError: a guest does not boot, or a disk cannot be packed.
+            CapabilityError: a requirement of guests is missing, or there is too little disk space.
         """
-        if not wanted:
+        if not requested:
             return {}, {}
         runtime, node = self._runtime, self._session.node
-        held: dict[str, list[ServerKey]] = {}
-        for key in wanted:
-            held.setdefault(key[0], []).append(key)
+        by_container: dict[str, list[ServerKey]] = {}
+        for key in requested:
+            by_container.setdefault(key[0], []).append(key)
         disks: dict[str, list[Disk]] = {}
-        for name, keys in held.items():
-            servers = {key: wanted[key][1] for key in keys}
-            runtime.end(name)  # nothing may have the old disks open
-            disks[name] = self._disks.furnish(name, servers, deployment, self._made(list(servers.values())).root.account)
-        # What guests boot from is read anew: its page cache would be charged to a guest that is gone, or to the first of an earlier trial.
-        booted = [self._made([wanted[key][1] for key in keys]) for keys in held.values()]
-        clones.drop_cache(node, sorted({path for made in booted for path in (made.root.path, made.boot, made.initrd)}))
-        for name, keys in held.items():
+        for name, keys in by_container.items():
+            servers = {key: requested[key][1] for key in keys}
+            runtime.end(name)  # no process may have the old disks open
+            disks[name] = self._disks.furnish(name, servers, deployment, self._images_for(list(servers.values())).root.account)
+        # Drop cached boot images, or their page cache stays charged to a guest that is gone or to the first guest of an earlier trial.
+        booted = [self._images_for([requested[key][1] for key in keys]) for keys in by_container.values()]
+        clones.drop_cache(
+            node, sorted({path for boot_images in booted for path in (boot_images.root.path, boot_images.boot, boot_images.initrd)})
+        )
+        for name, keys in by_container.items():
             sockets = self._session.sockets / f"v{next(self._names)}"
             node.make_dir(str(sockets), mode=0o700, user=self._session.account)
-            container, made = wanted[keys[0]][0], self._made([wanted[key][1] for key in keys])
-            runtime.boot(container, rooms[name], made, disks[name], str(sockets), len(keys), self._session.account)
-        self._watcher.setup(f"booting {len(held)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
-        found: dict[ServerKey, Instance] = {}
+            container, boot_images = requested[keys[0]][0], self._images_for([requested[key][1] for key in keys])
+            runtime.boot(container, rooms[name], boot_images, disks[name], str(sockets), len(keys), self._session.account)
+        self._watcher.setup(f"booting {len(by_container)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
+        instances: dict[ServerKey, Instance] = {}
         entered: dict[str, Room] = {}
-        for name, keys in held.items():
+        for name, keys in by_container.items():
             try:
-                inside = runtime.connect(name)
+                guest_node = runtime.connect(name)
             except OSError as error:
                 machine = runtime.machines()[name]
                 if machine.ended():
-                    raise TrialError(f"guest {name} {machine.ending()} while it came up; {machine.last_words()}") from None
-                raise TrialError(f"guest {name} does not answer: {error}") from None
-            self._devices[name] = guest_disks.devices(inside)
-            entered[name] = replace(rooms[name], node=inside, clock=inside.clock, balloons=runtime.balloons)
+                    raise TrialError(f"guest {name} {machine.ending()} while it booted; {machine.last_words()}") from None
+                raise TrialError(f"guest {name} does not respond: {error}") from None
+            self._devices[name] = devices(guest_node)
+            entered[name] = replace(rooms[name], node=guest_node, clock=guest_node.clock, balloons=runtime.balloons)
             for number, key in enumerate(keys):
-                found[key] = self._instance(key, wanted[key][1], number, inside)
+                instances[key] = self._instance(key, requested[key][1], number, guest_node)
         passwords = str(self._session.work / "passwords")
         tcp_access.write_password_file(passwords, list(self._access.values()), self._session.account)
-        return found, entered
+        return instances, entered
 
     def views(self) -> list[GuestView]:
-        """The guests that run."""
+        """Return the running guests."""
         if not self._access:
             return []
         return [
-            GuestView(name, one.pid, one.guest.memory, self._drives(name), one.guest.merge)
-            for name, one in self._runtime.machines().items()
-            if one.running
+            GuestView(name, machine.pid, machine.guest.memory, self._drives(name), machine.guest.merge)
+            for name, machine in self._runtime.machines().items()
+            if machine.running
         ]
 
     def _drives(self, container: str) -> list[GuestDrive]:
-        known = self._devices.get(container, {})
+        device_of = self._devices.get(container, {})
         return [
-            GuestDrive(one.disk.serial, known.get(one.disk.serial, ""), one.disk.path, one.role, "/".join(one.server))
-            for one in self._disks.of(container)
+            GuestDrive(owned.disk.serial, device_of.get(owned.disk.serial, ""), owned.disk.path, owned.role, "/".join(owned.server))
+            for owned in self._disks.of(container)
         ]
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """Whether each guest's processors are emulated, by entity."""
+        """Return whether each guest's processors are emulated, by entity."""
         if not self._access:
             return {}
         machines = self._runtime.machines()
-        return {f"guest:{name}": {MARK: float(one.hypervisor.functional_only)} for name, one in machines.items() if name in self._disks}
+        return {
+            f"guest:{name}": {MARK: float(machine.hypervisor.functional_only)} for name, machine in machines.items() if name in self._disks
+        }
 
     def check(self) -> None:
-        """Raise TrialError with the last words of a guest that has ended."""
+        """Raise TrialError, with the end of its console, if a guest has ended or does not respond."""
         for name, machine in self._runtime.machines().items() if self._access else ():
             if not machine.running or (name in self._runtime.lost() and machine.ended()):
                 raise TrialError(f"guest {name} {machine.ending()} during the trial; {machine.last_words()}")
         if mute := self.mute():
-            raise TrialError(
-                f"guest {', '.join(mute)} does not answer any more, though its machine runs: it is frozen, or has no memory left"
-            )
+            raise TrialError(f"guest {', '.join(mute)} stopped responding, though its virtual machine runs: it is frozen or out of memory")
 
     def mute(self) -> list[str]:
-        """The containers whose guests run and have left the last question without an answer."""
+        """Return containers whose guests run but left the last request unanswered."""
         return self._runtime.mute() if self._access else []
 
     def memory_kills(self, container: str) -> str:
-        """What the kernel of a container's guest has ended for want of memory, in a sentence with what to do; '' where it is no guest."""
+        """Describe the OOM kills of a container's guest, with a remedy; '' if there are none or it is not a guest."""
         machine = self._runtime.machines().get(container) if self._access else None
         killed = machine.memory_kills() if machine is not None else []
         if not killed:
             return ""
-        named = ", ".join(sorted(set(killed)))
+        names = ", ".join(sorted(set(killed)))
         return (
-            f"guest {container} ran out of memory, and its kernel ended {processes.counted(len(killed))} in it ({named}): raise --memory, "
+            f"guest {container} ran out of memory, and its kernel killed {processes.counted(len(killed))} in it ({names}): raise --memory, "
             "or lower --scale or --set shared_buffers"
         )
 
     def kills(self) -> tuple[MemoryKill, ...]:
-        """What the guests' own kernels have ended for want of memory since they were booted: after such a trial a guest is booted anew."""
+        """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial."""
         now = self._session.node.now()
         machines = self._runtime.machines() if self._access else {}
-        ended = {name: machine.memory_kills() for name, machine in machines.items()}
+        killed = {name: machine.memory_kills() for name, machine in machines.items()}
         return tuple(
-            MemoryKill(container=name, processes=len(some), at=now, names=tuple(sorted(set(some))), limit="container")
-            for name, some in ended.items()
-            if some
+            MemoryKill(container=name, processes=len(victims), at=now, names=tuple(sorted(set(victims))), limit="container")
+            for name, victims in killed.items()
+            if victims
         )
 
     def end(self, containers: Iterable[str]) -> None:
-        """End those of them that are guests, whose servers have stopped: what they have of the host's memory is free then."""
+        """End the guests among these containers, after their servers have stopped. That frees their memory."""
         for container in containers:
             if container in self._disks:
                 self._runtime.end(container)
 
     def forget(self, container: str) -> None:
-        """The container goes: its disks too."""
-        self._access = {key: way for key, way in self._access.items() if key[0] != container}
+        """Remove a container's guest and disks."""
+        self._access = {key: access for key, access in self._access.items() if key[0] != container}
         if container in self._disks:
             self._runtime.end(container)
             self._disks.remove(container)
@@ -179,24 +375,24 @@ class Guests:
         assert isinstance(runtime, VmRuntime)
         return runtime
 
-    def _made(self, servers: Sequence[Server]) -> Images:
-        """What a guest with these servers boots from: their PostgreSQL, and the directories from which they load modules of ours."""
+    def _images_for(self, servers: Sequence[Server]) -> Images:
+        """Return boot images for a guest with these servers: their PostgreSQL, and directories of further modules."""
         if len({server.bin for server in servers}) > 1:
-            raise CapabilityError("servers of different PostgreSQL installations cannot be in one guest; give each a container of its own")
-        wanted = (servers[0].bin, *sorted({one for server in servers for one in _modules(server)}))
-        if wanted not in self._images:
+            raise CapabilityError("servers of different PostgreSQL installations cannot share a guest; give each a separate container")
+        image_key = (servers[0].bin, *sorted({directory for server in servers for directory in _module_directories(server)}))
+        if image_key not in self._images:
             scratch = self._session.work / f"images-{len(self._images)}"
             self._session.node.make_dir(str(scratch), mode=0o755)
-            self._images[wanted] = images.build(
+            self._images[image_key] = images.build(
                 self._session.node,
                 self._installations[servers[0].bin],
                 self._session.account,
                 str(self._session.cache),
                 str(scratch),
-                extra=wanted[1:],
+                extra=image_key[1:],
                 say=self._watcher.setup,
             )
-        return self._images[wanted]
+        return self._images[image_key]
 
     def _instance(self, key: ServerKey, server: Server, number: int, node: Node) -> Instance:
         port = self._runtime.machines()[key[0]].guest.ports[number]
@@ -208,12 +404,12 @@ class Guests:
             data_dir=f"{MOUNT}{suffix(number)}/data",
             socket_dir=SOCKETS,
             port=PORT + number,
-            account=self._made([server]).root.account,
+            account=self._images_for([server]).root.account,
             name="/".join(key),
             access=access,
         )
 
 
-def _modules(server: Server) -> list[str]:
-    """Directories of this machine from which the server loads modules beside PostgreSQL's own: they must be in its guest too."""
+def _module_directories(server: Server) -> list[str]:
+    """Return directories of this machine from which the server loads further modules; they must exist in its guest too."""
     return [path for path in server.settings.get("dynamic_library_path", "").split(":") if path.startswith("/")]

@@ -1,4 +1,4 @@
-"""Where the data of this host's servers lie: clones of golden copies in the run's directory or on volumes, and what lies apart."""
+"""Data directories of this host's servers: clones of templates in the run's directory or on volumes."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ from pgherd.runner.watcher import Watcher
 from pgherd.workloads.registry import fillings
 
 PORT = 5432
-_KILLED_SECONDS = 5.0
-"""How long a process that was killed is waited for; in a write to a disk that hangs it ends when that does."""
+_KILL_TIMEOUT_S = 5.0
+"""Wait for a killed process. If it hangs in a write, it ends only when the disk responds."""
 
 
 class Goldens:
-    """The golden copies of a run's servers, each made when it is first needed."""
+    """Templates of a run's servers, each created when first needed."""
 
     def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
-        """``installations`` maps bin directories, as trials name them, to what runs them."""
+        """Args:
+        installations: bin directory, as trials name it, to the installation that runs it.
+        """
         self._session, self._installations, self._watcher = session, installations, watcher
-        self._made: dict[str, Golden] = {}
+        self._templates: dict[str, Golden] = {}
 
     def of(self, server: Server) -> Golden:
-        """The copy that holds what this server is to hold; raises as ``golden.ensure``."""
+        """Return the template for this server's databases. Raises as ``golden.ensure``."""
         key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
-        if key not in self._made:
+        if key not in self._templates:
             node, account = self._session.node, self._session.account
             sockets = self._session.sockets / "golden"
             node.make_dir(str(sockets), mode=0o700, user=account)
-            self._made[key] = golden.ensure(
+            self._templates[key] = golden.ensure(
                 node,
                 self._installations[server.bin],
                 fillings(node, server.databases),
@@ -55,56 +57,58 @@ class Goldens:
                 checksums=server.checksums,
                 say=self._watcher.setup,
             )
-        return self._made[key]
+        return self._templates[key]
 
 
 class Housing:
-    """The homes of the servers that share this host's kernel: a directory each, below the session's work directory or on a volume."""
+    """Data directories of servers on this host's kernel: one each, in the session's work directory or on a volume."""
 
     def __init__(
         self, session: Session, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: Watcher
     ) -> None:
-        """Nothing lies anywhere yet."""
         self._node: Node = session.node
         self._session, self._installations, self._goldens = session, installations, goldens
         self._volumes, self._watcher = volumes, watcher
-        self._elsewhere: dict[ServerKey, tuple[str, ...]] = {}
+        self._volume_directories: dict[ServerKey, tuple[str, ...]] = {}
         self._names = itertools.count(1)
         self._ports: set[int] = set()
 
-    def restore(self, wanted: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool) -> dict[ServerKey, Instance]:
-        """Copy each server's golden copy to a new home; the servers, not started. ``tight``: memory is overcommitted, so that what
-        the copies leave in the page cache must go.
+    def restore(self, requested: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool) -> dict[ServerKey, Instance]:
+        """Clone each server's template to a new directory. Return the servers, not started.
+
+        If memory is overcommitted (``tight``), pages that the copies left in the page cache are dropped.
 
         Raises:
-            TrialError: a golden copy or a clone cannot be made.
-            CapabilityError: there is too little disk.
+            TrialError: a template or a clone cannot be created.
+            CapabilityError: there is too little disk space.
         """
-        found: dict[ServerKey, Instance] = {}
+        instances: dict[ServerKey, Instance] = {}
         try:
-            self._copy(wanted, trial, tight, found)
-            for key, (_, server) in wanted.items():
-                self._place(key, found[key], server, trial)
-        except BaseException:  # what is half made must not fill a disk that may be full
-            for key, instance in found.items():
+            self._copy(requested, trial, tight, instances)
+            for key, (_, server) in requested.items():
+                self._place(key, instances[key], server, trial)
+        except BaseException:  # an incomplete copy must not fill the disk
+            for key, instance in instances.items():
                 self.remove(key, instance)
             raise
-        return found
+        return instances
 
     @contextlib.contextmanager
     def settling(self, restored: Mapping[ServerKey, tuple[Instance, Server]]) -> Iterator[None]:
-        """Write to disk what was copied for these servers, lest it be written during the first trial, while the body starts them; then
-        wait until it is there, for as long as their bytes may take a slow disk.
+        """Sync the new data directories while the body starts the servers, so that writeback does not hit the first
+        trial.
+
+        Then wait for the sync, with a timeout in proportion to their size.
 
         Raises:
-            TrialError: it hangs.
+            TrialError: the sync did not finish in time.
         """
         if not restored:
             yield
             return
-        homes = [one.data_dir for one, _ in restored.values()]
-        elsewhere = [directory for key in restored for directory in self._elsewhere.get(key, ())]
-        process = self._node.spawn(Command(["sync", "-f", "--", homes[0], *elsewhere]))
+        data_directories = [instance.data_dir for instance, _ in restored.values()]
+        on_volumes = [directory for key in restored for directory in self._volume_directories.get(key, ())]
+        process = self._node.spawn(Command(["sync", "-f", "--", data_directories[0], *on_volumes]))
         try:
             yield
             size = sum(self._goldens.of(server).bytes for _, server in restored.values())
@@ -113,40 +117,40 @@ class Housing:
             except TimeoutError:
                 raise TrialError(
                     f"the copies for {len(restored)} servers ({format_bytes(size)}) were not on the disk after "
-                    f"{format_seconds(patience(size))}; look what else writes to it, or use a smaller --scale"
+                    f"{format_seconds(patience(size))}; check for other processes that write to it, or use a smaller --scale"
                 ) from None
         except BaseException:
             process.signal(signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
-                process.wait(_KILLED_SECONDS)
+                process.wait(_KILL_TIMEOUT_S)
             raise
 
     def files(self, instances: Mapping[ServerKey, Instance]) -> list[str]:
-        """All directories in which these servers' files lie."""
-        return [path for key, one in instances.items() for path in (one.data_dir, *self._elsewhere.get(key, ()))]
+        """Return all directories with files of these servers."""
+        return [path for key, instance in instances.items() for path in (instance.data_dir, *self._volume_directories.get(key, ()))]
 
     def remove(self, key: ServerKey, instance: Instance | None) -> None:
-        """Take a stopped server's home away."""
+        """Remove a stopped server's directories."""
         if instance is not None:
             self._ports.discard(instance.port)
             self._node.remove_tree(str(Path(instance.data_dir).parent))
-        self._volumes.remove(self._elsewhere.pop(key, ()))
+        self._volumes.remove(self._volume_directories.pop(key, ()))
 
     def _copy(
-        self, wanted: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool, found: dict[ServerKey, Instance]
+        self, requested: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool, instances: dict[ServerKey, Instance]
     ) -> None:
         jobs: list[tuple[Golden, str]] = []
         opening = self._session.opening
-        # A server that is being restarted does not hold its port, but comes back to it.
-        ports = [PORT] * len(wanted) if opening is None else free_ports(opening.address, len(wanted), self._ports)
-        for port, (key, (container, server)) in zip(ports, wanted.items(), strict=True):
-            copy = self._goldens.of(server)
+        # The port of a server that is restarting is free for a moment, but still taken.
+        ports = [PORT] * len(requested) if opening is None else free_ports(opening.address, len(requested), self._ports)
+        for port, (key, (container, server)) in zip(ports, requested.items(), strict=True):
+            template = self._goldens.of(server)
             number = next(self._names)
             home = self._home(f"{number:03d}-{container.name}-{server.name}", server, trial)
             sockets = self._session.sockets / f"{number:03d}"
             self._node.make_dir(str(home), mode=0o711)
             self._node.make_dir(str(sockets), mode=0o700, user=self._session.account)
-            found[key] = Instance(
+            instances[key] = Instance(
                 node=self._node,
                 installation=self._installations[server.bin],
                 data_dir=str(home / "data"),
@@ -157,24 +161,28 @@ class Housing:
                 name=f"{container.name}/{server.name}",
             )
             self._ports.add(port)
-            jobs.append((copy, str(home / "data")))
+            jobs.append((template, str(home / "data")))
         if jobs:
-            size = format_bytes(sum(copy.bytes for copy, _ in jobs))
+            size = format_bytes(sum(template.bytes for template, _ in jobs))
             self._watcher.setup(f"copying {len(jobs)} databases ({size})")
             clones.clone_all(self._node, jobs, self._session.account)
-            # A server whose buffers do not hold its databases lives on the page cache: what the copy left there would be
-            # memory that no container is charged for.
-            settings = [server.settings for _, server in wanted.values()]
-            uncached = [path for (copy, path), own in zip(jobs, settings, strict=True) if tight or not clones.cached(copy, own)]
+            # If a server's buffers are smaller than its databases, it relies on the page cache. Pages that the copy left there
+            # would be memory for which no container is charged.
+            servers = [server for _, server in requested.values()]
+            uncached = [
+                path
+                for (template, path), server in zip(jobs, servers, strict=True)
+                if tight or not clones.cached(template, server.settings)
+            ]
             clones.drop_cache(self._node, uncached)
 
     def _home(self, name: str, server: Server, trial: Trial) -> Path:
-        """The directory of a server's data: on a volume of its own, or in the run's."""
+        """Return the directory of a server's data, on its volume or in the run's directory."""
         volume = used_by(server, trial.deployment).get("data")
         return self._session.work / name if volume is None else Path(self._volumes.home(volume, name))
 
     def _place(self, key: ServerKey, instance: Instance, server: Server, trial: Trial) -> None:
-        """Move what is to lie apart from the work directory."""
+        """Move the parts of the cluster that belong on volumes."""
         if server.volumes or server.tablespaces:
             data, spaces = instance.data_dir, spread_over(server, trial.deployment)
-            self._elsewhere[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name, spaces)
+            self._volume_directories[key] = self._volumes.place(used_by(server, trial.deployment), data, Path(data).parent.name, spaces)

@@ -1,9 +1,10 @@
-"""Named parts of the platform, accounted for beside the databases (E2): ``process=NAME`` and ``cgroup=PATH``.
+"""Platform overhead: named processes and cgroups whose CPU is reported separately (E2), as ``process=NAME`` or
+``cgroup=PATH``.
 
-A process part is every process of that name (its command name, or the base name of the program it was started as) that
-runs when a trial begins; one that starts later is seen from the next trial on, and what its children use counts only
-where they have the same name. A control group part is the group's own CPU counter, and so complete. pgherd's own
-processes, and all that it starts, are never part of the platform.
+A process part is every process of that name (its command name, or the base name of its program) that runs when a
+trial begins. A process that starts later counts from the next trial on, and its children count only if they have the
+same name. A cgroup part is the cgroup's CPU counter, and therefore complete. pgherd's processes, and all that it
+starts, are never part of the platform.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ _FORM = "write it as process=NAME or cgroup=PATH"
 
 @dataclass(frozen=True)
 class Part:
-    """One named part: a process' name, or a control group's path below where its hierarchy is mounted."""
+    """Named part: a process name, or a cgroup's path below the mount point of its hierarchy."""
 
     kind: Literal["process", "cgroup"]
     name: str
 
     @property
     def entity(self) -> str:
-        """What its samples are called."""
+        """Return the entity of its samples."""
         return f"platform:{self.name}"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What to sample of all parts."""
+    """Processes and cgroups to sample."""
 
     processes: list[ProcessView] = field(default_factory=list)
     groups: list[GroupView] = field(default_factory=list)
 
 
 def parse(texts: Sequence[str], layout: Layout) -> tuple[Part, ...]:
-    """Read ``--platform`` options. A group may be given as /proc/PID/cgroup shows it, or by its directory.
+    """Parse ``--platform`` options. A cgroup may be given as in /proc/PID/cgroup, or by its directory.
 
     Raises:
-        UsageError: another form, no name, the root group, or two parts of which one would be counted twice.
+        UsageError: invalid form, no name, the root cgroup, or two parts that overlap.
     """
     parts: list[Part] = []
     for text in texts:
@@ -59,88 +60,87 @@ def parse(texts: Sequence[str], layout: Layout) -> tuple[Part, ...]:
             raise UsageError(f"--platform {text}: {_FORM}")
         if kind == "process":
             if "/" in name:
-                raise UsageError(f"--platform {text}: a process is named without its directory; write process={name.rpartition('/')[2]}")
+                raise UsageError(f"--platform {text}: give the process name without its directory: process={name.rpartition('/')[2]}")
             part = Part("process", name)
         elif kind == "cgroup":
-            part = Part("cgroup", _below(name, layout))
+            part = Part("cgroup", _relative_path(name, layout))
             if not part.name:
-                raise UsageError(f"--platform {text}: name a group below the root, which holds everything, such as cgroup=/system.slice")
+                raise UsageError(
+                    f"--platform {text}: the root group contains all processes; give one below it, such as cgroup=/system.slice"
+                )
         else:
-            raise UsageError(f"--platform {text}: there is no kind '{kind}' of part; {_FORM}")
+            raise UsageError(f"--platform {text}: unknown kind '{kind}'; {_FORM}")
         for other in parts:
             if part.name == other.name or (
-                part.kind == other.kind == "cgroup" and (_holds(part.name, other.name) or _holds(other.name, part.name))
+                part.kind == other.kind == "cgroup" and (_contains(part.name, other.name) or _contains(other.name, part.name))
             ):
-                raise UsageError(
-                    f"--platform {text}: {other.kind}={other.name} is named too, and one would be counted twice; leave one out"
-                )
+                raise UsageError(f"--platform {text}: {other.kind}={other.name} overlaps and would be counted twice; give only one of them")
         parts.append(part)
     return tuple(parts)
 
 
 def check(node: Node, texts: Sequence[str], base: str | None = None) -> None:
-    """Insist that all parts are there now. ``base`` is where the run's own control groups will be made, if it makes any.
+    """Require that all parts exist now. ``base`` is the parent of the run's cgroups, if it creates any.
 
     Raises:
-        UsageError: as ``parse``; or there is no such process or group, or the experiment itself would be in it.
+        UsageError: as ``parse``, or a process or cgroup does not exist, or it contains the experiment.
     """
     layout = read_layout(node)
     for part in parse(texts, layout):
         if part.kind == "process":
-            if not _named(node, part.name):
+            if not _pids_named(node, part.name):
                 raise UsageError(
-                    f"--platform process={part.name}: no process has this name now, but for pgherd's own; "
-                    "'ps -e -o comm=,args=' shows the names that there are"
+                    f"--platform process={part.name}: no process outside pgherd has this name now; 'ps -e -o comm=,args=' lists all names"
                 )
             continue
         if _group(node, part.name, layout) is None:
-            raise UsageError(f"--platform cgroup={part.name}: there is no such control group with a CPU counter; 'systemd-cgls' shows them")
-        ours = [hierarchy.own.strip("/") for hierarchy in _hierarchies(layout)] + ([_below(base, layout)] if base else [])
-        if any(one == part.name or _holds(part.name, one) for one in ours):
-            raise UsageError(f"--platform cgroup={part.name}: pgherd and what it measures run in this group; name one that they are not in")
+            raise UsageError(f"--platform cgroup={part.name}: no such cgroup with a CPU counter; 'systemd-cgls' lists them")
+        experiment = [hierarchy.own.strip("/") for hierarchy in _hierarchies(layout)] + ([_relative_path(base, layout)] if base else [])
+        if any(path == part.name or _contains(part.name, path) for path in experiment):
+            raise UsageError(f"--platform cgroup={part.name}: this cgroup contains pgherd and what it measures; give a different one")
 
 
 def watch(node: Node, texts: Sequence[str]) -> Watched:
-    """What there is now of each part; a part of which nothing is there is left out."""
+    """Return the existing processes and cgroups of each part. A part of which none exists is omitted."""
     if not texts:
         return Watched()
     layout = read_layout(node)
     parts = parse(texts, layout)
-    found = Watched()
-    grouped = [part.name for part in parts if part.kind == "cgroup"]
+    watched = Watched()
+    group_names = [part.name for part in parts if part.kind == "cgroup"]
     for part in parts:
         if part.kind == "process":
-            pids = [pid for pid in _named(node, part.name) if not _in_one_of(node, pid, grouped)]
-            found.processes.extend(ProcessView(part.entity, pid) for pid in pids)
+            pids = [pid for pid in _pids_named(node, part.name) if not _in_one_of(node, pid, group_names)]
+            watched.processes.extend(ProcessView(part.entity, pid) for pid in pids)
         elif (group := _group(node, part.name, layout)) is not None:
-            found.groups.append(GroupView(part.entity, group))
-    return found
+            watched.groups.append(GroupView(part.entity, group))
+    return watched
 
 
 def _hierarchies(layout: Layout) -> Iterator[Hierarchy]:
-    """Those in which CPU is counted: version 1's is the finer where there are both."""
+    """Yield the hierarchies in which CPU is counted. That of version 1 comes first, because it is finer."""
     if "cpuacct" in layout.v1:
         yield layout.v1["cpuacct"]
     if layout.v2 is not None:
         yield layout.v2
 
 
-def _below(path: str, layout: Layout) -> str:
-    """The path relative to where its hierarchy is mounted, whichever that is."""
+def _relative_path(path: str, layout: Layout) -> str:
+    """Return the path relative to the mount point of its hierarchy."""
     mounts = [hierarchy.mount for hierarchy in (*layout.v1.values(), *([layout.v2] if layout.v2 else []))]
-    whole = posixpath.normpath("/" + path.lstrip("/"))
+    absolute = posixpath.normpath("/" + path.lstrip("/"))
     for mount in sorted(mounts, key=len, reverse=True):
-        if whole == mount or whole.startswith(mount + "/"):
-            return whole[len(mount) :].strip("/")
-    return whole.strip("/")
+        if absolute == mount or absolute.startswith(mount + "/"):
+            return absolute[len(mount) :].strip("/")
+    return absolute.strip("/")
 
 
-def _holds(outer: str, inner: str) -> bool:
+def _contains(outer: str, inner: str) -> bool:
     return inner.startswith(outer + "/")
 
 
 def _group(node: Node, name: str, layout: Layout) -> dict[str, str] | None:
-    """The directory of a group's CPU counter, by controller."""
+    """Return the directory of a cgroup's CPU counter, by controller."""
     for hierarchy in _hierarchies(layout):
         key, file = ("v2", "cpu.stat") if hierarchy is layout.v2 else ("cpuacct", "cpuacct.usage")
         directory = posixpath.join(hierarchy.mount, name)
@@ -149,17 +149,17 @@ def _group(node: Node, name: str, layout: Layout) -> dict[str, str] | None:
     return None
 
 
-def _named(node: Node, name: str) -> list[int]:
-    """Processes of that name that are not ours."""
-    ours = os.getpid()
-    found = []
-    for word in node.listdir("/proc"):
-        if not word.isdigit():
+def _pids_named(node: Node, name: str) -> list[int]:
+    """Return processes of that name outside pgherd."""
+    own_pid = os.getpid()
+    pids = []
+    for entry in node.listdir("/proc"):
+        if not entry.isdigit():
             continue
-        program = text_of(node, f"/proc/{word}/cmdline").partition("\0")[0].strip()
-        if name in (text_of(node, f"/proc/{word}/comm"), posixpath.basename(program)) and not _descends(node, int(word), ours):
-            found.append(int(word))
-    return found
+        program = text_of(node, f"/proc/{entry}/cmdline").partition("\0")[0].strip()
+        if name in (text_of(node, f"/proc/{entry}/comm"), posixpath.basename(program)) and not _descends(node, int(entry), own_pid):
+            pids.append(int(entry))
+    return pids
 
 
 def _descends(node: Node, pid: int, ancestor: int) -> bool:
@@ -172,8 +172,8 @@ def _descends(node: Node, pid: int, ancestor: int) -> bool:
 
 
 def _in_one_of(node: Node, pid: int, groups: Sequence[str]) -> bool:
-    """Whether the process is in one of the named groups, whose counter has its time already."""
+    """Return whether the process is in one of these cgroups, whose counters already include its time."""
     if not groups:
         return False
     paths = [line.split(":", 2)[-1].strip("/") for line in text_of(node, f"/proc/{pid}/cgroup").splitlines()]
-    return any(path == group or _holds(group, path) for path in paths for group in groups)
+    return any(path == group or _contains(group, path) for path in paths for group in groups)

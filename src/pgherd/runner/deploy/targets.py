@@ -1,182 +1,511 @@
-"""Targets that are no databases: volumes, hosts, and what else a load can drive. What reaches them needs no server.
+"""Endpoints by which drivers reach targets, and the targets that are not databases: volumes, hosts and network links.
 
-A new kind of target is a class with the methods of ``TargetKind`` and a line in ``Targets``.
+A new kind of target is a class with the methods of ``TargetKind`` and an entry in ``Targets``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import contextlib
+import ipaddress
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from pgherd.metrics.sampler import ProcessView
-from pgherd.model.load import Load
+from pgherd.drivers import fio
+from pgherd.host import namespaces, processes
+from pgherd.host.namespaces import Namespaces
+from pgherd.host.undo import Kill
+from pgherd.metrics.sampler import ProcessView, View
+from pgherd.model.deployment import Link
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Script
 from pgherd.model.trial import Trial
-from pgherd.runner.deploy import load_files
-from pgherd.runner.deploy.links import LinkTargets
-from pgherd.runner.deploy.stage import NO_ROOM, Reach
+from pgherd.model.units import format_bytes
+from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.deploy.volumes import Volumes
 from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
+from pgherd.runtimes.runtime import Room
+
+NO_ROOM = Room("")
+"""Room of a target outside all containers: its driver runs without isolation."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Endpoint of one target for its driver, and the room of the target.
+
+    A database has an address, and ``environment`` for libpq if a socket is not enough. A volume has a ``directory``.
+    The far end of a link has ``host`` and ``port``. ``prefix`` precedes the driver's command line, for example to
+    enter a network namespace. A ``privileged`` driver runs as pgherd's user instead of the servers' user, because the
+    prefix requires it. ``outside`` is the endpoint for a driver outside the target's room, if it differs, as for a
+    guest.
+    """
+
+    room: Room
+    bin: str = ""
+    host: str = ""
+    port: int = 0
+    database: str = ""
+    user: str = ""
+    scale: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    prefix: tuple[str, ...] = ()
+    privileged: bool = False
+    outside: Reach | None = None
+
+
+class Stage(Protocol):
+    """Running deployment on one node."""
+
+    account: str | None
+
+    def reach(self, target: str) -> Reach:
+        """Return the endpoint of a target of the deployment."""
+        ...
+
+    def guests(self) -> Mapping[str, Room]:
+        """Return the rooms of virtual machines, by container. Each has a node and a clock."""
+        ...
+
+    def script(self, script: Script) -> Script:
+        """Return a copy of the script that the drivers' user can read."""
+        ...
+
+    def view(self) -> View:
+        """Return the containers and servers that can be sampled."""
+        ...
+
+    def check(self) -> None:
+        """Raise TrialError, with the end of its log, if a server has died."""
+        ...
+
+    def said(self, target: str) -> str:
+        """Describe the target's server after its driver failed, for example by the end of its log."""
+        ...
 
 
 class TargetKind(Protocol):
-    """All targets of one kind of a run: brought about for each trial, reached by drivers, let go at the end."""
+    """All targets of one kind in a run: prepared for each trial, reached by drivers, released at the end."""
 
     def apply(self, trial: Trial) -> str | None:
-        """Bring about what the trial's targets of this kind need, keeping what is there already; words for the trial's
-        record, or None where nothing was done.
+        """Prepare the trial's targets of this kind and keep those that exist already.
+
+        Returns a note for the trial's record, or None if nothing was done.
 
         Raises:
-            TrialError: it cannot be had.
-            CapabilityError: this host cannot have it at all.
+            TrialError: a target cannot be prepared.
+            CapabilityError: this host cannot provide such a target at all.
         """
         ...
 
     def reach(self, target: str) -> Reach | None:
-        """The way to a target of the trial; None where it is none of this kind."""
+        """Return the endpoint of a target of the trial, or None if it is of a different kind."""
         ...
 
     def check(self) -> None:
-        """Raise TrialError where what ``apply`` brought about is gone."""
+        """Raise TrialError if something that ``apply`` prepared is gone."""
         ...
 
     def said(self, target: str) -> str | None:
-        """What there is to say of a target whose driver has failed; None where it is none of this kind."""
+        """Describe a target whose driver failed. Return None if it is of a different kind."""
         ...
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """What was read once of the targets, by entity and metric: it goes beside the sampled metrics of every phase."""
+        """Return values read once, by entity and metric. They are stored with the sampled metrics of every phase."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; what must outlive a kill is in the journal."""
+        """Release everything. What must be undone after a kill is in the journal."""
         ...
 
 
 class HostTargets:
-    """Hosts as targets, for drivers that only need a machine. They are there."""
+    """Hosts as targets, for drivers that only need a machine. They need no preparation."""
 
     def __init__(self) -> None:
-        """No host is known until a trial names it."""
         self._reaches: dict[str, Reach] = {}
 
     def apply(self, trial: Trial) -> str | None:
-        """Nothing to do: the hosts are there."""
         loads = [load for phase in trial.phases for load in phase.loads.values()]
         privileged = any(load.options.get("privileged") == "1" for load in loads)
         self._reaches = {host.name: Reach(NO_ROOM, privileged=privileged) for host in trial.deployment.hosts}
         return None
 
     def reach(self, target: str) -> Reach | None:
-        """On the node itself."""
         return self._reaches.get(target)
 
     def check(self) -> None:
-        """A host that were gone would say nothing."""
+        """A host that is gone cannot be detected here."""
 
     def said(self, target: str) -> str | None:
-        """Its driver's own words are all there is."""
         return "see its output" if target in self._reaches else None
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """The samplers watch hosts."""
         return {}
 
     def close(self) -> None:
-        """Nothing was made."""
+        """Nothing was prepared."""
 
 
 class VolumeTargets:
-    """Volumes as targets: a load on one has a directory of this run on it, which goes with the run."""
+    """Volumes as targets. A loaded volume has a directory of this run, which is removed with the run."""
 
     def __init__(self, session: Session, volumes: Volumes, watcher: Watcher) -> None:
-        """``volumes`` are shared with the servers that lie on some of them."""
+        """Args:
+        volumes: shared with the servers that have files on some of them.
+        """
         self._session, self._volumes, self._watcher = session, volumes, watcher
         self._reaches: dict[str, Reach] = {}
 
     def apply(self, trial: Trial) -> str | None:
-        """Make the directories of the volumes that are under load in some phase, and the files that their drivers work on. What
-        was written to make them is on the devices when this returns."""
-        wanted = {volume.target: volume for volume in trial.deployment.volumes}
+        """Create the directories of the loaded volumes and the files that their drivers use.
+
+        These files are on the devices when this returns.
+        """
+        volumes = {volume.target: volume for volume in trial.deployment.volumes}
         loads: dict[str, list[Load]] = {}
         for phase in trial.phases:
             for target, load in phase.loads.items():
-                if target in wanted:
+                if target in volumes:
                     loads.setdefault(target, []).append(load)
-        made = []
+        written = []
         self._reaches = {}
-        for name, some in loads.items():
-            directory = self._volumes.directory(wanted[name])
+        for name, volume_loads in loads.items():
+            directory = self._volumes.directory(volumes[name])
             self._reaches[name] = Reach(NO_ROOM, directory=directory)
-            if load_files.ensure(self._session.node, directory, some, self._session.account, self._watcher):
-                made.append(name)
-        return f"files on {', '.join(made)} written" if made else None
+            if ensure_file(self._session.node, directory, volume_loads, self._session.account, self._watcher):
+                written.append(name)
+        return f"files on {', '.join(written)} written" if written else None
 
     def reach(self, target: str) -> Reach | None:
-        """By its directory."""
         return self._reaches.get(target)
 
     @property
     def directories(self) -> dict[str, str]:
-        """Target → directory of the volumes that the trial loads."""
+        """Return target → directory of the loaded volumes."""
         return {name: reach.directory for name, reach in self._reaches.items()}
 
     def check(self) -> None:
-        """One that we have mounted is to stay mounted; any other that is gone makes its driver fail."""
+        """Only volumes mounted by this run are checked. If a different one is gone, its driver fails."""
         self._volumes.check()
 
     def said(self, target: str) -> str | None:
-        """Where it lies."""
         return f"its files are in {self._reaches[target].directory}" if target in self._reaches else None
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """The samplers watch devices."""
         return {}
 
     def close(self) -> None:
-        """Volumes go with the journal."""
+        """The journal removes the directories."""
         self._reaches = {}
 
 
 class Targets:
-    """All targets of a run that are no databases."""
+    """All targets of a run that are not databases."""
 
     def __init__(self, session: Session, volumes: Volumes, watcher: Watcher) -> None:
-        """Nothing is brought about yet."""
         self.volumes = VolumeTargets(session, volumes, watcher)
         self._links = LinkTargets(session)
         self._kinds: Sequence[TargetKind] = (self.volumes, self._links, HostTargets())
 
     def apply(self, trial: Trial) -> list[str]:
-        """Bring about what the trial needs of each kind; words for the trial's record. Raises as ``TargetKind.apply``."""
-        return [words for kind in self._kinds if (words := kind.apply(trial)) is not None]
+        """Prepare the trial's targets and return notes for its record. Raises as ``TargetKind.apply``."""
+        return [note for kind in self._kinds if (note := kind.apply(trial)) is not None]
 
     def reach(self, target: str) -> Reach | None:
-        """The way to a target; None where there is none of that name."""
+        """Return the endpoint of a target, or None if there is none of that name."""
         return next((reach for kind in self._kinds if (reach := kind.reach(target)) is not None), None)
 
     def check(self) -> None:
-        """Raise TrialError where one is gone."""
         for kind in self._kinds:
             kind.check()
 
     def said(self, target: str) -> str | None:
-        """What there is to say of it when its driver has failed."""
-        return next((words for kind in self._kinds if (words := kind.said(target)) is not None), None)
+        return next((description for kind in self._kinds if (description := kind.said(target)) is not None), None)
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """What was read once of all of them."""
         return {entity: values for kind in self._kinds for entity, values in kind.readings().items()}
 
     def views(self) -> list[ProcessView]:
-        """Processes of the experiment that are no driver's: to be accounted for."""
+        """Return processes of the experiment that are not drivers, for CPU accounting."""
         return self._links.servers.views()
 
     def rest(self) -> None:
-        """A trial's phases are over: end what was up for them alone."""
+        """Stop what ran only for the phases of the trial."""
         self._links.servers.stop()
 
     def close(self) -> None:
-        """Let go of all of them."""
         for kind in self._kinds:
             kind.close()
+
+
+_WRITE_TIMEOUT_S = 7200.0
+
+
+def ensure_file(node: Node, directory: str, loads: Sequence[Load], account: str | None, watcher: Watcher) -> bool:
+    """Write the file of fio's loads in a directory, unless it exists and is large enough. Return whether it was written.
+
+    A sparse file has no blocks: reading it reaches no device, and the first write has to allocate space. So the file
+    is written completely before the first trial that needs it, with incompressible data, and past the page cache if
+    the file system allows it.
+
+    Raises:
+        TrialError: it cannot be written, for example because the disk is full.
+    """
+    sizes = [int(load.options["size"]) for load in loads if load.driver == "fio" and load.options.get("size", "").isdigit()]
+    size = max(sizes, default=0)
+    if not size or size <= _file_bytes(node, f"{directory}/{fio.FILE}"):
+        return False
+    watcher.setup(f"writing a file of {format_bytes(size)} in {directory}")
+    direct = all(load.options.get("direct", "1") == "1" for load in loads if load.driver == "fio")
+    argv = fio.file_argv(directory, size, direct=direct)
+    try:
+        result = node.run(Command(argv, cwd=directory, user=account), timeout=_WRITE_TIMEOUT_S)
+    except TimeoutError:
+        raise TrialError(
+            f"writing a file of {format_bytes(size)} in {directory} took more than {_WRITE_TIMEOUT_S / 3600:g} h; lower --size"
+        ) from None
+    if result.code != 0:
+        reason = " | ".join((result.err.strip() or result.out.strip()).splitlines()[-2:])
+        raise TrialError(f"a file of {format_bytes(size)} cannot be written in {directory}: {reason}")
+    return True
+
+
+def _file_bytes(node: Node, path: str) -> int:
+    """Return the size of a file, or -1 if it does not exist."""
+    result = node.run(Command(["stat", "--format=%s", "--", path]))
+    return int(result.out) if result.code == 0 and result.out.strip().isdigit() else -1
+
+
+class LinkTargets:
+    """Network links as targets, as ``TargetKind``.
+
+    A link leads to an existing iperf3 server, to a host of the cluster, or from one network namespace of this run to
+    another.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._links: dict[str, Link] = {}
+        self._pairs: dict[Link, tuple[Namespaces, Process]] = {}
+        self._entries: dict[Link, int] = {}
+        self.servers = LinkServers(session)
+
+    def apply(self, trial: Trial) -> str | None:
+        """Create the namespaces of the loaded links, with an iperf3 server at the far end, and drop the others.
+
+        For links between hosts, start the far ends that are on this host.
+        """
+        loaded = {target for phase in trial.phases for target in phase.loads}
+        self._links = {link.target: link for link in trial.deployment.links if link.target in loaded}
+        local_hosts = {host.name for host in trial.deployment.hosts}
+        served = [link for link in trial.deployment.links if link.kind == "hosts" and link.name in local_hosts]
+        self.servers.start(served)
+        namespace_links = [link for link in self._links.values() if link.kind == "namespaces"]
+        for link in [link for link in self._pairs if link not in namespace_links or not self._alive(link)]:
+            self._drop(link)
+        new = [link for link in namespace_links if link not in self._pairs]
+        for link in new:
+            self._make(link)
+        if served:
+            return f"serving {', '.join(link.target for link in served)}"
+        return f"namespaces of {', '.join(link.name for link in new)} made" if new else None
+
+    def reach(self, target: str) -> Reach | None:
+        """Return the far end's address. A driver for a namespace has to enter the near end first."""
+        link = self._links.get(target)
+        if link is None:
+            return None
+        if link.kind != "namespaces":
+            return Reach(NO_ROOM, host=link.host, port=link.port)
+        pair, _ = self._pairs[link]
+        return Reach(NO_ROOM, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
+
+    def check(self) -> None:
+        for link in self._pairs:
+            if not self._alive(link):
+                raise TrialError(f"the far end of link {link.name} has ended")
+
+    def said(self, target: str) -> str | None:
+        link = self._links.get(target)
+        if link is None:
+            return None
+        location = "in a namespace of this run" if link.kind == "namespaces" else f"at {link.host} port {link.port}"
+        if link.kind == "hosts":
+            return f"iperf3's server on host {link.name} listened {location}: check for a firewall, or another client that connected"
+        return f"iperf3's server is {location}; it serves one client at a time; the reason is in iperf3's report"
+
+    def readings(self) -> dict[str, dict[str, float]]:
+        return {}
+
+    def close(self) -> None:
+        self.servers.stop()
+        for link in list(self._pairs):
+            self._drop(link)
+
+    def _alive(self, link: Link) -> bool:
+        pair, server = self._pairs[link]
+        return pair.alive and server.poll() is None
+
+    def _make(self, link: Link) -> None:
+        node, journal = self._session.node, self._session.journal
+        pair = namespaces.make(node, journal)
+        try:
+            namespaces.shape(pair, rate=link.rate, delay=link.delay)
+            argv = [*pair.inside(1), "iperf3", "--server", "--bind", namespaces.FAR, "--port", str(link.port)]
+            server = node.spawn(Command(argv))
+            start = processes.start_time(node, server.pid)
+            if start is not None:
+                self._entries[link] = journal.note(Kill(pid=server.pid, start=start))
+            self._pairs[link] = (pair, server)
+            await_listening(node, server, pair.holders[1].pid, namespaces.FAR, link.port, link.name)
+        except BaseException:
+            if link in self._pairs:
+                self._drop(link)
+            else:
+                pair.close()
+            raise
+
+    def _drop(self, link: Link) -> None:
+        pair, server = self._pairs.pop(link)
+        server.signal(9)
+        server.wait(10)
+        entry = self._entries.pop(link, None)
+        if entry is not None:
+            self._session.journal.done(entry)
+        pair.close()
+
+
+READY_SECONDS = 5.0
+_LISTEN = "0A"
+"""State of a listening socket in /proc/net/tcp."""
+ENTITY = "platform:iperf3"
+"""Entity of the servers' CPU. They belong to the experiment, but are not drivers."""
+
+
+@dataclass(frozen=True)
+class _Server:
+    process: Process
+    entry: int | None
+
+
+class LinkServers:
+    """iperf3 servers of this host for links between hosts of a cluster.
+
+    iperf3 has no authentication. So a server listens only on the address by which the cluster knows this host, serves
+    one test (``--one-off``), starts before its trial and ends after it. It dies with this process, and has a journal
+    entry.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._up: dict[str, _Server] = {}
+
+    def start(self, links: Sequence[Link]) -> None:
+        """Start a server for each of these links, and stop all others.
+
+        Raises:
+            TrialError: a server does not listen; the message includes its output.
+        """
+        self.stop()
+        for link in links:
+            self._start(link)
+
+    def stop(self) -> None:
+        for target in list(self._up):
+            server = self._up.pop(target)
+            server.process.signal(9)
+            server.process.wait(10)
+            if server.entry is not None:
+                self._session.journal.done(server.entry)
+
+    def views(self) -> list[ProcessView]:
+        """Return the servers' processes, for CPU accounting."""
+        return [ProcessView(ENTITY, server.process.pid) for server in self._up.values()]
+
+    def _start(self, link: Link) -> None:
+        node = self._session.node
+        error_file = str(self._session.work / f"iperf3-{link.near}.txt")
+        argv = ["iperf3", "--server", "--one-off", "--bind", link.host, "--port", str(link.port)]
+        process = node.spawn(Command(argv, user=self._session.account, stderr=error_file))
+        start = processes.start_time(node, process.pid)
+        entry = None if start is None else self._session.journal.note(Kill(pid=process.pid, start=start))
+        self._up[link.target] = _Server(process, entry)
+        try:
+            await_listening(node, process, process.pid, link.host, link.port, link.target, user=self._session.account)
+        except TrialError as error:
+            messages = node.read(error_file).decode(errors="replace").strip().splitlines()
+            raise TrialError(f"{error} ({' | '.join(messages[-2:]) or 'no output'}); choose a different port with --port") from None
+
+
+def await_listening(node: Node, server: Process, pid: int, address: str, port: int, link: str, *, user: str | None = None) -> None:
+    """Wait until a link's server, which runs as ``user``, listens at its address with a socket of its process.
+
+    The sockets are read from the TCP tables of ``pid``'s network namespace. A foreign process that listens there does
+    not count.
+
+    Raises:
+        TrialError: the server ended, or does not listen within READY_SECONDS.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    entry = socket_entry(address, port)
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise TrialError(f"iperf3's server of link {link} at {address} port {port} ended with code {server.poll()}")
+        listening = _listening(node, pid, entry)
+        if listening and listening & _sockets(node, server.pid, user):
+            return
+        time.sleep(0.01)
+    raise TrialError(f"iperf3's server of link {link} did not listen at {address} port {port} within {READY_SECONDS:.0f} s")
+
+
+def _listening(node: Node, pid: int, entry: str) -> set[str]:
+    """Return sockets that listen at an address in ``pid``'s network, as ``socket:[INODE]`` like links to open files
+    (proc(5)).
+    """
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in node.read(f"/proc/{pid}/net/{table}").decode().splitlines()[1:]]
+            sockets |= {f"socket:[{row[9]}]" for row in rows if row[1] == entry and row[3] == _LISTEN}
+    return sockets
+
+
+def _sockets(node: Node, pid: int, user: str | None) -> set[str]:
+    """Return the open files of a process, read as its ``user``, since root may lack permission to trace other users."""
+    try:
+        files = [f"/proc/{pid}/fd/{number}" for number in node.listdir(f"/proc/{pid}/fd")]
+    except OSError:  # the process has ended
+        return set()
+    return set(node.run(Command(["readlink", "--", *files], user=user)).out.splitlines())
+
+
+def socket_entry(address: str, port: int) -> str:
+    """Return an address as /proc/net/tcp and tcp6 print it: four-byte words in this machine's byte order, in hexadecimal
+    (proc(5)).
+    """
+    packed = ipaddress.ip_address(_resolved(address, port)[-1][0]).packed
+    words = [int.from_bytes(packed[offset : offset + 4], sys.byteorder) for offset in range(0, len(packed), 4)]
+    return f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"
+
+
+def refusal(address: str, port: int) -> OSError | None:
+    """Return the error by which a server cannot listen there on this host, or None. Binds the address for a moment."""
+    try:
+        family, kind, protocol, _, socket_address = _resolved(address, port)
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(socket_address)
+            probe.listen(1)
+    except OSError as error:
+        return error
+    return None
+
+
+def _resolved(address: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]:
+    return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

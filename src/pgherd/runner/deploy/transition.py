@@ -1,4 +1,4 @@
-"""The cheapest way from what is up to what a trial wants. Pure: says what to do, does nothing."""
+"""Plan of the cheapest way from the running servers to the deployment of a trial. Pure: nothing is executed here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ServerKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Up:
-    """One server that is up, as it was deployed, with the volumes that it lies on; ``healthy`` is False once it has died."""
+    """Running server as deployed, with its volumes. ``healthy`` is False once it has died."""
 
     container: Container
     server: Server
@@ -28,7 +28,7 @@ class Up:
 
 @dataclass(frozen=True)
 class Transition:
-    """What to do with each server wanted, which servers and containers to remove, and which containers to make anew."""
+    """Step for each requested server, servers and containers to remove, and containers to create."""
 
     steps: Mapping[ServerKey, Step]
     remove_servers: tuple[ServerKey, ...]
@@ -37,13 +37,13 @@ class Transition:
 
     @property
     def starts(self) -> bool:
-        """Whether any server of ours is to be started."""
+        """True if any server must be started."""
         return any(step in ("restart", "restore") for step in self.steps.values())
 
     def summary(self) -> str:
-        """``8 kept``, ``2 restarted, 1 removed``: for the trial's record."""
-        words = {"keep": "kept", "reload": "reloaded", "restart": "restarted", "restore": "restored", "attach": "attached"}
-        parts = [f"{n} {words[step]}" for step in ORDER if (n := sum(s == step for s in self.steps.values()))]
+        """Return a summary for the trial's record, such as ``2 restarted, 1 removed``."""
+        labels = {"keep": "kept", "reload": "reloaded", "restart": "restarted", "restore": "restored", "attach": "attached"}
+        parts = [f"{n} {labels[step]}" for step in ORDER if (n := sum(s == step for s in self.steps.values()))]
         if self.remove_servers:
             parts.append(f"{len(self.remove_servers)} removed")
         return ", ".join(parts) or "nothing to do"
@@ -55,52 +55,61 @@ def plan(
     state: State,
     how: Callable[[Mapping[str, str], Mapping[str, str]], Literal["keep", "reload", "restart"]],
 ) -> Transition:
-    """Compare what is up with what is wanted.
+    """Compare the running servers with the requested deployment.
 
-    ``state`` 'fresh' restores every server from its golden copy, 'restarted' restarts it, 'warm' does the least.
-    ``how(old settings, new settings)`` says whether a change of settings needs a reload or a restart. A container
-    whose limits or runtime changed is made anew, which restarts its servers; memory already charged stays with the
-    group it was charged to, so limits are never changed under a running server. A server whose volumes are others now is
-    restored, and so is one in a guest that is made anew, together with what else is in the guest. Somebody else's server is attached,
-    or kept if it is: no state is brought about on it.
+    Args:
+        up: the running servers.
+        wanted: the requested deployment.
+        state: 'fresh' restores every server from its template, 'restarted' restarts it, 'warm' does the least.
+        how: function of (old settings, new settings) that returns whether the change needs a reload or a restart.
+
+    A container whose limits or runtime changed is created again, which restarts its servers. Limits never change
+    under a running server, because memory stays charged to the cgroup to which it was charged first. A server whose
+    volumes changed is restored. A guest that is created again restores all its servers. An external server is
+    attached or kept; its state is never changed.
     """
     steps: dict[ServerKey, Step] = {}
     at_least: Step = {"fresh": "restore", "restarted": "restart", "warm": "keep"}[state]  # type: ignore[assignment]
-    shapes_up = {key[0]: _shape(one.container) for key, one in up.items()}
-    shapes_wanted: dict[str, Container] = {}
+    running_shapes = {key[0]: _shape(server_up.container) for key, server_up in up.items()}
+    requested_shapes: dict[str, Container] = {}
     for _, container, server in wanted.servers():
         key = (container.name, server.name)
-        shapes_wanted[container.name] = _shape(container)
-        there = up.get(key)
+        requested_shapes[container.name] = _shape(container)
+        running = up.get(key)
         if container.runtime == "external":
-            same = there is not None and there.healthy and there.server == server and there.container.runtime == "external"
-            steps[key] = "keep" if same else "attach"
+            unchanged = running is not None and running.healthy and running.server == server and running.container.runtime == "external"
+            steps[key] = "keep" if unchanged else "attach"
             continue
         step = at_least
-        if there is None or not there.healthy or _content(there.server) != _content(server) or there.volumes != volumes_of(server, wanted):
+        if (
+            running is None
+            or not running.healthy
+            or _content(running.server) != _content(server)
+            or running.volumes != volumes_of(server, wanted)
+        ):
             step = "restore"
         else:
-            if _shape(there.container) != _shape(container):
-                step = _most(step, "restore" if container.runtime == "vm" else "restart")  # a guest's memory and disk go with it
-            if there.server.transparent_huge_pages != server.transparent_huge_pages:
-                step = _most(step, "restart")  # memory that is in use stays on the pages that it is on
-            step = _most(step, how(there.server.settings, server.settings))
+            if _shape(running.container) != _shape(container):
+                step = _costlier(step, "restore" if container.runtime == "vm" else "restart")  # a guest's memory and disk are lost with it
+            if running.server.transparent_huge_pages != server.transparent_huge_pages:
+                step = _costlier(step, "restart")  # memory in use keeps its page size
+            step = _costlier(step, how(running.server.settings, server.settings))
         steps[key] = step
-    for guest in {name for (name, _), step in steps.items() if step == "restore" and shapes_wanted[name].runtime == "vm"}:
+    for guest in {name for (name, _), step in steps.items() if step == "restore" and requested_shapes[name].runtime == "vm"}:
         steps.update({key: "restore" for key in steps if key[0] == guest})
-    gone = tuple(sorted(key for key in up if key not in steps))
-    changed = {name for name, shape in shapes_up.items() if shapes_wanted.get(name) != shape}
-    make = tuple(name for name in shapes_wanted if name in changed or name not in shapes_up)
-    return Transition(steps, gone, tuple(sorted(changed)), make)
+    removed = tuple(sorted(key for key in up if key not in steps))
+    changed = {name for name, shape in running_shapes.items() if requested_shapes.get(name) != shape}
+    created = tuple(name for name in requested_shapes if name in changed or name not in running_shapes)
+    return Transition(steps, removed, tuple(sorted(changed)), created)
 
 
 def volumes_of(server: Server, deployment: Deployment) -> tuple[Volume, ...]:
-    """The volumes that a server lies on."""
+    """Return the volumes that hold files of a server."""
     return tuple(volume for volume in deployment.volumes if volume.name in (*server.volumes.values(), *server.tablespaces))
 
 
-def _most(one: Step, other: Step) -> Step:
-    return max(one, other, key=ORDER.index)
+def _costlier(first: Step, second: Step) -> Step:
+    return max(first, second, key=ORDER.index)
 
 
 def _shape(container: Container) -> Container:

@@ -1,1 +1,1 @@
-"""Verdicts: what was observed in a trial against what is wanted. Pure."""
+"""Checks of a trial's results against its requirements. Pure."""

@@ -1,48 +1,49 @@
-"""Verdicts: what was observed in a trial against what is wanted. Pure.
+"""Checks of a trial: observed values against expected ones. Pure.
 
-What cannot be seen is 'unknown', never 'pass'. Thresholds are those of pgherd.model.finding.
+What cannot be observed is 'unknown', never 'pass'. Thresholds are those of pgherd.model.thresholds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pgherd.drivers.command import VALUE, patterns_of
 from pgherd.model.deployment import Server
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Thresholds, Verdict, VerdictResult
-from pgherd.model.result import PhaseResult
+from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
-from pgherd.runner.judge import commands as command_verdicts
 from pgherd.study.hypervisor_overhead import MANAGER
 from pgherd.study.observation import of_devices
 
-_NOT_OURS = "the server is somebody else's"
+_SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
+_EXTERNAL = "the server is external"
 
 
 def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Verdict]:
-    """All verdicts of a finished trial: its declared intents, then noise. The worst phase decides each."""
-    found: list[Verdict] = []
+    """Return all checks of a finished trial: its declared intents, then noise. The worst phase decides each."""
+    checks: list[Verdict] = []
     for intent in trial.intents:
-        found.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
-    if any(_asked_pages(server) for _, _, server in trial.deployment.servers()):
-        found.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+        checks.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    if any(_required_pages(server) for _, _, server in trial.deployment.servers()):
+        checks.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
         _overlap, _length, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
     ]  # fmt: skip
-    for check in noise if _has_servers(trial) else noise[:-2]:  # the last two look at servers
+    for check in noise if _has_servers(trial) else noise[:-2]:  # the last two need servers
         if check in (_length, _overlap) and trial.open_ended:
-            continue  # nobody planned how long it lasts, and each host may take its own time
-        found.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+            continue  # its duration is not planned, and may differ between hosts
+        checks.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if len(phases) > 1:
-        found.append(switch_skew(phases, thresholds))
-    found.append(_clock(clock_jump, thresholds))
-    return found
+        checks.append(switch_skew(phases, thresholds))
+    checks.append(_clock(clock_jump, thresholds))
+    return checks
 
 
 def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
-    """The verdict of the worst phase, with its name: the first of those that are alike."""
+    """Return the check of the worst phase, with the phase's name. The first of equal ones decides."""
     worst = max(verdicts, key=lambda verdict: verdict.gravity)
     if len(phases) == 1 or worst.result == "pass":
         return worst
@@ -72,8 +73,8 @@ def _host(phase: PhaseResult, *names: str) -> float | None:
     return sum(metrics.get(name, 0.0) for name in names) if names[0] in metrics else None
 
 
-def _full(phase: PhaseResult, facts: HostFacts) -> float | None:
-    """The share of the host's CPUs in use, with what the hypervisor took; None where it was not seen."""
+def _host_utilization(phase: PhaseResult, facts: HostFacts) -> float | None:
+    """Return the used share of the host's CPUs, including steal, or None if unknown."""
     busy, steal = phase.busy_cores(), _host(phase, "cpu.steal") or 0.0
     return None if busy is None else (busy + steal) / (facts.logical_cpus or facts.cores)
 
@@ -83,26 +84,26 @@ def _budget(trial: Trial, facts: HostFacts) -> float:
 
 
 def _loaded_containers(trial: Trial, number: int) -> Iterator[tuple[str, float | None]]:
-    """(container, given vCPUs) of the containers that are under load in a phase."""
+    """Yield (container, allocated vCPUs) of the containers under load in a phase."""
     targets = set(trial.phases[number].loads)
-    seen = set()
-    for place, _, container, _, _ in trial.deployment.databases():
-        if str(place) in targets and container.name not in seen:
-            seen.add(container.name)
+    names = set()
+    for address, _, container, _, _ in trial.deployment.databases():
+        if str(address) in targets and container.name not in names:
+            names.add(container.name)
             yield container.name, container.vcpus if container.cpu_mode != "none" else None
 
 
-def _theirs(trial: Trial, number: int) -> bool:
-    """Whether somebody else's server is under load in a phase: its container and its host are not seen."""
+def _loads_external(trial: Trial, number: int) -> bool:
+    """Return whether an external server is under load in a phase: its container and its host cannot be observed."""
     targets = set(trial.phases[number].loads)
-    return any(container.runtime == "external" for place, _, container, _, _ in trial.deployment.databases() if str(place) in targets)
+    return any(container.runtime == "external" for address, _, container, _, _ in trial.deployment.databases() if str(address) in targets)
 
 
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
-    if _theirs(trial, number):
-        return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _NOT_OURS, intent=True)
-    cores, full = facts.logical_cpus or facts.cores, _full(phase, facts)
+    if _loads_external(trial, number):
+        return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _EXTERNAL, intent=True)
+    cores, utilization = facts.logical_cpus or facts.cores, _host_utilization(phase, facts)
     shares: dict[str, float] = {}
     unseen: list[str] = []
     loaded = 0.0
@@ -114,34 +115,34 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
         elif vcpus is not None and used is not None:
             shares[name] = used / vcpus
     budget = _budget(trial, facts)
-    if budget < cores:  # a part of the host was given: it is full when the containers have used that up
-        full = max(full or 0.0, loaded / budget)
-    seen = f"host at {full:.1%}" if full is not None else "host CPU not seen"
+    if budget < cores:  # the run may use a part of the host: it is full when the containers use all of that
+        utilization = max(utilization or 0.0, loaded / budget)
+    observed = f"host at {utilization:.1%}" if utilization is not None else "host CPU not seen"
     if shares:
         lowest = min(shares, key=lambda name: shares[name])
-        seen = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {seen}"
+        observed = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {observed}"
     used_up = min(shares.values(), default=1.0) >= limits.cpu_bound
-    if (shares and used_up and not unseen) or (full is not None and full >= limits.host_full):
-        return _verdict("cpu-bound", True, seen, wanted, intent=True)
+    if (shares and used_up and not unseen) or (utilization is not None and utilization >= limits.host_full):
+        return _verdict("cpu-bound", True, observed, wanted, intent=True)
     if unseen and used_up:
-        return _verdict("cpu-bound", None, seen, wanted, f"{_some(unseen)}: its CPU could not be read", intent=True)
-    known = bool(shares) or full is not None
-    why = "something other than CPU held the databases back: clients, locks or I/O" if known else "CPU use could not be read"
-    return _verdict("cpu-bound", False if known else None, seen, wanted, why, intent=True)
+        return _verdict("cpu-bound", None, observed, wanted, f"{_abbreviated(unseen)}: its CPU could not be read", intent=True)
+    has_cpu_data = bool(shares) or utilization is not None
+    why = "something other than CPU limited the databases: clients, locks or I/O" if has_cpu_data else "CPU use could not be read"
+    return _verdict("cpu-bound", False if has_cpu_data else None, observed, wanted, why, intent=True)
 
 
-def _some(names: list[str]) -> str:
-    """The first of these, and how many more there are."""
+def _abbreviated(names: list[str]) -> str:
+    """Return the first name and the number of further ones."""
     return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")
 
 
 def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[str, dict[str, float]]]:
     targets = set(trial.phases[number].loads)
-    seen = set()
-    for place, _, container, server, _ in trial.deployment.databases():
+    names = set()
+    for address, _, container, server, _ in trial.deployment.databases():
         name = f"{container.name}/{server.name}"
-        if str(place) in targets and name not in seen:
-            seen.add(name)
+        if str(address) in targets and name not in names:
+            names.add(name)
             yield name, phase.metrics.get(f"server:{name}", {})
 
 
@@ -155,27 +156,27 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
         elif hit + read > 0:
             ratios[name] = hit / (hit + read)
             missed += read
-    # Of somebody else's disks nothing is seen; but they served no more reads than the server missed blocks.
-    theirs = _theirs(trial, number)
-    reads = missed if theirs else of_devices(phase, "reads")
+    # Disks of an external server cannot be observed, but they served at most as many reads as the server missed blocks.
+    external = _loads_external(trial, number)
+    reads = missed if external else of_devices(phase, "reads")
     if not ratios or reads is None or phase.throughput <= 0:
         return _verdict("cached", None, "no buffer statistics or device counters", wanted, "they could not be read", intent=True)
-    # The devices serve the whole host; the databases caused no more reads than they missed blocks.
+    # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
     lowest, per_tx = min(ratios, key=lambda name: ratios[name]), min(reads, missed) / phase.throughput
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
     ok: bool | None = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
-    if theirs and ratios[lowest] >= limits.hit_ratio and not ok:
-        return _verdict("cached", None, observed, wanted, f"{_NOT_OURS}, and its disks are not seen", intent=True)
+    if external and ratios[lowest] >= limits.hit_ratio and not ok:
+        return _verdict("cached", None, observed, wanted, f"{_EXTERNAL}, and its disks cannot be observed", intent=True)
     if ok and unseen:
-        return _verdict("cached", None, observed, wanted, f"{_some(unseen)}: its statistics could not be read", intent=True)
+        return _verdict("cached", None, observed, wanted, f"{_abbreviated(unseen)}: its statistics could not be read", intent=True)
     return _verdict("cached", ok, observed, wanted, "the data does not fit shared_buffers; raise it or lower --scale", intent=True)
 
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≥ {limits.io_bound:g} device reads per transaction"
-    reads = None if _theirs(trial, number) else of_devices(phase, "reads")
+    reads = None if _loads_external(trial, number) else of_devices(phase, "reads")
     if reads is None or phase.throughput <= 0:
-        why = _NOT_OURS if _theirs(trial, number) else "/proc/diskstats shows no device here"
+        why = _EXTERNAL if _loads_external(trial, number) else "/proc/diskstats shows no device here"
         return _verdict("io-bound", None, "device counters not seen", wanted, why, intent=True)
     per_tx = reads / phase.throughput
     why = "the data came from a cache; raise --scale or lower --memory"
@@ -185,12 +186,12 @@ def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
 def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"every driver below {limits.client_cpu:.0%} of what its threads can get"
     loads = trial.phases[number].loads
-    given = dict(_loaded_containers(trial, number))
+    vcpus_of = dict(_loaded_containers(trial, number))
     shares = {}
     for target in phase.targets:
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
         load = loads[target.target]
-        vcpus = given.get(target.target.split("/")[1]) if load.place == "inside" and "/" in target.target else None
+        vcpus = vcpus_of.get(target.target.split("/")[1]) if load.place == "inside" and "/" in target.target else None
         if used is not None:
             shares[target.target] = used / phase.loaded(target) / min(load.threads, vcpus or load.threads)
     if len(shares) < len(phase.targets) or not shares:
@@ -199,13 +200,13 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
     observed = f"{shares[highest]:.1%} ({highest}, the highest)"
     why = "the driver's threads are the limit, not the database; give it more with --threads"
     ok: bool | None = shares[highest] < limits.client_cpu
-    if any(load.host is not None for load in loads.values()):  # the drivers have a host of their own, and this is it
-        full = _full(phase, facts)
+    if any(load.host is not None for load in loads.values()):  # this host runs only drivers
+        utilization = _host_utilization(phase, facts)
         wanted += f", and their host below {limits.host_full:.0%}"
-        observed += ", their host not seen" if full is None else f", their host at {full:.1%}"
-        if ok and (full is None or full >= limits.host_full):
-            ok = None if full is None else False
-            why = "its CPU use could not be read" if full is None else "the clients' host is full: give it more CPUs, or load less"
+        observed += ", their host not seen" if utilization is None else f", their host at {utilization:.1%}"
+        if ok and (utilization is None or utilization >= limits.host_full):
+            ok = None if utilization is None else False
+            why = "its CPU use could not be read" if utilization is None else "the clients' host is full: give it more CPUs, or load less"
     return _verdict("not-client-bound", ok, observed, wanted, why, intent=True)
 
 
@@ -215,17 +216,19 @@ def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     wanted = f"≥ {limits.rate_met:.0%} of the rate in every database, less three standard deviations of random arrivals"
     if not due:
         return _verdict("rate-met", None, "no load has a rate", wanted, "give one with --rate", intent=True)
-    done = {t.target: t.transactions for t in phase.targets if t.target in due}
-    lowest = min(due, key=lambda name: done[name] / due[name])
-    # pgbench schedules transactions as a Poisson process: their number in a window scatters by its square root.
-    ok = all(done[name] >= limits.rate_met * due[name] - 3 * due[name] ** 0.5 for name in due)
+    completed = {t.target: t.transactions for t in phase.targets if t.target in due}
+    lowest = min(due, key=lambda name: completed[name] / due[name])
+    # pgbench schedules transactions as a Poisson process, so their number in a window varies by its square root.
+    ok = all(completed[name] >= limits.rate_met * due[name] - 3 * due[name] ** 0.5 for name in due)
     why = "the databases could not keep up; latency includes the time that transactions waited for their turn"
-    observed = f"{done[lowest] / due[lowest]:.1%} ({done[lowest]:.0f} of {due[lowest]:.0f} transactions due, {lowest}, the lowest)"
+    observed = (
+        f"{completed[lowest] / due[lowest]:.1%} ({completed[lowest]:.0f} of {due[lowest]:.0f} transactions due, {lowest}, the lowest)"
+    )
     return _verdict("rate-met", ok, observed, wanted, why, intent=True)
 
 
-def _asked_pages(server: Server) -> str | None:
-    """'reserved', 'transparent' or 'ordinary': what a server's settings and its trial insist on; None where they leave it open."""
+def _required_pages(server: Server) -> str | None:
+    """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it, else None."""
     if huge_pages.insists(server.settings):
         return "reserved"
     if server.transparent_huge_pages:
@@ -238,35 +241,39 @@ def _asked_pages(server: Server) -> str | None:
 def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted, worst = "", (2.0, "no server's shared memory was seen")
     for _, container, server in trial.deployment.servers():
-        asked, name = _asked_pages(server), f"{container.name}/{server.name}"
-        if asked is None:
+        required, name = _required_pages(server), f"{container.name}/{server.name}"
+        if required is None:
             continue
-        wanted = f"≥ {limits.huge_share:.0%} of the shared memory in use on {asked} {'pages' if asked == 'ordinary' else 'huge pages'}"
-        seen = phase.metrics.get(f"server:{name}", {})
-        mapped = seen.get("pages.mapped", 0.0)
+        wanted = (
+            f"≥ {limits.huge_share:.0%} of the shared memory in use on {required} {'pages' if required == 'ordinary' else 'huge pages'}"
+        )
+        metrics = phase.metrics.get(f"server:{name}", {})
+        mapped = metrics.get("pages.mapped", 0.0)
         if mapped <= 0:
             return _verdict("huge-pages", None, f"{name}: not seen", wanted, "/proc/PID/smaps of the server could not be read", intent=True)
-        huge = seen.get("pages.huge", 0.0) / mapped
-        size = format_bytes(seen.get("pages.size", 0.0))
-        words = f"{huge:.1%} of {format_bytes(mapped)} on huge pages ({name}, mapped in pages of {size})"
-        worst = min(worst, (1 - huge if asked == "ordinary" else huge, words))
-    why = "the kernel gave the server other pages than were asked for: memory may be in pieces, or a setting of the host overrules"
+        huge = metrics.get("pages.huge", 0.0) / mapped
+        size = format_bytes(metrics.get("pages.size", 0.0))
+        observed = f"{huge:.1%} of {format_bytes(mapped)} on huge pages ({name}, mapped in pages of {size})"
+        worst = min(worst, (1 - huge if required == "ordinary" else huge, observed))
+    why = "the kernel gave the server other pages than requested: memory may be fragmented, or a setting of the host takes precedence"
     return _verdict("huge-pages", worst[0] >= limits.huge_share, worst[1], wanted, why, intent=True)
 
 
 def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    why = "some databases started late or ended early, so that the others had the host to themselves"
+    why = "some databases started late or ended early, so the others shared the host with fewer"
     return _verdict("overlap", phase.overlap >= limits.overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.overlap:.0%}", why)
 
 
 def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    """A phase is ended by pgherd's own clock: one that lasted longer shows that pgherd, and so perhaps all else, did not get to run."""
+    """Check the length of a phase. pgherd's clock ends it, so an overrun shows that pgherd, and perhaps other processes,
+    could not run.
+    """
     planned = trial.phases[number].seconds
     wanted = f"≤ {limits.late_end:.0%} longer than planned"
     observed = f"{phase.seconds:.1f} s of {planned:g} s planned"
-    # Half a second is what a busy host takes to wake us, whatever the plan.
+    # A busy host may take 0.5 s to wake this process.
     ok = phase.seconds <= planned * (1 + limits.late_end) + 0.5
-    why = "the host did not let pgherd run in time: what was measured then is not what was planned"
+    why = "the host did not schedule pgherd in time, so the measured period differs from the plan"
     return _verdict("length", ok, observed, wanted, why)
 
 
@@ -282,9 +289,9 @@ def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limi
     if stolen is None:
         return _verdict("steal", None, "not seen", wanted, "the kernel does not report steal")
     share = stolen / (facts.logical_cpus or facts.cores)
-    if _theirs(trial, number) and share <= limits.steal:
-        return _verdict("steal", None, f"{share:.2%} here, not seen at the server", wanted, _NOT_OURS)
-    return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave the CPUs to others meanwhile")
+    if _loads_external(trial, number) and share <= limits.steal:
+        return _verdict("steal", None, f"{share:.2%} here, not seen at the server", wanted, _EXTERNAL)
+    return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave CPU time to other guests")
 
 
 def _has_servers(trial: Trial) -> bool:
@@ -294,35 +301,35 @@ def _has_servers(trial: Trial) -> bool:
 def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
     busy = phase.busy_cores()
-    ours = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
-    # Without servers there are no containers: what the drivers cause in the kernel is not told from other programs' CPU.
-    alone = not _has_servers(trial)
-    if busy is None or not (ours or alone) or _theirs(trial, number):
+    containers = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
+    # Without servers there are no containers, and the drivers' kernel time cannot be separated from other programs' CPU.
+    no_servers = not _has_servers(trial)
+    if busy is None or not (containers or no_servers) or _loads_external(trial, number):
         return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
     loads = trial.phases[number].loads
-    outside = [command_verdicts.cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
+    outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
-    known = sum(platform.values()) - platform.get(f"platform:{MANAGER}", 0.0)  # which is of pgherd's own threads
-    share = (busy - sum(ours) - sum(outside) - known) / (facts.logical_cpus or facts.cores)
-    why = "other processes used the host meanwhile"
-    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=alone)
+    platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER}", 0.0)  # the manager is a thread of pgherd
+    share = (busy - sum(containers) - sum(outside) - platform_cpu) / (facts.logical_cpus or facts.cores)
+    why = "other processes used the host"
+    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=no_servers)
 
 
-def _count(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
+def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
     rates = [sum(m.get(name, 0.0) for name in names) for _, m in _servers(trial, number, phase) if names[0] in m]
     return sum(rates) if rates else None
 
 
 def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     read_only = all(load.read_only for load in trial.phases[number].loads.values())
-    wanted = f"≤ {limits.checkpoints:.0f} in the window" + ("" if read_only else " (a writing load: said, not held against it)")
-    rate = _count(phase, trial, number, "ckpt.timed", "ckpt.requested")
+    wanted = f"≤ {limits.checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
+    rate = _rate_of(phase, trial, number, "ckpt.timed", "ckpt.requested")
     if rate is None:
         return _verdict("checkpoints", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
     count = rate * phase.seconds
-    # Statistics reach us with the sampling period's blur: less than half a checkpoint is none.
+    # Statistics are as coarse as the sampling period: less than half a checkpoint is none.
     ok = count < limits.checkpoints + 0.5
-    return _verdict("checkpoints", ok, f"{count:.0f} checkpoints", wanted, "a checkpoint's writes fell into the window", warn=True)
+    return _verdict("checkpoints", ok, f"{count:.0f} checkpoints", wanted, "a checkpoint wrote in the window", warn=True)
 
 
 def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
@@ -334,31 +341,35 @@ def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, li
 
 
 def worst_switch(phases: Sequence[PhaseResult]) -> PhaseResult:
-    """The phase that its targets took up furthest apart, of those in which some of that was counted, if there are any."""
-    return max(phases, key=lambda phase: (_began_late(phase), -1.0 if phase.skew is None else phase.skew))
+    """Return the phase with the largest skew, preferring those in which some of it was counted."""
+    return max(phases, key=lambda phase: (_began_in_period(phase), -1.0 if phase.skew is None else phase.skew))
 
 
-def _began_late(phase: PhaseResult) -> bool:
-    """Whether some target's new load began only within the measured period."""
+def _began_in_period(phase: PhaseResult) -> bool:
+    """Return whether a target's new load began only within the measured period."""
     return any(target.first >= phase.start for target in phase.targets)
 
 
 def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
-    """Whether all targets switched together: the verdict of the worst of a trial's phases."""
+    """Check that all targets switched together. The worst phase decides."""
     worst = _switch_skew(worst_switch(phases), limits)
-    alike = [one.phase for one in phases if (each := _switch_skew(one, limits)).result == "fail" and each.severity == worst.severity]
+    alike = [
+        phase.phase for phase in phases if (check := _switch_skew(phase, limits)).result == "fail" and check.severity == worst.severity
+    ]
     return worst.model_copy(update={"failed_in": tuple(alike)}) if worst.result == "fail" else worst
 
 
 def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
-    """Whether all targets took up a phase's load together. What lies within the ramp-up, which is not counted, is only said."""
+    """Check that all targets started a phase's load together. Skew within the warm-up, which is not counted, is a
+    warning only.
+    """
     wanted = f"≤ {limits.switch_skew * 1000:.0f} ms between the targets' first transactions"
     if phase.skew is None:
-        one = len(phase.targets) == 1
-        return _verdict("switch-skew", True if one else None, "a single target" if one else "not seen", wanted, "no target began")
-    counted = _began_late(phase)
+        single = len(phase.targets) == 1
+        return _verdict("switch-skew", True if single else None, "a single target" if single else "not seen", wanted, "no target began")
+    counted = _began_in_period(phase)
     observed = f"{phase.skew * 1000:.0f} ms ({phase.phase}), {'some of it counted' if counted else 'all before the measured period'}"
-    why = "clients connect one after another, and some databases got theirs later: a longer --ramp keeps it out of what is counted"
+    why = "clients connect one after another, on some databases later: a longer --ramp keeps that out of the measured period"
     return _verdict("switch-skew", phase.skew <= limits.switch_skew, observed, wanted, why, warn=not counted)
 
 
@@ -367,12 +378,56 @@ def _clock(jump: float, limits: Thresholds) -> Verdict:
     return _verdict("clock", abs(jump) <= limits.clock_jump, f"moved {jump * 1000:.0f} ms", f"≤ {limits.clock_jump * 1000:.0f} ms", why)
 
 
+def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    """Check that every command that ended by itself returned 0. If a command that should run on ends early, the trial
+    fails.
+    """
+    codes = {target.target: code for target in phase.targets if (code := target.values.get("exit_code")) is not None}
+    wanted = "exit code 0 of every command"
+    if not codes:
+        return _verdict("exit-code", True, "each ran until it was stopped", wanted, intent=True)
+    failed = {target: code for target, code in codes.items() if code != 0}
+    if not failed:
+        return _verdict("exit-code", True, "exit code 0", wanted, intent=True)
+    failures = ", ".join(f"{_code(code)} on {target}" for target, code in failed.items())
+    return _verdict("exit-code", False, failures, wanted, _SEE_OUTPUT, intent=True)
+
+
+def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    """Check that every value to extract from an output was there, as a number."""
+    loads = trial.phases[number].loads
+    missing = [
+        f"{name} on {target.target}"
+        for target in phase.targets
+        for name in patterns_of(loads[target.target])
+        if f"{VALUE}{name}" not in target.values
+    ]
+    wanted = "a number for every --value"
+    if missing:
+        return _verdict("values-found", False, f"not found: {', '.join(missing)}", wanted, _SEE_OUTPUT, intent=True)
+    return _verdict("values-found", True, "all found", wanted, intent=True)
+
+
+def driver_cpu(target: TargetResult, phase: PhaseResult) -> float:
+    """Return the cores that a driver used in the window.
+
+    A command's processes are not sampled, but their total CPU is known when it has ended. The mean over its lifetime
+    is used.
+    """
+    sampled = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", 0.0)
+    return max(sampled, target.client_cpu or 0.0) if target.driver == "command" else sampled
+
+
+def _code(code: float) -> str:
+    return f"exit code {code:.0f}" if code >= 0 else f"signal {-code:.0f}"
+
+
 _INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = {
     "cpu-bound": _cpu_bound,
     "cached": _cached,
     "io-bound": _io_bound,
     "not-client-bound": _not_client_bound,
     "rate-met": _rate_met,
-    "exit-code": command_verdicts.exit_code,
-    "values-found": command_verdicts.values_found,
+    "exit-code": exit_code,
+    "values-found": values_found,
 }

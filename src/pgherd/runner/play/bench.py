@@ -1,4 +1,4 @@
-"""What brings trials about and plays them, as the loop sees it; and that of one host, over a fleet."""
+"""Backends that deploy and run trials, as the loop uses them; the backend of the local host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.judge import verdicts
 from pgherd.runner.play import phases
@@ -24,7 +24,7 @@ from pgherd.study import emulation
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a trial's phases; of one that failed only verdicts and kills, if anything was seen."""
+    """Results of a trial's phases. A failed trial has only OOM kills and their checks."""
 
     phases: Sequence[PhaseResult] = ()
     verdicts: Sequence[Verdict] = ()
@@ -35,15 +35,15 @@ class Bench(Protocol):
     """One host, or several as one."""
 
     def placed(self, trial: Trial) -> Trial:
-        """The trial as it is run here: with its containers on the hosts that are there. Raises TrialError where they do not fit."""
+        """Return the trial with its containers placed on the present hosts. Raises TrialError if they do not fit."""
         ...
 
     def apply(self, trial: Trial) -> str:
-        """Bring the trial's deployment and state about; returns what the transition was. Raises TrialError."""
+        """Apply the trial's deployment and starting state. Return a summary of the transition. Raises TrialError."""
         ...
 
     def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: Watcher) -> Played:
-        """Drive the trial's phases, count, and judge. ``name`` is the trial's in the run, and ``directory`` where its files go.
+        """Run the trial's phases, count and check. Files go to ``directory``; ``name`` is the trial's in the run.
 
         Raises:
             TrialError: it could not be finished.
@@ -52,20 +52,22 @@ class Bench(Protocol):
         ...
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> Played:
-        """The trial has failed: what the kernel ended, and what that is judged to be. Nothing that is up is taken for healthy any more."""
+        """Handle a failed trial: return OOM kills and their checks, and mark all running servers unhealthy."""
         ...
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """The readings of a trial with a probe and no load, for which nothing needs to be up; see pgherd.runner.probes."""
+        """Return the readings of a trial that has a probe and no load, and no deployment. See
+        pgherd.runner.probes.
+        """
         ...
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        """Settings of the servers that are up which differ from the default, as the server of a target, or the first, says."""
+        """Return the non-default settings of the target's server, or of the first server."""
         ...
 
 
 class OneHost(Protocol):
-    """What a bench of one host stands on (see pgherd.runner.deploy.fleet)."""
+    """Deployment on one host, below a backend. ``pgherd.runner.deploy.fleet.Fleet`` is one."""
 
     node: Node
     facts: HostFacts
@@ -73,100 +75,93 @@ class OneHost(Protocol):
     watched: list[ProcessView]
 
     def apply(self, trial: Trial) -> tuple[Stage, str]:
-        """Bring the trial's deployment and state about; returns the stage and what the transition was."""
+        """Apply the trial's deployment and starting state. Return the stage and a summary of the transition."""
         ...
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """The readings of a trial with a probe and no load."""
+        """Return the readings of a trial that has a probe and no load."""
         ...
 
     def rest(self) -> None:
-        """The trial's phases are over: end what was up for them alone."""
+        """Stop what ran only for the phases of the trial."""
         ...
 
     def readings(self) -> dict[str, dict[str, float]]:
-        """What was read once of what is up, by entity and metric: it goes beside the sampled metrics of every phase."""
+        """Return values read once, by entity and metric. They are stored with the sampled metrics of every phase."""
         ...
 
     def verify(self, trial: Trial) -> None:
-        """Check the databases whose consistency is to be checked; raises TrialError where one contradicts itself."""
+        """Check the databases for which consistency is requested. Raises TrialError if one is inconsistent."""
         ...
 
     def memory_kills(self) -> tuple[MemoryKill, ...]:
-        """What the kernel ended for want of memory since the trial began."""
+        """Return the OOM kills since the trial began."""
         ...
 
     def distrust(self) -> None:
-        """A trial has failed: take nothing that is up for healthy."""
+        """Mark all running servers unhealthy after a failed trial."""
         ...
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        """Settings of the servers that are up which differ from the default."""
+        """Return the non-default settings of the running servers."""
         ...
 
 
 class LocalBench:
-    """One host. The trial's drivers write below the fleet's scratch directory, which goes when the trial is over."""
+    """Backend of one host. Drivers write to the fleet's scratch directory, which is removed after the trial."""
 
     def __init__(self, fleet: OneHost) -> None:
-        """Nothing is brought about yet."""
         self._fleet = fleet
         self._stage: Stage | None = None
 
     def placed(self, trial: Trial) -> Trial:
-        """The trial itself."""
         return trial
 
     def apply(self, trial: Trial) -> str:
-        """As the fleet does it."""
         self._stage, transition = self._fleet.apply(trial)
         return transition
 
     def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: Watcher) -> Played:
-        """Play the phases on this host."""
         assert self._stage is not None
         fleet, scratch = self._fleet, self._fleet.scratch / name
         try:
             fleet.node.make_dir(str(scratch), mode=0o711)
-            found, jump = phases.play(fleet.node, trial, self._stage, directory, scratch, watcher, fleet.watched)
+            results, jump = phases.play(fleet.node, trial, self._stage, directory, scratch, watcher, fleet.watched)
         finally:
             fleet.node.remove_tree(str(scratch))
-            for room in self._stage.guests().values():  # drivers' output in a guest is memory of the guest
+            for room in self._stage.guests().values():  # drivers' output in a guest uses the guest's memory
                 with contextlib.suppress(OSError):
                     assert room.node is not None
                     room.node.remove_tree(str(scratch))
-        found, kills = completed(fleet, trial, found)
-        judged = emulation.judged(verdicts.judge(trial, found, fleet.facts, thresholds, jump), found)
-        return Played(found, judged + memory_verdicts.judge(trial, found, kills, thresholds), kills)
+        results, kills = completed(fleet, trial, results)
+        checks = emulation.judged(verdicts.judge(trial, results, fleet.facts, thresholds, jump), results)
+        return Played(results, checks + memory_verdicts.judge(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> Played:
-        """What the kernel ended; servers are restored before the next trial."""
         kills = self._fleet.memory_kills()
         self._fleet.distrust()
         return Played((), memory_verdicts.judge(trial, [], kills, thresholds), kills)
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """As the fleet does it."""
         return self._fleet.probe(trial)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        """As the fleet's servers say."""
         return self._fleet.settings(target)
 
 
 def completed(fleet: OneHost, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[MemoryKill, ...]]:
-    """The phases with what was read once of the servers, after the consistency checks; and what the kernel ended.
+    """Add readings that are read once to the phases, check consistency, and return the OOM kills too.
 
     Raises:
-        TrialError: a database contradicts itself.
+        TrialError: a database is inconsistent.
     """
     fleet.rest()
-    found = [_with(phase, fleet.readings()) for phase in played]
+    results = [_with(phase, fleet.readings()) for phase in played]
     if any(database.verify for *_, database in trial.deployment.databases()):
         fleet.verify(trial)
-    return found, fleet.memory_kills()
+    return results, fleet.memory_kills()
 
 
 def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:
-    metrics = {entity: {**phase.metrics.get(entity, {}), **more} for entity, more in readings.items()}
+    metrics = {entity: {**phase.metrics.get(entity, {}), **values} for entity, values in readings.items()}
     return phase.model_copy(update={"metrics": {**phase.metrics, **metrics}}) if metrics else phase

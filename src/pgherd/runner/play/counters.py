@@ -1,7 +1,7 @@
-"""The processor's counters of each server, read by `perf stat` beside it while a trial runs.
+"""Hardware counters of each server, read by `perf stat` during a trial.
 
-perf is attached to the postmaster before the clients connect, and counts what it forks from then on: their backends. What
-cannot be counted here is left out, and ``able`` says why.
+perf attaches to the postmaster before the clients connect, and counts every process that it forks afterwards: the
+backends. Events that this machine cannot count are left out; ``able`` reports the reason.
 """
 
 from __future__ import annotations
@@ -19,91 +19,93 @@ from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Node, Process
 
 _PERIOD_MS = 500
-_END_SECONDS = 5.0
+_STOP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Able:
-    """The events that can be counted on a node, or why there are none."""
+    """Events that can be counted on a node, or the reason why there are none."""
 
     events: tuple[str, ...]
     why_not: str = ""
 
 
 _ABLE: dict[str, Able] = {}
-"""Node's name → what was found out: a processor does not change."""
+"""Node's name → countable events. They do not change, so they are probed once."""
 
 
 def able(node: Node) -> Able:
-    """Find out by counting, once: for each metric the first alternative of which every event gives a number."""
+    """Return the countable events. They are found by counting: for each metric, the first alternative of which every
+    event has a value.
+    """
     if node.name not in _ABLE:
-        _ABLE[node.name] = _find_out(node)
+        _ABLE[node.name] = _probe_events(node)
     return _ABLE[node.name]
 
 
-def _find_out(node: Node) -> Able:
-    found: list[str] = []
-    said = ""
+def _probe_events(node: Node) -> Able:
+    countable: list[str] = []
+    first_refusal = ""
     for alternatives in tlb.EVENTS.values():
         for events in alternatives:
-            refused = _refused(node, events)
+            refused = _refusal(node, events)
             if refused is None:
-                found += events
+                countable += events
                 break
-            said = said or refused
-    useful = tuple(event for event in found if event != "cycles")
-    return Able(tuple(found)) if useful else Able((), said)
+            first_refusal = first_refusal or refused
+    useful = tuple(event for event in countable if event != "cycles")
+    return Able(tuple(countable)) if useful else Able((), first_refusal)
 
 
-def _refused(node: Node, events: Sequence[str]) -> str | None:
-    """Why these events cannot be counted here; None when they can."""
+def _refusal(node: Node, events: Sequence[str]) -> str | None:
+    """Return the reason why these events cannot be counted here, or None."""
     try:
-        done = node.run(Command(("perf", "stat", "-x;", "-e", ",".join(events), "--", "true")), timeout=10)
+        result = node.run(Command(("perf", "stat", "-x;", "-e", ",".join(events), "--", "true")), timeout=10)
     except (OSError, TimeoutError):
         return "perf is not installed"
-    if done.code == 127:
+    if result.code == 127:
         return "perf is not installed"
-    lines = [line.split(";") for line in done.err.splitlines() if ";" in line]
+    lines = [line.split(";") for line in result.err.splitlines() if ";" in line]
     values = {fields[2].split(":")[0]: fields[0] for fields in lines if len(fields) > 3}
-    if done.code != 0:
-        if "paranoid" in done.err or "permission" in done.err.lower():
+    if result.code != 0:
+        if "paranoid" in result.err or "permission" in result.err.lower():
             return "this user may not read the processor's counters (kernel.perf_event_paranoid)"
-        return f"this processor, or this virtual machine, does not show the event {events[0]} to perf"
+        return f"this processor or virtual machine does not support the perf event {events[0]}"
     missing = [event for event in events if not values.get(event, "<").replace(".", "").isdigit()]
-    return f"this processor, or this virtual machine, does not count {missing[0]}" if missing else None
+    return f"this processor or virtual machine does not count {missing[0]}" if missing else None
 
 
 def begin(node: Node, trial: Trial, servers: Sequence[ServerView], directory: Path) -> Counting:
-    """Count beside the trial's servers what the trial wants counted and can be; ``directory`` takes perf's output."""
-    wanted = "tlb" in trial.counters and any(server.pid for server in servers)
-    return Counting(node, [server for server in servers if server.pid], able(node).events if wanted else (), directory)
+    """Count the events that the trial requests and the node supports. perf writes to ``directory``."""
+    requested = "tlb" in trial.counters and any(server.pid for server in servers)
+    return Counting(node, [server for server in servers if server.pid], able(node).events if requested else (), directory)
 
 
 class Counting:
-    """perf beside the servers of one trial."""
+    """perf processes for the servers of one trial."""
 
     def __init__(self, node: Node, servers: Sequence[ServerView], events: Sequence[str], directory: Path) -> None:
-        """Attach to all of them; ``directory`` takes perf's output, ``perf-CONTAINER.SERVER.txt``."""
+        """Attach perf to all servers. Its output goes to ``perf-CONTAINER.SERVER.txt`` in ``directory``."""
         self._node = node
         self._running: list[tuple[str, Path, float, Process]] = []
         for server in servers if events else ():
             output = directory / f"perf-{server.name.replace('/', '.')}.txt"
             argv = ("perf", "stat", "-x;", "-I", str(_PERIOD_MS), "-e", ",".join(events), "-o", str(output), "-p", str(server.pid))
-            with contextlib.suppress(OSError):  # it is gone since it was asked: then nothing is counted
+            with contextlib.suppress(OSError):  # perf was removed after the probe: nothing is counted
                 self._running.append((f"server:{server.name}", output, node.now(), node.spawn(Command(argv))))
 
     def stop(self) -> list[SpoolReading]:
-        """End all, and what they counted."""
+        """Stop perf and return the readings."""
         for _, _, _, process in self._running:
             process.signal(signal.SIGINT)
-        found: list[SpoolReading] = []
+        counted: list[SpoolReading] = []
         for entity, output, began, process in self._running:
             try:
-                process.wait(_END_SECONDS)
+                process.wait(_STOP_TIMEOUT_S)
             except TimeoutError:
                 process.signal(signal.SIGKILL)
-                process.wait(_END_SECONDS)
+                process.wait(_STOP_TIMEOUT_S)
             with contextlib.suppress(OSError, ValueError):
-                found += tlb.readings(output.read_text(errors="replace"), began, entity)
+                counted += tlb.readings(output.read_text(errors="replace"), began, entity)
         self._running = []
-        return found
+        return counted

@@ -1,4 +1,4 @@
-"""Sampling in the guests of a trial, beside that of the host: each reads its own files, and all of it becomes one spool."""
+"""Sampling in the guests of a trial. Each guest reads its files, and all samples are merged into the trial's spool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import View
 from pgherd.model.errors import TrialError
 from pgherd.node.protocol import Sampling
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.play.launching import Running, driver_sources
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import guest_spool
@@ -19,79 +19,81 @@ from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 
 @dataclass(frozen=True)
-class _One:
+class _SampledGuest:
     room: Room
     spool: Path
     sampling: Sampling
 
 
 class GuestSampling:
-    """The sampling loops in all guests of a trial. SQL goes to their servers from the host, whose own loop asks it."""
+    """Sampling loops in all guests of a trial. The host's loop runs the SQL queries on guests' servers."""
 
     def __init__(self, directory: Path) -> None:
-        """``directory`` is the trial's. Nothing is sampled yet."""
+        """Args:
+        directory: the trial's directory.
+        """
         self._directory = directory
-        self._guests: list[_One] = []
+        self._guests: list[_SampledGuest] = []
 
     def begin(self, rooms: Mapping[str, Room]) -> None:
-        """Start to sample in these guests; raises TrialError where one does not answer."""
+        """Start sampling in these guests. Raises TrialError if a guest does not respond."""
         try:
             for name, room in rooms.items():
                 assert room.node is not None
                 spool = self._directory / f"guest-{name}.jsonl"
-                self._guests.append(_One(room, spool, room.node.sample(samplers.sources(View()), str(spool))))
+                self._guests.append(_SampledGuest(room, spool, room.node.sample(samplers.sources(View()), str(spool))))
             self._record(self._directory / "spool.jsonl")
         except OSError as error:
             raise TrialError(f"a guest cannot be sampled: {error}") from None
 
     def add(self, running: Sequence[Running], stage: Stage) -> None:
-        """Watch the drivers that run in guests too; raises TrialError where a guest does not answer."""
+        """Also sample the drivers in guests. Raises TrialError if a guest does not respond."""
         try:
-            for one in self._guests:
-                assert one.room.node is not None
-                sources = driver_sources(list(running), stage, one.room.node)
+            for guest in self._guests:
+                assert guest.room.node is not None
+                sources = driver_sources(list(running), stage, guest.room.node)
                 if sources:
-                    one.sampling.add(sources)
+                    guest.sampling.add(sources)
         except OSError as error:
             stage.check()
             raise TrialError(f"a guest cannot be sampled: {error}") from None
 
     def mark(self) -> None:
-        """Read everything once now, at a border of the window; raises TrialError where a guest does not answer."""
+        """Read everything once now, at a border of the window. Raises TrialError if a guest does not respond."""
         try:
-            for one in self._guests:
-                one.sampling.add(())
+            for guest in self._guests:
+                guest.sampling.add(())
         except OSError as error:
             raise TrialError(f"a guest cannot be sampled: {error}") from None
 
     def stop(self) -> None:
-        """End them, and put what they have read into the trial's spool, on the host's clock; raises TrialError."""
+        """Stop sampling, and append the samples to the trial's spool in the host's time. Raises TrialError."""
         if not self._guests:
             return
-        found = []
+        spools = []
         try:
-            for one in self._guests:
-                one.sampling.stop()
-                assert isinstance(one.room.clock, GuestClock)
-                found.append(GuestSpool(one.room.container, one.spool.read_text().splitlines(keepends=True), one.room.clock))
+            for guest in self._guests:
+                guest.sampling.stop()
+                assert isinstance(guest.room.clock, GuestClock)
+                spools.append(GuestSpool(guest.room.container, guest.spool.read_text().splitlines(keepends=True), guest.room.clock))
             self._record(None)
         except OSError as error:
             self.abandon()
             raise TrialError(f"a guest cannot be sampled: {error}") from None
-        guest_spool.append(self._directory / "spool.jsonl", found)
-        for one in self._guests:
-            one.spool.unlink()
+        guest_spool.append(self._directory / "spool.jsonl", spools)
+        for guest in self._guests:
+            guest.spool.unlink()
 
     def abandon(self) -> None:
-        """The trial has failed already: end what can be ended."""
-        for one in self._guests:
+        """Stop what can be stopped, after the trial failed."""
+        for guest in self._guests:
             with contextlib.suppress(OSError):
-                one.sampling.stop()
+                guest.sampling.stop()
         with contextlib.suppress(OSError, TrialError):
             self._record(None)
 
     def _record(self, spool: Path | None) -> None:
-        """Have what the host sees of the guests' balloons and drives written beside: one manager sees all of them."""
-        for recorder in {id(one.room.balloons): one.room.balloons for one in self._guests}.values():
+        """Have the host's view of the guests' balloons and drives recorded. All guests may share one manager."""
+        for recorder in {id(guest.room.balloons): guest.room.balloons for guest in self._guests}.values():
             if recorder is not None:
                 recorder.record(spool)

@@ -1,7 +1,7 @@
-"""The I/O view of a trial: which devices its servers and loaded volumes lie on, what these saw, the servers' checkpoints, and a trace
-if asked for.
+"""I/O view of a trial: devices below its servers and loaded volumes, their counters, checkpoints, and a trace if
+requested.
 
-Everything but the trace is free: the devices' counters are sampled anyway, and the servers' logs are written anyway.
+Everything except the trace is free, because devices' counters are sampled and servers' logs are written anyway.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from pgherd.model.result import PhaseResult
 from pgherd.node.protocol import Command, Node
 
 TRACE = "block-trace.txt"
-"""The traced events as text, in the trial's directory; compressed once they are read."""
+"""File of traced events as text in the trial's directory. It is compressed after reading."""
 
 Roles = dict[DeviceRole, list[str]]
 
 
 @dataclass
 class Layout:
-    """Where the files of servers and loaded volumes lie: number of a device → the device and the roles it has; ``logs``: server →
-    its log; ``guests``: the devices of guests, without their series."""
+    """Devices with files of servers and loaded volumes: device number → device and its roles.
+
+    ``logs`` maps servers to their logs. ``guests`` has the devices of guests, without their series.
+    """
 
     devices: dict[str, tuple[Device, Roles]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
@@ -47,76 +49,81 @@ class Layout:
 
 
 def layout(node: Node, servers: Sequence[ServerView], guests: Sequence[GuestView] = (), volumes: Mapping[str, str] | None = None) -> Layout:
-    """Find out where the files of servers lie which run on this node; a postmaster's working directory is its data directory. What lies in
-    a guest lies on the devices that hold its drives' images. ``volumes``: loaded ones, target → directory."""
-    found = Layout()
-    here = [server for server in servers if server.pid]
+    """Find the devices below servers on this node. A postmaster's working directory is its data directory.
+
+    Files in a guest are on the devices that hold the images of its drives. ``volumes`` are loaded ones, target →
+    directory.
+    """
+    result = Layout()
+    local = [server for server in servers if server.pid]
     inside = {drive.server for guest in guests for drive in guest.drives}
-    found.guests = _guest_devices(node, guests, found)
-    if len(here) + len(inside & {server.name for server in servers}) < len(servers):
-        found.missing.append("somebody else's server: on which devices its files lie cannot be seen from here")
-    places: dict[str, tuple[DeviceRole, str]] = {directory: ("volume", name) for name, directory in (volumes or {}).items()}
-    if not here and not places:
-        return found
-    for server in here:
+    result.guests = _guest_devices(node, guests, result)
+    if len(local) + len(inside & {server.name for server in servers}) < len(servers):
+        result.missing.append("external server: the devices below its files are unknown here")
+    paths: dict[str, tuple[DeviceRole, str]] = {directory: ("volume", name) for name, directory in (volumes or {}).items()}
+    if not local and not paths:
+        return result
+    for server in local:
         data = f"/proc/{server.pid}/cwd"
-        places[f"{data}/base"] = ("data", server.name)
-        places[f"{data}/pg_wal/."] = ("wal", server.name)
+        paths[f"{data}/base"] = ("data", server.name)
+        paths[f"{data}/pg_wal/."] = ("wal", server.name)
         try:
             tablespaces = node.listdir(f"{data}/pg_tblspc")
         except OSError:
             tablespaces = []
-        places |= {f"{data}/pg_tblspc/{name}/.": ("tablespace", server.name) for name in tablespaces}
-    on = block_devices.devices_of(node, list(places))
-    for path, (role, name) in places.items():
-        device = on.get(path)
+        paths |= {f"{data}/pg_tblspc/{name}/.": ("tablespace", server.name) for name in tablespaces}
+    device_of = block_devices.devices_of(node, list(paths))
+    for path, (role, name) in paths.items():
+        device = device_of.get(path)
         if device is None:
-            what = f"volume {name}" if role == "volume" else f"the {role} of {name}"
-            found.missing.append(f"{what} lies on no block device that can be seen (tmpfs, a network or an overlay)")
+            label = f"volume {name}" if role == "volume" else f"the {role} of {name}"
+            result.missing.append(f"{label} is on no visible block device (tmpfs, a network or an overlay)")
             continue
-        names_of = found.devices.setdefault(device.number, (device, {}))[1].setdefault(role, [])
+        names_of = result.devices.setdefault(device.number, (device, {}))[1].setdefault(role, [])
         if name not in names_of:
             names_of.append(name)
-    for device, _ in list(found.devices.values()):
-        for below in block_devices.chain(node, device):
-            found.devices.setdefault(below.number, (below, {}))
-    found.logs = _logs(node, here) if here else {}
-    return found
+    for device, _ in list(result.devices.values()):
+        for underlying in block_devices.chain(node, device):
+            result.devices.setdefault(underlying.number, (underlying, {}))
+    result.logs = _logs(node, local) if local else {}
+    return result
 
 
-def _guest_devices(node: Node, guests: Sequence[GuestView], found: Layout) -> list[DeviceView]:
-    """E11's two views of each drive: as the guest sees it, and below that as its hypervisor does; ``found`` gets the devices below."""
+def _guest_devices(node: Node, guests: Sequence[GuestView], result: Layout) -> list[DeviceView]:
+    """Return E11's two views of each drive, by the guest and by its hypervisor. Adds the underlying devices to
+    ``result``.
+    """
     drives = [(guest, drive) for guest in guests for drive in guest.drives]
-    on = block_devices.devices_of(node, [drive.path for _, drive in drives])
+    device_of = block_devices.devices_of(node, [drive.path for _, drive in drives])
     views = []
     for guest, drive in drives:
         entity = f"guest-drive:{guest.name}/{drive.name}"
         role: DeviceRole = "tablespace" if drive.role == "temp" else drive.role
-        below = [on[drive.path].number] if drive.path in on else []
+        below = [device_of[drive.path].number] if drive.path in device_of else []
         if drive.device:
             name = f"{guest.name}/{drive.device}"
             views.append(DeviceView(number=f"guest-disk:{name}", name=name, roles={role: [drive.server]}, below=[entity]))
         views.append(DeviceView(number=entity, name=f"{guest.name}/{drive.name} (QEMU)", below=below))
-    for device in on.values():
-        for one in (device, *block_devices.chain(node, device)):
-            found.devices.setdefault(one.number, (one, {}))
+    for device in device_of.values():
+        for member in (device, *block_devices.chain(node, device)):
+            result.devices.setdefault(member.number, (member, {}))
     return views
 
 
 def _logs(node: Node, servers: Sequence[ServerView]) -> dict[str, str]:
-    """Server → its log, which lies beside its data directory."""
-    done = node.run(Command(["readlink", "--", *(f"/proc/{server.pid}/cwd" for server in servers)]))
-    lines = done.out.splitlines()
+    """Return server → its log, which is next to its data directory."""
+    links = node.run(Command(["readlink", "--", *(f"/proc/{server.pid}/cwd" for server in servers)]))
+    lines = links.out.splitlines()
     if len(lines) != len(servers):
         return {}
     return {server.name: f"{line}.log" for server, line in zip(servers, lines, strict=True)}
 
 
 class Watching:
-    """The I/O view of one trial while it runs; end it with ``stop`` or ``abandon``, then ask ``onto``."""
+    """I/O view of one running trial. End it with ``stop`` or ``abandon``, then call ``onto``."""
 
     def __init__(self, node: Node, view: View, directory: Path, known: Layout | None = None) -> None:
-        """Find the devices (or take those that are ``known``), and begin to trace where the view asks for it."""
+        """Find the devices (unless they are ``known``), and start tracing if the view requests it."""
         self._node, self._directory = node, directory
         self._layout = layout(node, view.servers, view.guests, view.volumes) if known is None else known
         self._tracing: block_trace.BlockTrace | None = None
@@ -124,30 +131,30 @@ class Watching:
         if view.trace and self._layout.devices:
             try:
                 self._tracing = block_trace.BlockTrace(node, sorted(self._layout.devices), directory)
-            except CapabilityError as error:  # it could when the run was prepared
-                self._layout.missing.append(f"nothing was traced: {error}")
+            except CapabilityError as error:  # tracing worked when the run was prepared
+                self._layout.missing.append(f"no trace: {error}")
         elif view.trace:
-            self._layout.missing.append("nothing was traced: no block device is known to hold the files of what was loaded")
+            self._layout.missing.append("no trace: the block devices of the loaded files are unknown")
 
     def stop(self) -> None:
-        """End the trace; nothing is read yet."""
+        """End the trace. It is read later."""
         if self._tracing is not None:
             self._tracing.stop()
 
     def abandon(self) -> None:
-        """The trial has failed: nothing will be asked."""
+        """Discard the trace of a failed trial."""
         if self._tracing is not None:
             self._tracing.abandon()
 
     def onto(self, played: Sequence[PhaseResult], readings: Sequence[SpoolReading]) -> list[PhaseResult]:
-        """The phases with their I/O view."""
+        """Return the phases with their I/O view."""
         self._read_trace()
         logs = {server: self._log(path) for server, path in self._layout.logs.items()}
-        found = []
+        results = []
         for phase in played:
-            around = near(readings, phase.start, phase.end)
-            found.append(phase.model_copy(update={"io": self._view(phase, around, logs)}))
-        return found
+            nearby = near(readings, phase.start, phase.end)
+            results.append(phase.model_copy(update={"io": self._view(phase, nearby, logs)}))
+        return results
 
     def _read_trace(self) -> None:
         if self._tracing is None:
@@ -183,20 +190,22 @@ class Watching:
                 view = view.model_copy(update={"trace": patterns(traced.get(number, []))})
             devices.append(view)
         inside = guest_series(readings, phase.start, phase.end) if self._layout.guests else {}
-        devices += [one.model_copy(update={"series": inside.get(one.number, one.series)}) for one in self._layout.guests]
-        found: list[Checkpoint] = []
+        devices += [view.model_copy(update={"series": inside.get(view.number, view.series)}) for view in self._layout.guests]
+        in_window: list[Checkpoint] = []
         for server, lines in logs.items():
-            found += checkpoints(lines, server, phase.start, phase.end)
+            in_window += checkpoints(lines, server, phase.start, phase.end)
         return IoView(
             devices=devices,
-            checkpoints=found,
+            checkpoints=in_window,
             trace=self._cost if self._tracing is not None else None,
             missing=list(self._layout.missing),
-            **latency_fields(((x.at, x.latency) for x in self._logged(phase)), phase.start, phase.end, found),
+            **latency_fields(
+                ((transaction.at, transaction.latency) for transaction in self._logged(phase)), phase.start, phase.end, in_window
+            ),
         )
 
     def _logged(self, phase: PhaseResult) -> Iterator[Logged]:
-        """The logged transactions of the phase's databases, from the files that its drivers left."""
+        """Yield logged transactions of the phase's databases from the files of its drivers."""
         for target in phase.targets:
             if target.driver != "pgbench":
                 continue
@@ -209,24 +218,26 @@ class Watching:
             yield from read_logs(texts, target.latency.lag_mean is not None)
 
     def _traced(self, phase: PhaseResult) -> dict[str, list[BlockRequest]]:
-        """Device → requests that were issued in the phase's window."""
-        found: dict[str, list[BlockRequest]] = {}
+        """Return device → requests issued in the phase's window."""
+        by_device: dict[str, list[BlockRequest]] = {}
         if self._tracing is not None:
             low, high = phase.start - self._tracing.clock, phase.end - self._tracing.clock
             for request in self._trace.requests:
                 if low <= request.issued < high:
-                    found.setdefault(request.device, []).append(request)
-        return found
+                    by_device.setdefault(request.device, []).append(request)
+        return by_device
 
 
 def insist_traceable(node: Node, wanted: bool) -> list[str]:
-    """Before anything begins: raise CapabilityError where a trace is ``wanted`` and cannot be had; else a sentence on it."""
+    """Require, if a trace is ``wanted``, that tracing works. Return a sentence about it. Raises CapabilityError."""
     if not wanted:
         return []
     block_trace.insist(node)
-    return ["Block requests are traced by perf; what that costs is shown beside the results."]
+    return ["perf traces block requests; the report shows the overhead."]
 
 
 def begin(node: Node, view: View, directory: Path) -> Watching:
-    """Watch the devices below a view's servers and volumes; what cannot be seen is said in the view, and fails nothing."""
+    """Observe the devices below a view's servers and volumes. What cannot be observed is listed in the view, and does
+    not fail.
+    """
     return Watching(node, view, directory)

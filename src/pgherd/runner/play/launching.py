@@ -1,30 +1,35 @@
-"""Drivers of a phase: what is started for each target, on which node, and what runs then."""
+"""Drivers of a phase: commands for each target, running processes, and the end of drivers that end by themselves."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
+from pgherd.drivers.command import ENDED, Ending
 from pgherd.drivers.driver import Driver, Endpoint, Span, Window
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, ProcessView, View
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
+from pgherd.model.units import format_seconds
+from pgherd.node import interruption
 from pgherd.node.protocol import Clock, Command, Node, Process, Source
-from pgherd.runner.deploy.stage import Stage
+from pgherd.runner.deploy.targets import Stage
 from pgherd.workloads.script import carry
 
-# A driver is told to run this much longer than planned; it is ended by its signal, and by itself should we die.
-_SLACK_SECONDS = 60.0
+# A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
+_SLACK_S = 60.0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A driver that is ready to be started: its command, and the directory on ``node`` into which it writes."""
+    """Command of a driver that is ready to start, and the directory on ``node`` for its output."""
 
     target: str
     load: Load
@@ -37,9 +42,12 @@ class Launch:
 
 @dataclass
 class Running:
-    """A driver that was started, and ended if ``ended`` is set: instants of the clock of ``node``, seconds since the epoch. ``clock``
-    converts them, where that is not the host's. ``told`` is when it was told to end: guests are told one after the other. ``program`` is
-    what its command line begins with, once it has joined its groups."""
+    """Started driver. Its instants are of the clock of ``node``, seconds since the epoch; ``clock`` converts those of a
+    guest.
+
+    ``ended`` is 0 while it runs. ``told`` is when it received its stop signal, since guests receive theirs one after
+    the other. ``program`` is the start of its command line, once it has joined its cgroups.
+    """
 
     target: str
     load: Load
@@ -55,30 +63,35 @@ class Running:
 
     @classmethod
     def start(cls, launch: Launch) -> Running:
-        """Spawn it; raises OSError where its program is missing."""
+        """Spawn the driver. Raises OSError if its program is missing."""
         process = launch.node.spawn(launch.command)
         started = launch.node.now()
-        made = cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
-        made.program = launch.command.argv[0]
-        return made
+        running = cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
+        running.program = launch.command.argv[0]
+        return running
 
     def span(self, files: Mapping[str, str], stop: float) -> Span:
-        """Between which instants of the host's clock it made load; ``stop`` is when it was told to end. Raises as the driver's."""
+        """Return the instants of the host's clock between which it generated load; ``stop`` is when it was signalled.
+
+        Raises as the driver's ``span``.
+        """
         if self.clock is None:
             return self.driver.span(files, self.started, stop)
         span = self.driver.span(files, self.started, self.told or self.clock.guest(stop))
         return Span(self.clock.host(span.first), self.clock.host(span.last))
 
     def result(self, files: Mapping[str, str], window: Window) -> TargetResult:
-        """What it counted in a window of the host's clock. Raises as the driver's."""
+        """Return what it counted in a window of the host's clock. Raises as the driver's ``result``."""
         if self.clock is None:
             return self.driver.result(self.load, files, self.started, window, self.target)
-        theirs = Window(self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop))
-        found = self.driver.result(self.load, files, self.started, theirs, self.target)
-        return found.model_copy(update={"first": self.clock.host(found.first), "last": self.clock.host(found.last)})
+        guest_window = Window(self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop))
+        counted = self.driver.result(self.load, files, self.started, guest_window, self.target)
+        return counted.model_copy(update={"first": self.clock.host(counted.first), "last": self.clock.host(counted.last)})
 
     def files(self) -> dict[str, bytes]:
-        """What it has written, by file name; raises OSError where that cannot be read, TrialError where its guest does not answer."""
+        """Return its output files by name. Raises OSError if they cannot be read, TrialError if its guest does not
+        respond.
+        """
         try:
             return {name: self.node.read(str(self.output / name)) for name in self.node.listdir(str(self.output))}
         except OSError as error:
@@ -87,22 +100,22 @@ class Running:
             raise TrialError(f"the output of {self.load.driver} on {self.target} cannot be fetched from its guest: {error}") from None
 
     def last_words(self) -> str:
-        """What it said last, errors first, in one line."""
+        """Return the end of its output in one line, errors preferred."""
         try:
             lines = self.node.read(str(self.output / "stderr")).decode(errors="replace").splitlines()
         except OSError:
-            return "(it said nothing)"
-        telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-        said = [line for line in lines if not line.startswith("progress:")]
-        return " / ".join((telling or said)[-3:]) or "(it said nothing)"
+            return "(no output)"
+        errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+        messages = [line for line in lines if not line.startswith("progress:")]
+        return " / ".join((errors or messages)[-3:]) or "(no output)"
 
 
 def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Launch]:
-    """A phase's drivers, ready to be spawned: the spawns follow each other within a millisecond or two each.
+    """Prepare a phase's drivers, so that their spawns follow each other within 1 to 2 ms each.
 
-    A load inside its container runs on the container's own node, if that has one (a guest), any other on ``node``.
+    A load inside its container runs on the container's node if it has one (a guest), any other load on ``node``.
     """
-    found = []
+    prepared = []
     for target, load in phase.loads.items():
         reach = stage.reach(target)
         driver = drivers.driver(load.driver)
@@ -120,7 +133,7 @@ def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Laun
         if guest is not None:
             scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
         readable = load.model_copy(update={"scripts": scripts})
-        argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_SECONDS)
+        argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_S)
         command = Command(
             [*reach.prefix, *argv],
             env=dict(reach.environment),
@@ -131,24 +144,78 @@ def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Laun
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
-        found.append(Launch(target, load, driver, command, output, runs_on, None if guest is None else reach.room.clock))
-    return found
+        prepared.append(Launch(target, load, driver, command, output, runs_on, None if guest is None else reach.room.clock))
+    return prepared
 
 
 def process_sources(processes: list[ProcessView]) -> list[Source]:
-    """Sources for processes alone: the host's were added at the start."""
+    """Return sources of processes only; the host's sources were added at the start."""
     return samplers.samplers()["processes"].sources(View(processes=processes))
 
 
 def driver_sources(running: list[Running], stage: Stage, node: Node) -> list[Source]:
-    """Each driver on this node for itself, and as a part of its container where no control group counts it there."""
-    here = [one for one in running if one.node is node]
-    processes = [ProcessView(f"driver:{one.target}", one.process.pid) for one in here]
-    inside = [(stage.reach(one.target).room, one.process.pid) for one in here if one.load.place == "inside"]
+    """Return sources of each driver on this node, and of its container if no cgroup counts the driver there."""
+    local = [driver for driver in running if driver.node is node]
+    processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
+    inside = [(stage.reach(driver.target).room, driver.process.pid) for driver in local if driver.load.place == "inside"]
     containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if room.container and not room.groups]
     return samplers.samplers()["processes"].sources(View(containers=containers, processes=processes))
 
 
 def code_words(code: int) -> str:
-    """An exit code in words; negative: the signal that ended it."""
+    """Describe an exit code. A negative code is the signal that ended the process."""
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+_POLL_INTERVAL_S = 0.5
+_SHARED_WAIT_S = 0.02
+"""Wait for one driver while others run. It limits the delay with which the end of a different one is noticed."""
+_STOP_TIMEOUT_S = 15.0
+
+
+def wait_until_ended(node: Node, until: float, running: list[Running], stage: Stage) -> None:
+    """Wait until all drivers have ended (``Phase.until`` 'drivers'). Exit codes do not matter here; a check tests them.
+
+    ``ended.json`` next to each driver's output records when and how it ended.
+
+    Raises:
+        TrialError: a driver runs beyond the instant ``until``, or a server or guest has ended.
+    """
+    started = min([driver.started for driver in running], default=until)
+    while waiting := [driver for driver in running if not driver.ended]:
+        interruption.insist()
+        remaining = until - node.now()
+        if remaining <= 0:
+            raise TrialError(
+                f"{waiting[0].load.driver} on {waiting[0].target} had not ended after {format_seconds(until - started)}, its time "
+                f"limit; raise it with --timeout, or end it by the clock with --seconds"
+            )
+        for driver in waiting:
+            with contextlib.suppress(TimeoutError):
+                code = driver.process.wait(min(remaining, _POLL_INTERVAL_S if len(waiting) == 1 else _SHARED_WAIT_S))
+                driver.ended = driver.node.now()
+                _end_session(driver)
+                driver.node.write(str(driver.output / ENDED), Ending(code, driver.ended).written())
+        stage.check()
+
+
+def end_all(running: list[Running]) -> None:
+    """Stop all drivers and their child processes, by force if needed. Processes of a different user may remain."""
+    for driver in running:
+        with contextlib.suppress(OSError):
+            driver.process.signal(driver.driver.stop_signal)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    for driver in running:
+        with contextlib.suppress(OSError):  # TimeoutError among them
+            try:
+                driver.process.wait(max(deadline - time.monotonic(), 0.1))
+            except TimeoutError:
+                driver.process.signal(signal.SIGKILL)
+                driver.process.wait(10)
+        _end_session(driver)
+
+
+def _end_session(driver: Running) -> None:
+    """Kill what a command left behind in its session, of which it was the leader. Mostly there is nothing."""
+    with contextlib.suppress(OSError, TimeoutError):  # without pkill(1) it remains
+        driver.node.run(Command(["pkill", "-KILL", "--session", str(driver.process.pid)]))

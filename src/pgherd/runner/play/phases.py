@@ -1,4 +1,4 @@
-"""One trial's phases: start all drivers at one instant, watch, end them at one instant, or wait until they have ended by themselves."""
+"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ from pgherd.model.result import PhaseResult, Turn
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
-from pgherd.runner.deploy.stage import Stage
-from pgherd.runner.play import counters, io_view, own_end, turns
+from pgherd.runner.deploy.targets import Stage
+from pgherd.runner.play import counters, io_view, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling
-from pgherd.runner.play.launching import Running, code_words, driver_sources, launches, process_sources
+from pgherd.runner.play.launching import (
+    Running,
+    code_words,
+    driver_sources,
+    end_all,
+    launches,
+    process_sources,
+    wait_until_ended,
+)
 from pgherd.runner.watcher import Watcher
 
-_WATCH_SECONDS = 0.5
-_END_SECONDS = 30.0
+_POLL_INTERVAL_S = 0.5
+_STOP_TIMEOUT_S = 30.0
 
 
 def play(
     node: Node, trial: Trial, stage: Stage, directory: Path, scratch: Path, watcher: Watcher, watched: Sequence[ProcessView] = ()
 ) -> tuple[list[PhaseResult], float]:
-    """Drive the trial's phases and count; returns their results and how far the wall clock moved against the monotonic one (s).
+    """Run the trial's phases and count. Return their results, and the wall clock's step against the monotonic clock (s).
 
     Arguments and errors are those of ``drive`` and ``Driven.results``.
     """
@@ -50,17 +58,23 @@ def drive(
     watched: Sequence[ProcessView] = (),
     begin: float | None = None,
 ) -> Driven:
-    """Drive the trial's phases.
+    """Run the trial's phases.
 
-    ``directory`` is the trial's directory in the run; drivers write below ``scratch``, which their account can reach. ``watched``
-    are further processes to sample. ``begin`` is the instant (of the node's clock) at which the first phase's drivers are
-    started, and from which all borders are counted, so that several hosts keep step; by default that is when everything
-    is ready, and a phase begins when the drivers of the one before it have ended. The window of a phase that ends with its drivers
-    is from the first one's start to the last one's end.
+    Args:
+        directory: the trial's directory in the run.
+        scratch: directory for the drivers' output, which their user can reach.
+        watched: further processes to sample.
+        begin: instant (node's clock) at which the first phase's drivers start, and from which all borders are
+            counted, so that several hosts
+        stay in step. By default, phases start when everything is ready and the drivers of the previous phase have
+            ended.
+
+    The window of a phase that ends with its drivers is from the first start to the last end.
 
     Raises:
-        TrialError: a driver or a server ended early, or a driver did not end in time; ``begin`` was over before everything was ready,
-            or does not say when all phases begin.
+        TrialError: a driver or a server ended early, a driver did not end in time, ``begin`` passed before everything
+            was ready, or
+        ``begin`` does not determine when all phases begin.
         OSError: files cannot be written (a full disk).
     """
     wall, monotonic = node.now(), time.monotonic()
@@ -69,36 +83,36 @@ def drive(
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
     played: list[PlayedPhase] = []
     guests = GuestSampling(directory)
-    begun = contextlib.ExitStack()  # is ended where the trial fails, the last first
-    begun.callback(_quietly_stop, sampling)
+    cleanup = contextlib.ExitStack()  # closed in reverse order if the trial fails
+    cleanup.callback(_quietly_stop, sampling)
 
     def mark() -> None:
-        """Read the counters, as at both borders of each window."""
+        """Read the counters at a border of the window."""
         sampling.add(())
         guests.mark()
 
     try:
         counting = counters.begin(node, trial, view.servers, directory)
-        begun.callback(counting.stop)
+        cleanup.callback(counting.stop)
         watching = io_view.begin(node, view, directory)
-        begun.callback(watching.abandon)
-        begun.callback(guests.abandon)
+        cleanup.callback(watching.abandon)
+        cleanup.callback(guests.abandon)
         guests.begin(stage.guests())
         sampling.add(process_sources(_backends(view, sampling)))
-        before: list[Running] = []
-        # All of it now: at a border the old drivers are told to end, and nothing but the spawns of the new ones may come between.
-        ready = [launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
+        previous: list[Running] = []
+        # Prepare all phases now: at a border, only the spawns of the new drivers may follow the signal to the previous ones.
+        launches_by_phase = [launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
         border = begin
         if border is not None:
-            _insist_borders(trial)
+            _require_known_borders(trial)
             await_begin(node, border, stage, "commands" if trial.open_ended else "phases")
-        for phase, launching in zip(trial.phases, ready, strict=True):
+        for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
             running: list[Running] = []
-            taken: Mapping[str, Sequence[Turn]] = {}
+            slices: Mapping[str, Sequence[Turn]] = {}
             played.append(PlayedPhase(phase, 0.0, 0.0, running))
-            for new in launching:
-                running.append(Running.start(new))
-            _reap(before, stage)
+            for launch in launching:
+                running.append(Running.start(launch))
+            _reap(previous, stage)
             if phase.turns is not None:
                 turns.await_programs(node, running, partial(_watch, running, stage))
             start = (node.now() if border is None else border) + phase.ramp
@@ -106,9 +120,9 @@ def drive(
             guests.add(running, stage)
             watcher.phase(phase.name, phase.ramp, phase.seconds)
             if phase.until == "drivers":
-                start = min(one.started for one in running)
-                own_end.wait(node, start + phase.seconds, running, stage)
-                stop = max(one.ended for one in running)
+                start = min(driver.started for driver in running)
+                wait_until_ended(node, start + phase.seconds, running, stage)
+                stop = max(driver.ended for driver in running)
                 mark()
             else:
                 _wait(node, start, running, stage)
@@ -118,27 +132,27 @@ def drive(
                 if phase.turns is None:
                     _wait(node, start + phase.seconds, running, stage)
                 else:
-                    watching_all = partial(_watch, running, stage)
-                    taken = turns.play(node, phase.turns, start, phase.seconds, running, watching_all)
+                    watch_drivers = partial(_watch, running, stage)
+                    slices = turns.play(node, phase.turns, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
                 _end(running)
-                if taken:
-                    turns.go_on(running)  # what is stopped does not hear that it is over
-            played[-1] = PlayedPhase(phase, start, stop, running, taken)
-            before = running
+                if slices:
+                    turns.go_on(running)  # a stopped process does not handle signals
+            played[-1] = PlayedPhase(phase, start, stop, running, slices)
+            previous = running
             border = None if border is None else start + phase.seconds
-        _reap(before, stage)
+        _reap(previous, stage)
     except BaseException as error:
-        for one in played:
-            end = own_end.end if one.phase.until == "drivers" else _kill
-            end(one.running)
-        begun.close()
+        for played_phase in played:
+            end = end_all if played_phase.phase.until == "drivers" else _kill
+            end(played_phase.running)
+        cleanup.close()
         if isinstance(error, OSError):
-            stage.check()  # a guest that has died answers nothing any more, and is why
+            stage.check()  # a guest that has died is the cause
         raise
     try:
-        counted = counting.stop()
+        counted_events = counting.stop()
         watching.stop()
         try:
             sampling.stop()
@@ -150,43 +164,45 @@ def drive(
         watching.abandon()
         raise
     jump = (node.now() - wall) - (time.monotonic() - monotonic)
-    return Driven(directory, played, watching, counted, jump)
+    return Driven(directory, played, watching, counted_events, jump)
 
 
-def _insist_borders(trial: Trial) -> None:
+def _require_known_borders(trial: Trial) -> None:
     if trial.open_ended and len(trial.phases) > 1:
         raise TrialError(
-            f"on several hosts a trial that ends with its drivers has one phase, and this one has {len(trial.phases)}: nobody knows when "
-            "the second begins"
+            f"on several hosts, a trial that ends with its drivers has only one phase, but this one has {len(trial.phases)}: the start "
+            "of the second is unknown"
         )
 
 
 def await_begin(node: Node, begin: float, stage: Stage, what: str = "phases") -> None:
-    """Wait for the agreed instant; the last stretch is slept in one piece. Raises TrialError where it is over: ``what`` is late."""
+    """Wait for the agreed instant; the last part is one sleep. Raises TrialError if it has passed. ``what`` names what
+    is late.
+    """
     late = node.now() - begin
     if late > 0:
-        raise TrialError(f"the {what} were to begin {late:.2f} s before everything was ready for them here; agree on a later instant")
-    while (left := begin - node.now()) > 0:
-        time.sleep(left if left < 2 * _WATCH_SECONDS else _WATCH_SECONDS)
+        raise TrialError(f"the {what} should have begun {late:.2f} s before everything was ready here; agree on a later instant")
+    while (remaining := begin - node.now()) > 0:
+        time.sleep(remaining if remaining < 2 * _POLL_INTERVAL_S else _POLL_INTERVAL_S)
         interruption.insist()
         stage.check()
 
 
 def _wait(node: Node, until: float, running: list[Running], stage: Stage) -> None:
-    while (left := until - node.now()) > 0:
-        time.sleep(min(left, _WATCH_SECONDS))
+    while (remaining := until - node.now()) > 0:
+        time.sleep(min(remaining, _POLL_INTERVAL_S))
         _watch(running, stage)
 
 
 def _watch(running: list[Running], stage: Stage) -> None:
-    """Raises TrialError where a driver or a server has ended."""
+    """Raise TrialError if a driver or a server has ended."""
     interruption.insist()
-    for one in running:
-        code = one.process.poll()
+    for driver in running:
+        code = driver.process.poll()
         if code is not None:
             stage.check()
-            words = f"{one.load.driver} on {one.target} ended early with {code_words(code)}: {one.last_words()}"
-            raise TrialError(f"{words}; {stage.said(one.target)}")
+            message = f"{driver.load.driver} on {driver.target} ended early with {code_words(code)}: {driver.last_words()}"
+            raise TrialError(f"{message}; {stage.said(driver.target)}")
     stage.check()
 
 
@@ -197,39 +213,41 @@ def _end(running: list[Running]) -> None:
 
 
 def _reap(running: list[Running], stage: Stage) -> None:
-    deadline = time.monotonic() + _END_SECONDS
-    for one in running:
-        if one.ended:
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    for driver in running:
+        if driver.ended:
             continue
         try:
-            code = one.process.wait(max(0.1, deadline - time.monotonic()))
+            code = driver.process.wait(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
             _kill(running)
-            raise TrialError(f"{one.load.driver} on {one.target} did not end within {_END_SECONDS:.0f} s of being told to") from None
-        one.ended = one.node.now()
-        if code not in one.driver.exit_codes:
+            raise TrialError(
+                f"{driver.load.driver} on {driver.target} did not end within {_STOP_TIMEOUT_S:.0f} s after its stop signal"
+            ) from None
+        driver.ended = driver.node.now()
+        if code not in driver.driver.exit_codes:
             stage.check()  # a server that died in the last instant is why
-            words = f"{one.load.driver} on {one.target} ended with {code_words(code)}: {one.last_words()}"
-            if code == -one.driver.stop_signal:  # it did not even come to listen for it
-                words = (
-                    f"{one.load.driver} on {one.target} had not begun to make load when its time was over, {one.ended - one.started:.1f} s "
-                    f"after it was started: the machine is busy with other things, or --ramp is too short for it"
+            message = f"{driver.load.driver} on {driver.target} ended with {code_words(code)}: {driver.last_words()}"
+            if code == -driver.driver.stop_signal:  # it had not installed its signal handler yet
+                message = (
+                    f"{driver.load.driver} on {driver.target} had not generated load when its time was over, "
+                    f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --ramp is too short"
                 )
-            raise TrialError(f"{words}; {stage.said(one.target)}")
+            raise TrialError(f"{message}; {stage.said(driver.target)}")
 
 
 def _kill(running: list[Running]) -> None:
-    """End them all; what is in a guest that does not answer goes with the guest."""
-    for one in running:
+    """Kill all drivers. If a guest does not respond, its drivers end with it."""
+    for driver in running:
         with contextlib.suppress(OSError):
-            one.process.signal(signal.SIGKILL)
-    for one in running:
+            driver.process.signal(signal.SIGKILL)
+    for driver in running:
         with contextlib.suppress(OSError):
-            one.process.wait(10)
+            driver.process.wait(10)
 
 
 def _quietly_stop(sampling: Sampling) -> None:
-    with contextlib.suppress(OSError):  # the trial has failed already, for a reason that matters more
+    with contextlib.suppress(OSError):  # the trial has failed already; that error is reported
         sampling.stop()
 
 

@@ -1,8 +1,8 @@
-"""Loads that take turns: all drivers are up and connected, and at any time all but those of one name are stopped.
+"""Interleaved loads: all drivers are connected, and at any time all except those of one name are stopped.
 
-The CPU time of one and the same transaction wanders on a shared host by a tenth and more, within a fraction of a second as within
-minutes. What stands a fraction of a second apart has seen the same hour of the host, and many such pairs fit into a minute: so much
-more is known in the same time than by loads that run one after the other for seconds each.
+On a shared host, the CPU time of one transaction varies by 10 % and more, within fractions of a second and within
+minutes. Slices that are a fraction of a second apart meet the same conditions, and many such pairs fit into a minute.
+So this gives much narrower intervals in the same time than loads that run one after the other for seconds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pgherd.node.protocol import Node
 from pgherd.runner.play.launching import Running
 
 SETTLE = 0.003
-"""Seconds at a turn's end in which the servers finish what is under way, before the next one begins."""
+"""Seconds at the end of a slice in which the servers finish running transactions before the next slice begins."""
 
-_LOOK_SECONDS = 0.005
+_POLL_INTERVAL_S = 0.005
 
 
 def order(turns: Turns, seconds: float) -> Iterator[str]:
-    """Whose turn it is, one after the other: as many whole rounds as a period of so many seconds has, each in an order of its own."""
+    """Yield the name of each slice: as many complete rounds as fit into a period of ``seconds``, each in random order."""
     rng = random.Random(f"turns {turns.seed}")
     for _ in range(max(1, round(seconds / (turns.seconds * len(turns.of))))):
         names = list(turns.of)
@@ -34,66 +34,69 @@ def order(turns: Turns, seconds: float) -> Iterator[str]:
 
 
 def await_programs(node: Node, running: Sequence[Running], watch: Callable[[], None]) -> None:
-    """Wait until each driver is its program: before, what was started only joins its groups and gives up its account.
+    """Wait until each driver process executes its program. Before that, the new process only joins its cgroups and drops
+    privileges.
 
-    Until then it does not end with us, nor is it in the groups in which ``clean`` finds it: if it were stopped there and we were
-    killed, nobody would end it. ``watch`` is called meanwhile, and raises where a driver ended.
+    During that time it neither ends with this process, nor is in the cgroups where ``clean`` finds it. If it were
+    stopped then and this process killed, it would never end. ``watch`` is called meanwhile, and raises if a driver
+    ended.
     """
-    for one in running:
-        while not _became(node, one):
+    for driver in running:
+        while not _runs_program(node, driver):
             watch()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_INTERVAL_S)
 
 
-def _became(node: Node, one: Running) -> bool:
-    with contextlib.suppress(OSError):  # that it has ended is told by who watches
-        return node.read(f"/proc/{one.process.pid}/cmdline").partition(b"\0")[0].decode(errors="replace") == one.program
+def _runs_program(node: Node, driver: Running) -> bool:
+    with contextlib.suppress(OSError):  # ``watch`` reports that it has ended
+        return node.read(f"/proc/{driver.process.pid}/cmdline").partition(b"\0")[0].decode(errors="replace") == driver.program
     return False
 
 
 def stop(running: Sequence[Running]) -> None:
-    """Have drivers wait until it is their turn."""
-    for one in running:
-        one.process.signal(signal.SIGSTOP)
+    """Stop drivers until their next slice."""
+    for driver in running:
+        driver.process.signal(signal.SIGSTOP)
 
 
 def go_on(running: Sequence[Running]) -> None:
-    """After a stop; what was not stopped is not disturbed."""
-    for one in running:
-        one.process.signal(signal.SIGCONT)
+    """Continue stopped drivers. Others are not affected."""
+    for driver in running:
+        driver.process.signal(signal.SIGCONT)
 
 
 def play(
     node: Node, turns: Turns, start: float, seconds: float, running: Sequence[Running], watch: Callable[[], None]
 ) -> dict[str, list[Turn]]:
-    """All turns from the instant ``start`` on, of drivers that are stopped; returns each target's. They are stopped again at its end.
+    """Run all slices from the instant ``start`` on, with drivers that are stopped. Return each target's slices. The
+    drivers end stopped.
 
-    Each turn ends when the plan says, so that what a turn loses by waking up late is not added to the whole. ``watch`` is called in
-    each, and raises where something is amiss.
+    Each slice ends when planned, so a late wake-up does not add to the total. ``watch`` is called in each slice, and
+    raises if a driver or a server ended.
     """
-    found: dict[str, list[Turn]] = {one.target: [] for one in running}
-    of = {name: [one for one in running if one.target in turns.targets(name, found)] for name in turns.of}
+    slices: dict[str, list[Turn]] = {driver.target: [] for driver in running}
+    drivers = {name: [driver for driver in running if driver.target in turns.targets(name, slices)] for name in turns.of}
     end = start
     for name in order(turns, seconds):
         end += turns.seconds
         switches, begun = _switches(node), node.now()
-        go_on(of[name])
+        go_on(drivers[name])
         watch()
         time.sleep(max(0.0, end - SETTLE - node.now()))
-        stop(of[name])
+        stop(drivers[name])
         ended, after = node.now(), _switches(node)
-        told = None if switches is None or after is None else after - switches
-        for one in of[name]:
-            found[one.target].append(Turn(begun=begun, ended=ended, switches=told))
+        difference = None if switches is None or after is None else after - switches
+        for driver in drivers[name]:
+            slices[driver.target].append(Turn(begun=begun, ended=ended, switches=difference))
         time.sleep(max(0.0, end - node.now()))
-    return found
+    return slices
 
 
 def _switches(node: Node) -> int | None:
-    """The host's context switches so far; None where /proc does not tell them."""
+    """Return the host's context switches since boot, or None if /proc lacks them."""
     try:
         text = node.read("/proc/stat")
     except OSError:
         return None
-    _, found, rest = text.partition(b"\nctxt ")
-    return int(rest.split(None, 1)[0]) if found else None
+    _, label, remainder = text.partition(b"\nctxt ")
+    return int(remainder.split(None, 1)[0]) if label else None

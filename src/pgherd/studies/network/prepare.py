@@ -20,7 +20,7 @@ from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import host_share
 from pgherd.prepare.merge_hosts import versions_text
 from pgherd.prepare.prepared_study import Prepared, thresholds
-from pgherd.runner.deploy.link_servers import refusal
+from pgherd.runner.deploy.targets import refusal
 from pgherd.studies.network.options import NetworkOptions, NetworkRequest
 
 PORT = 5201

@@ -1,0 +1,313 @@
+"""Parts of the deployment of servers: external servers, samplers' views, warm-up, buffer readings, consistency, OOM
+kills and log endings.
+
+Buffer counts come from the extension pg_buffercache. It is created in the maintenance database of a private server,
+so the workload's database stays unchanged. An external server is never read this way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Literal, Protocol
+
+from pgherd.host import cgroup_memory, processes
+from pgherd.host.cgroup_memory import Victim
+from pgherd.metrics.balloon import THERE
+from pgherd.metrics.sampler import ServerView
+from pgherd.model.deployment import Container, Database, Server
+from pgherd.model.errors import PgherdError, TrialError, UsageError
+from pgherd.model.result import MemoryKill
+from pgherd.model.trial import Trial
+from pgherd.node.protocol import Node
+from pgherd.postgres import balloon_build, clones
+from pgherd.postgres.external import External
+from pgherd.postgres.instance import Instance
+from pgherd.runner.deploy.targets import Reach
+from pgherd.runner.deploy.transition import ServerKey
+from pgherd.runner.session import Session
+from pgherd.runtimes.runtime import Room
+from pgherd.workloads.registry import find
+
+
+class Attached:
+    """External servers of a fleet, by (container, server). They are loaded, and never started, configured or stopped."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._external: dict[ServerKey, External] = {}
+        self._seen: set[str] = set()
+
+    def __contains__(self, key: ServerKey) -> bool:
+        return key in self._external
+
+    def __getitem__(self, key: ServerKey) -> External:
+        return self._external[key]
+
+    def attach(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
+        """Connect to each server once. A server attached under the same name before is detached.
+
+        Raises:
+            UsageError: the connection fails, and never succeeded in this run.
+            TrialError: the connection fails now, though it succeeded before.
+        """
+        for key, (container, server) in wanted.items():
+            self.detach(key)
+            assert server.dsn is not None
+            passfile = self._session.work / f"passfile-{container.name}-{server.name}"
+            try:
+                self._external[key] = External(
+                    self._session.node,
+                    server.dsn,
+                    name="/".join(key),
+                    passfile=str(passfile),
+                    account=self._session.account,
+                )
+            except UsageError as error:
+                if server.dsn not in self._seen:
+                    raise
+                raise TrialError(str(error)) from None
+            self._seen.add(server.dsn)
+
+    def reach(self, key: ServerKey, room: Room, bin_: str, database: Database, *, writes: bool) -> Reach:
+        """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``."""
+        address = self._external[key].address(writes=writes)
+        return Reach(room, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
+
+    def detach(self, key: ServerKey) -> None:
+        """Close the connections to the server, if there are any."""
+        external = self._external.pop(key, None)
+        if external is not None:
+            with contextlib.suppress(OSError):
+                external.disconnect()
+
+    def views(self) -> list[ServerView]:
+        """Return the servers for samplers. The pid is 0, because processes of an external server cannot be read."""
+        return [ServerView("/".join(key), external.conninfo(), external.major, 0) for key, external in self._external.items()]
+
+    def settings(self) -> dict[str, str] | None:
+        """Return the non-default settings of the first server that responds, or None."""
+        import psycopg
+
+        for external in self._external.values():
+            with contextlib.suppress(psycopg.Error):
+                return external.differing()
+        return None
+
+
+def server_view(node: Node, name: str, instance: Instance, settings: Mapping[str, str], cache: str) -> ServerView:
+    """Return the samplers' view of a private server.
+
+    If the server loads pg_balloon but lacks its functions, create them in its maintenance database.
+
+    Args:
+        name: ``container/server``.
+        cache: directory on ``node`` (this host) that holds a pg_balloon built by pgherd.
+    """
+    conninfo = instance.conninfo("postgres")
+    pid = instance.pid if instance.access is None else 0  # a guest has pids of a different kernel
+    return ServerView(name, conninfo, instance.installation.major, pid, balloon=_has_balloon(node, instance, settings, cache))
+
+
+def _has_balloon(node: Node, instance: Instance, settings: Mapping[str, str], cache: str) -> bool:
+    import psycopg
+
+    loaded = ",".join(value for key, value in settings.items() if key.endswith("_preload_libraries"))
+    if balloon_build.NAME not in loaded:
+        return False
+    try:
+        if not instance.sql(THERE)[0][0]:
+            library = balloon_build.find_balloon(node, instance.installation, cache)
+            if library is not None:
+                balloon_build.create_functions(node, instance.installation, library, instance.conninfo("postgres"))
+        return bool(instance.sql(THERE)[0][0])
+    except (psycopg.Error, PgherdError, OSError):  # a dead server is reported by Fleet.check
+        return False
+    finally:
+        instance.disconnect(["postgres"])
+
+
+Readings = dict[str, dict[str, float]]
+"""Entity → metric → value."""
+
+IN_USE = """SELECT count(*) FILTER (WHERE b.usagecount > 0), count(*) FILTER (WHERE b.usagecount > 1), count(b.relfilenode),
+       current_setting('block_size')::int
+FROM pg_buffercache b LEFT JOIN pg_database d ON d.oid = b.reldatabase WHERE d.datname IS DISTINCT FROM 'postgres'"""
+"""Buffers with usage count over 0, over 1, and filled, without those of the maintenance database; bytes of a buffer.
+
+A buffer's usage count is 1 when it is read (also by the warm-up). It rises with every use up to 5, and falls each
+time the clock sweep passes in its search for a buffer to evict.
+"""
+
+UNITS: Mapping[str, str] = {"buffers.used": "bytes", "buffers.reused": "bytes", "buffers.filled": "bytes"}
+
+
+def buffer_readings(node: Node, trial: Trial | None, instances: Mapping[ServerKey, Instance]) -> Readings:
+    """Return bytes of shared buffers for each running server.
+
+    The result is empty if the trial does not request it, or if the extension is missing.
+    """
+    import psycopg
+
+    readings: Readings = {}
+    if trial is None or "buffers" not in trial.looks:
+        return readings
+    for key, instance in instances.items():
+        # A server close to its memory limit may fail here. That is harmless, because the trial is over.
+        with contextlib.suppress(psycopg.Error, OSError):
+            instance.sql("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
+            used, reused, filled, size = instance.sql(IN_USE)[0]
+            values = (float(used * size), float(reused * size), float(filled * size))
+            readings[f"server:{'/'.join(key)}"] = dict(zip(UNITS, values, strict=True))
+        node.disconnect(instance.conninfo())
+    return readings
+
+
+def drop_cached_files(node: Node, restarted: Sequence[tuple[Instance, Container]]) -> None:
+    """Drop the files of restarted servers from the page cache, if their containers' memory is limited.
+
+    Pages cached by an earlier trial are charged to a cgroup that may be gone. The container would use them at no
+    cost.
+    """
+    clones.drop_cache(node, [instance.data_dir for instance, container in restarted if container.memory is not None])
+
+
+def merge_readings(*parts: Readings) -> Readings:
+    """Merge readings of several kinds by entity."""
+    merged: Readings = {}
+    for part in parts:
+        for entity, values in part.items():
+            merged.setdefault(entity, {}).update(values)
+    return merged
+
+
+_POLL_INTERVAL_S = 0.5
+
+
+def warm_all(instances: Mapping[ServerKey, Instance], warm: Callable[[ServerKey], None], insist: Callable[[], None]) -> None:
+    """Call ``warm`` for each server in its own thread, and raise the first error once all threads have ended.
+
+    The servers warm up in parallel, because each reads within its container's CPU limit and mostly waits. Ctrl-C, or
+    an error raised by ``insist`` (called every ``_POLL_INTERVAL_S`` in this thread), shuts all servers down
+    immediately. That ends reads that would last minutes, because their connections are lost.
+    """
+    with ThreadPoolExecutor(max_workers=len(instances)) as pool:
+        try:
+            futures = [pool.submit(warm, key) for key in instances]
+            while wait(futures, _POLL_INTERVAL_S).not_done:
+                insist()
+        except BaseException:
+            for instance in instances.values():
+                with contextlib.suppress(OSError):  # a guest that does not respond is ended together with its servers
+                    instance.signal_stop("immediate")
+            raise
+    for future in futures:
+        future.result()
+
+
+class SqlServer(Protocol):
+    """Server that runs statements; ``pgherd.postgres.instance.Instance`` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def sql(self, statement: str, parameters: Sequence[Any] = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Return the rows of one statement."""
+        ...
+
+    def disconnect(self, databases: Sequence[str] = ("postgres",)) -> None:
+        """Close the kept connections."""
+        ...
+
+
+def require_consistent(server: SqlServer, database: Database) -> None:
+    """Check a database's consistency conditions after a trial.
+
+    Raises:
+        TrialError: a condition is violated or cannot be checked.
+    """
+    import psycopg
+
+    label = f"database {database.name} of server {server.name}"
+    try:
+        violations = find(database.workload).violations(lambda statement: server.sql(statement, database=database.name))
+    except (psycopg.Error, ValueError) as error:
+        raise TrialError(f"the consistency of {label} cannot be checked: {str(error).strip()}") from None
+    finally:
+        server.disconnect([database.name])
+    if violations:
+        raise TrialError(f"{label} is inconsistent after the trial, so its results are discarded: {'; '.join(violations)}")
+
+
+_TROUBLE = re.compile(r"(WARNING|ERROR|FATAL|PANIC):  (?!the database system is)|LOG:  server process")
+
+
+def log_ending(lines: Sequence[str]) -> str:
+    """Return the last warnings and errors of a server's log, or its last lines if there are none."""
+    if not lines:
+        return "the server's log cannot be read"
+    trouble = [line for line in lines if _TROUBLE.search(line)]
+    return "\n".join(["the server's log ends with:", *(trouble[-4:] or lines[-2:])])
+
+
+def memory_kill_message(container: str, kills: int) -> str:
+    """Describe OOM kills in a container, with a remedy."""
+    return (
+        f"container {container} exceeded its memory limit, and the kernel killed {processes.counted(kills)} in it: raise --memory, "
+        "or lower --scale or --set shared_buffers"
+    )
+
+
+_CLOCKS_APART = 2.0
+"""Seconds by which the clock of the kernel's log may differ from the wall clock."""
+
+
+class MemoryKills:
+    """OOM kills in a run's containers. A cgroup's counter never decreases, so new kills are its increase since the last
+    reading.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._began = 0.0
+        self._counted: dict[str, int] = {}
+        self._seen: list[MemoryKill] = []
+
+    def begin(self) -> None:
+        """Start a trial: discard the kills of the previous one."""
+        self._began = self._node.now()
+        self._seen = []
+
+    def look(self, container: str, groups: Mapping[str, str]) -> int:
+        """Record and return the number of OOM kills in a container since the last call."""
+        total = cgroup_memory.oom_kills(self._node, groups)
+        new = total - self._counted.get(container, 0)
+        self._counted[container] = total
+        if new > 0:
+            self._seen.append(MemoryKill(container=container, processes=new, at=self._node.now()))
+        return max(new, 0)
+
+    def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[MemoryKill, ...]:
+        """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""
+        for name, groups in containers.items():
+            self.look(name, groups)
+        victims = cgroup_memory.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
+        return tuple(with_victims(kill, victims) for kill in self._seen)
+
+    def forget(self, container: str) -> None:
+        """Discard the count of a container that was removed."""
+        self._counted.pop(container, None)
+
+
+def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
+    """Add the kernel log's details to a counted kill: processes, time, and whose limit was hit."""
+    matching = [victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.at + _CLOCKS_APART]
+    if not matching:
+        return kill
+    by_container = any(victim.limited == victim.group for victim in matching)
+    names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
+    limit: Literal["container", "budget"] = "container" if by_container else "budget"
+    return kill.model_copy(update={"at": min(matching[0].at, kill.at), "names": names, "limit": limit})

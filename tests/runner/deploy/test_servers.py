@@ -1,0 +1,450 @@
+"""What is read of the servers after a trial, and that restarted ones begin without cached files."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgherd.host.cgroup_memory import Victim
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import MemoryKill
+from pgherd.model.trial import Trial
+from pgherd.node.local import LocalNode
+from pgherd.postgres.external import Address
+from pgherd.postgres.installations import Installation
+from pgherd.runner.deploy import servers as module
+from pgherd.runner.deploy.servers import Attached, MemoryKills, require_consistent, server_view, warm_all, with_victims
+from pgherd.runtimes.runtime import Room
+
+KEY = ("theirs", "pg")
+
+
+class Pretended:
+    """Somebody's server; ``refuses`` those that let nobody in, ``gone`` those that answer no more."""
+
+    major = 17
+    refuses: set = set()  # noqa: RUF012
+    gone: set = set()  # noqa: RUF012
+    let_go: list = []  # noqa: RUF012
+
+    def __init__(self, node, dsn, *, name, passfile, account):
+        if dsn in self.refuses:
+            raise UsageError(f"{dsn}: no connection")
+        self.dsn, self.passfile = dsn, passfile
+
+    def address(self, *, writes):
+        return Address("h", 1, "u", "app", {} if writes else {"PGOPTIONS": "ro"})
+
+    def conninfo(self):
+        return self.dsn
+
+    def differing(self):
+        if self.dsn in self.gone:
+            raise psycopg.OperationalError("gone")
+        return {"work_mem": "5MB"}
+
+    def disconnect(self):
+        self.let_go.append(self.dsn)
+
+
+@pytest.fixture
+def attached(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "External", Pretended)
+    for name in ("refuses", "gone"):
+        monkeypatch.setattr(Pretended, name, set())
+    monkeypatch.setattr(Pretended, "let_go", [])
+    return Attached(SimpleNamespace(node=None, work=tmp_path, account=None))
+
+
+def wanted(dsn="host=h"):
+    server = Server(bin="/pg", version="17.1", dsn=dsn, databases=(Database(scale=4),))
+    return {KEY: (Container(name="theirs", runtime="external", servers=(server,)), server)}
+
+
+def test_the_way_there_is_read_only_unless_the_load_writes(attached):
+    attached.attach(wanted())
+    assert KEY in attached and ("other", "pg") not in attached
+    for writes, environment in ((False, {"PGOPTIONS": "ro"}), (True, {})):
+        reach = attached.reach(KEY, Room("theirs"), "/usable", Database(scale=4), writes=writes)
+        assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == ("/usable", "h", 1, "app", "u", 4)
+        assert reach.environment == environment
+
+
+def test_what_is_seen_of_it_is_what_it_says(attached):
+    assert attached.settings() is None
+    attached.attach(wanted())
+    (view,) = attached.views()
+    assert (view.name, view.conninfo, view.major, view.pid) == ("theirs/pg", "host=h", 17, 0)
+    assert attached.settings() == {"work_mem": "5MB"}
+    Pretended.gone.add("host=h")
+    assert attached.settings() is None
+
+
+def test_one_that_never_was_there_ends_the_run_and_one_that_was_fails_a_trial(attached):
+    Pretended.refuses.add("host=h")
+    with pytest.raises(UsageError, match="no connection"):
+        attached.attach(wanted())
+    Pretended.refuses.clear()
+    attached.attach(wanted())
+    Pretended.refuses.add("host=h")
+    with pytest.raises(TrialError, match="no connection"):
+        attached.attach(wanted())
+    assert KEY not in attached
+
+
+def test_it_is_let_go(attached):
+    attached.attach(wanted())
+    attached.attach(wanted("host=other"))
+    assert Pretended.let_go == ["host=h"]
+    attached.detach(KEY)
+    attached.detach(KEY)
+    assert Pretended.let_go == ["host=h", "host=other"] and not attached.views()
+
+
+HOST = LocalNode()
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch):
+    """What pgherd has built of the extension: nothing, unless a test says so."""
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: None)
+
+
+class ServerViewsPretended:
+    installation = Installation("/pg", "18.1", 18, "system")
+    pid = 4711
+    access = None
+
+    def __init__(self, answer):
+        self.answer, self.asked, self.node = answer, [], None
+
+    def conninfo(self, database):
+        return f"dbname={database}"
+
+    def sql(self, statement):
+        self.asked.append(statement)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [(self.answer,)]
+
+    def disconnect(self, databases):
+        self.asked.append("disconnect")
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "there"),
+    [
+        ({"shared_preload_libraries": "pg_balloon"}, True, True),
+        ({"shared_preload_libraries": "'$libdir/pg_balloon', auto_explain"}, False, False),
+        ({"shared_preload_libraries": "pg_balloon"}, psycopg.OperationalError("gone"), False),
+    ],
+)
+def test_a_server_that_loads_the_balloon_is_asked(settings, answer, there):
+    instance = ServerViewsPretended(answer)
+    view = server_view(HOST, "a/pg", instance, settings, "/cache")
+    assert (view.name, view.conninfo, view.major, view.pid, view.balloon) == ("a/pg", "dbname=postgres", 18, 4711, there)
+    assert instance.asked[-1] == "disconnect"
+
+
+def test_any_other_is_not_asked():
+    instance = ServerViewsPretended(True)
+    assert not server_view(HOST, "a/pg", instance, {"shared_buffers": "1GB"}, "/cache").balloon
+    assert instance.asked == []
+
+
+def test_missing_functions_are_made(monkeypatch):
+    instance, made = ServerViewsPretended(False), []
+
+    def create(node, installation, library, conninfo):
+        made.append((node, library, conninfo))
+        instance.answer = True
+
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: f"{cache}/lib")
+    monkeypatch.setattr(module.balloon_build, "create_functions", create)
+    assert server_view(HOST, "a/pg", instance, {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
+    assert made == [(HOST, "/cache/lib", "dbname=postgres")], "from the host, even for a server in a guest"
+
+
+def test_functions_that_cannot_be_made_are_done_without(monkeypatch):
+    def create(*_):
+        raise CapabilityError("no")
+
+    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: "lib")
+    monkeypatch.setattr(module.balloon_build, "create_functions", create)
+    assert not server_view(HOST, "a/pg", ServerViewsPretended(False), {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
+
+
+def test_a_guests_pid_means_nothing_on_the_host():
+    instance = ServerViewsPretended(False)
+    instance.access = object()
+    assert server_view(HOST, "a/pg", instance, {}, "/cache").pid == 0
+
+
+class Node:
+    def __init__(self):
+        self.ran, self.left = [], []
+
+    def run(self, command, timeout=60.0):
+        self.ran.append(list(command.argv))
+
+    def disconnect(self, conninfo):
+        self.left.append(conninfo)
+
+
+class Instance:
+    data_dir = "/data"
+
+    def __init__(self, rows=((100, 60, 120, 8192),), broken=False):
+        self.rows, self.broken, self.said = list(rows), broken, []
+
+    def sql(self, statement, parameters=(), *, database="postgres"):
+        self.said.append((database, statement))
+        if self.broken:
+            raise psycopg.errors.UndefinedFile("no such extension")
+        return self.rows
+
+    def conninfo(self, database="postgres"):
+        return f"dbname={database}"
+
+
+@pytest.fixture
+def trial():
+    server = Server(bin="/b", version="18", databases=(Database(),))
+    deployed = Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
+    return Trial(point={"x": 1}, deployment=deployed, phases=(Phase(loads={"local/db01/pg/bench": Load()}),), looks=("buffers",))
+
+
+def test_buffers_of_each_server(trial):
+    node, instance = Node(), Instance()
+    found = module.buffer_readings(node, trial, {("db01", "pg"): instance})
+    assert found == {"server:db01/pg": {"buffers.used": 819200.0, "buffers.reused": 491520.0, "buffers.filled": 983040.0}}
+    assert {database for database, _ in instance.said} == {"postgres"}, "the workload's own database stays as it was"
+    assert node.left
+
+
+def test_nothing_is_asked_unless_the_trial_wants_it(trial):
+    instance = Instance()
+    assert module.buffer_readings(Node(), trial.model_copy(update={"looks": ()}), {("db01", "pg"): instance}) == {}
+    assert module.buffer_readings(Node(), None, {("db01", "pg"): instance}) == {}
+    assert instance.said == []
+
+
+def test_a_server_that_cannot_say_costs_no_trial(trial):
+    assert module.buffer_readings(Node(), trial, {("db01", "pg"): Instance(broken=True)}) == {}
+
+
+def test_only_limited_containers_lose_cached_files():
+    node = Node()
+    module.drop_cached_files(node, [(Instance(), Container(name="a")), (Instance(), Container(name="b", memory=2**26))])
+    assert sum("dd" in argv for argv in node.ran) == 1
+    module.drop_cached_files(node := Node(), [(Instance(), Container(name="a"))])
+    assert node.ran == []
+
+
+def test_readings_of_several_kinds_go_together():
+    assert module.merge_readings({"a": {"x": 1.0}}, {"a": {"y": 2.0}, "b": {"z": 3.0}}) == {"a": {"x": 1.0, "y": 2.0}, "b": {"z": 3.0}}
+
+
+PATIENCE = 60.0
+
+
+def nobody():
+    """Calls nothing off."""
+
+
+class WarmedServer:
+    """Answers whoever waits for it once it is told to shut down."""
+
+    def __init__(self, reached=True):
+        self.modes, self.down, self.reached = [], threading.Event(), reached
+
+    def signal_stop(self, mode):
+        self.modes.append(mode)
+        self.down.set()
+        if not self.reached:
+            raise OSError("the guest does not answer")
+
+
+@pytest.fixture
+def interruptible():
+    """Whoever runs the tests may ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_all_are_warmed_side_by_side():
+    servers, together = {("a", "pg"): WarmedServer(), ("b", "pg"): WarmedServer()}, threading.Barrier(2, timeout=PATIENCE)
+    warmed = []
+    warm_all(servers, lambda key: warmed.append((key, together.wait())), nobody)
+    assert sorted(key for key, _ in warmed) == sorted(servers) and not any(one.modes for one in servers.values())
+
+
+def test_one_that_fails_is_told_once_the_others_are_warm():
+    servers, failed, warmed = {("a", "pg"): WarmedServer(), ("b", "pg"): WarmedServer()}, threading.Event(), []
+
+    def warm(key):
+        if key == ("a", "pg"):
+            failed.set()
+            raise OSError("it is gone")
+        assert failed.wait(PATIENCE)
+        warmed.append(key)
+
+    with pytest.raises(OSError, match="it is gone"):
+        warm_all(servers, warm, nobody)
+    assert warmed == [("b", "pg")] and not servers["b", "pg"].modes
+
+
+def test_an_interruption_ends_all_that_are_still_read(interruptible):
+    servers, begun, answered = (
+        {("a", "pg"): WarmedServer(reached=False), ("b", "pg"): WarmedServer()},
+        threading.Barrier(2, timeout=PATIENCE),
+        [],
+    )
+    waiting = threading.Event()  # set by whoever waits for both threads: before that, one of them may not be known to the pool
+
+    def warm(key):
+        if begun.wait() == 0:
+            assert waiting.wait(PATIENCE)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        answered.append(servers[key].down.wait(PATIENCE))
+
+    with pytest.raises(KeyboardInterrupt):
+        warm_all(servers, warm, waiting.set)
+    assert [one.modes for one in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
+
+
+def test_what_is_called_off_ends_all_that_are_still_read():
+    servers, answered = {("a", "pg"): WarmedServer(), ("b", "pg"): WarmedServer()}, []
+
+    def called_off():
+        raise TrialError("called off by the driver")
+
+    with pytest.raises(TrialError, match="called off"):
+        warm_all(servers, lambda key: answered.append(servers[key].down.wait(PATIENCE)), called_off)
+    assert [one.modes for one in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
+
+
+ORDERS = Database(name="shop", workload="orders")
+
+
+class ConsistencyServer:
+    """Answers with the twelve conditions, of which ``broken`` do not hold."""
+
+    name = "db01/pg"
+
+    def __init__(self, broken: dict[int, int] | None = None, error: Exception | None = None) -> None:
+        self.broken, self.error = broken or {}, error
+        self.asked: list[tuple[str, str]] = []
+        self.closed: list[str] = []
+
+    def sql(self, statement: str, parameters: Any = (), *, database: str = "postgres") -> list[tuple[Any, ...]]:
+        self.asked.append((database, statement))
+        if statement.startswith("SELECT"):
+            return []
+        if self.error:
+            raise self.error
+        return [(number, self.broken.get(number, 0), "district 1.7") for number in range(1, 13)]
+
+    def disconnect(self, databases: Any = ()) -> None:
+        self.closed.extend(databases)
+
+
+def test_a_consistent_database_passes_and_is_left() -> None:
+    server = ConsistencyServer()
+    require_consistent(server, ORDERS)
+    assert {database for database, _ in server.asked} == {"shop"}
+    assert server.closed == ["shop"]
+
+
+def test_a_violation_names_database_condition_and_example() -> None:
+    server = ConsistencyServer({4: 2, 9: 1})
+    with pytest.raises(TrialError, match=r"database shop of server db01/pg is inconsistent .*condition 4 .*district 1\.7; condition 9"):
+        require_consistent(server, ORDERS)
+    assert server.closed == ["shop"]
+
+
+def test_what_cannot_be_asked_fails_the_trial_too() -> None:
+    with pytest.raises(TrialError, match="cannot be checked: gone"):
+        require_consistent(ConsistencyServer(error=psycopg.OperationalError("gone")), ORDERS)
+
+
+def test_a_workload_without_rules_is_not_asked() -> None:
+    server = ConsistencyServer({1: 1})
+    require_consistent(server, Database(workload="pgbench"))
+    assert server.asked == []
+
+
+LOG = """\
+2026-01-01 10:00:00.000 UTC [10] LOG:  database system is ready to accept connections
+2026-01-01 10:00:01.000 UTC [11] ERROR:  relation "things" does not exist at character 15
+2026-01-01 10:00:02.000 UTC [10] LOG:  server process (PID 11) was terminated by signal 9: Killed
+2026-01-01 10:00:02.100 UTC [12] FATAL:  the database system is in recovery mode
+2026-01-01 10:00:03.000 UTC [10] LOG:  database system is shut down""".splitlines()
+
+
+def test_of_a_log_what_tells_of_trouble():
+    said = module.log_ending(LOG).splitlines()
+    assert said[0] == "the server's log ends with:"
+    assert said[1:] == LOG[1:3], "that others could not connect meanwhile tells nothing"
+
+
+def test_of_a_long_log_the_last_four():
+    errors = [f"ERROR:  number {n}" for n in range(9)]
+    assert module.log_ending(errors).splitlines()[1:] == errors[-4:]
+
+
+def test_of_a_log_that_tells_of_none_its_end():
+    assert module.log_ending([LOG[0], LOG[4]]).splitlines()[1:] == [LOG[0], LOG[4]]
+    assert module.log_ending([]) == "the server's log cannot be read"
+
+
+def test_of_memory_what_to_do():
+    said = module.memory_kill_message("db01", 2)
+    assert "container db01" in said and "killed 2 processes in it" in said and "raise --memory" in said
+
+
+KILL = MemoryKill(container="db1", processes=1, at=100.0)
+
+
+def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
+    return Victim(at, "postgres", pid, group, limited)
+
+
+def test_the_log_tells_who_when_and_at_whose_limit():
+    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, at=99.0, names=("postgres (12)",), limit="budget")
+    assert with_victims(KILL, [victim(limited="/pgherd-x/db1")]).limit == "container"
+
+
+def test_what_the_log_says_of_others_is_left_out():
+    assert with_victims(KILL, []) == KILL
+    assert with_victims(KILL, [victim(group="/pgherd-x/db2"), victim(at=150.0)]) == KILL
+
+
+def test_no_more_names_than_were_counted():
+    assert with_victims(KILL, [victim(pid=1), victim(pid=2)]).names == ("postgres (1)",)
+
+
+def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.oom_log, "victims", lambda node, since: [])
+    events = tmp_path / "memory.events"
+    events.write_text("oom 1\noom_kill 1\n")
+    kills = MemoryKills(LocalNode())
+    groups = {"db1": {"v2": str(tmp_path)}}
+    kills.begin()
+    assert [(one.container, one.processes) for one in kills.seen(groups)] == [("db1", 1)]
+    kills.begin()
+    assert kills.seen(groups) == ()
+    events.write_text("oom 1\noom_kill 3\n")
+    assert kills.look("db1", groups["db1"]) == 2
+    assert [one.processes for one in kills.seen(groups)] == [2], "looked at before, and noted once"
+    kills.forget("db1")
+    kills.begin()
+    assert [one.processes for one in kills.seen(groups)] == [3], "a new group counts from the start"
