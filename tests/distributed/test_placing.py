@@ -5,7 +5,6 @@ from pgherd.distributed.placing import (
     files_of,
     home,
     loaded,
-    nothing_left,
     own_surroundings,
     part,
     placed,
@@ -19,6 +18,7 @@ from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
+from pgherd.runner.loop import nothing_left
 
 LOAD = {"scripts": [{"source": "builtin:select-only"}]}
 CLUSTER = Cluster.model_validate(

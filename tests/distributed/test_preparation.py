@@ -1,10 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from pgherd.studies.compare.request import CompareRequest
-from pgherd.studies.density.request import DensityRequest
-from pgherd.studies.exec.request import ExecRequest
-from pgherd.studies.scaling.request import ScalingRequest
 
 from pgherd import __version__
 from pgherd.distributed import preparation as prepare_cluster
@@ -20,8 +16,12 @@ from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
 from pgherd.studies.compare import CompareOptions
+from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density import DensityOptions
+from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.exec.options import ExecRequest
 from pgherd.studies.scaling import ScalingOptions
+from pgherd.studies.scaling.options import ScalingRequest
 from pgherd.study.registry import study_of
 
 GB = 2**30

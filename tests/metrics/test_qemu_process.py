@@ -82,7 +82,7 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
 
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
 def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
-    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l", "/s"))
+    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
     (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
     assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {MARK: found})]

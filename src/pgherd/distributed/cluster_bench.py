@@ -21,7 +21,6 @@ from pgherd.distributed.placing import (
     files_of,
     loaded,
     named,
-    nothing_left,
     own_surroundings,
     part,
     placed,
@@ -35,6 +34,7 @@ from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
+from pgherd.runner.loop import nothing_left
 from pgherd.runner.play.bench import Played
 from pgherd.runner.watcher import Watcher
 from pgherd.store.samples import HostSamples, merge_samples

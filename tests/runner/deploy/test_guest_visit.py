@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 
 def test_what_no_guest_can_be_like_is_refused_before_anything_is_made() -> None:
     with (
-        pytest.raises(UsageError, match="has 1 MB of memory; it needs 160 MB"),
+        pytest.raises(UsageError, match="has 1 MB of memory; it needs at least 160 MB"),
         visit(LocalNode(), Installation("/opt/bin", "15.1", 15, "system"), Wanted(memory=2**20)),
     ):
         pytest.fail("there can be no guest")

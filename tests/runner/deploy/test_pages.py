@@ -123,7 +123,7 @@ def test_what_others_took_of_a_servers_pages_is_reserved_again(fleet_pages, node
     assert [len(numbers) for numbers in fleet_pages.refill(wanted).values()] == [1]
     assert node.total[SMALL] == 130
     node.used[SMALL], node.most[SMALL], node.compacted[SMALL] = 90, 130, 130
-    with pytest.raises(TrialError, match="other processes have taken huge pages that were reserved for server a/pg; .* the kernel gave 0"):
+    with pytest.raises(TrialError, match="other processes have taken huge pages that were reserved for server a/pg; .* kernel granted 0"):
         fleet_pages.refill(wanted)
     node.used[SMALL] = 0
     journal.play()

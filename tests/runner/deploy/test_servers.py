@@ -433,7 +433,7 @@ def test_no_more_names_than_were_counted():
 
 
 def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.oom_log, "victims", lambda node, since: [])
+    monkeypatch.setattr(module.cgroup_memory, "victims", lambda node, since: [])
     events = tmp_path / "memory.events"
     events.write_text("oom 1\noom_kill 1\n")
     kills = MemoryKills(LocalNode())

@@ -8,7 +8,8 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner.judge import verdicts
 from pgherd.runner.judge.verdicts import judge
-from pgherd.studies.exec import ExecOptions, propose
+from pgherd.studies.exec.options import ExecOptions
+from pgherd.studies.exec.propose import propose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
 TARGET = "local/c1/pg/bench"

@@ -204,5 +204,5 @@ def test_what_was_later_in_the_guest_is_later_on_the_host(offsets, at, more):
 
 @pytest.mark.parametrize("ask", [lambda c: c.guest(1.0), lambda c: c.host(1.0), lambda c: c.uncertainty])
 def test_nothing_is_converted_before_it_was_measured(ask):
-    with pytest.raises(ValueError, match="has not been measured"):
+    with pytest.raises(ValueError, match="no measurement of the clock|has not been measured"):
         ask(GuestClock())

@@ -98,7 +98,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         (
             {"rate": "70,30", "rwmixread": 70},
             UsageError,
-            "--rwmixread 70 with --rate 70,30: rwmixread and a rate do not go together: fio limits",
+            "--rwmixread 70 with --rate 70,30: rwmixread and a rate exclude each other: fio limits",
         ),
         ({"rwmixread": 70}, UsageError, "a mix is stated as two rates"),
         ({"rate": "100"}, UsageError, "as two rates|two rates, reads and writes"),
@@ -109,7 +109,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         ({"volume": ("/nonexistent",)}, UsageError, "--volume /nonexistent does not exist"),
         ({"volume": ("/etc/hostname",)}, UsageError, "--volume /etc/hostname is not a directory"),
         ({"volume": ("device:/dev/pgherd-none",)}, UsageError, "say --allow-format /dev/pgherd-none"),
-        ({"volume": ("device:/dev/pgherd-none",), "allow_format": ("/dev/pgherd-none",)}, UsageError, "is not there|needs root"),
+        ({"volume": ("device:/dev/pgherd-none",), "allow_format": ("/dev/pgherd-none",)}, UsageError, "does not exist|needs root"),
         ({"allow_format": ("/dev/sdz",), "volume": ("/tmp",)}, UsageError, "no --volume names device:/dev/sdz"),
         ({"volume": ("/tmp", "disk0=/var")}, UsageError, "'disk0' stands twice"),
         ({"volume": ("all=/tmp",)}, UsageError, "'all' stands for all volumes"),
