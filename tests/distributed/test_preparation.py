@@ -15,13 +15,13 @@ from pgherd.model.run import Surroundings
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
-from pgherd.studies.compare import CompareOptions
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density import DensityOptions
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.exec.options import ExecRequest
 from pgherd.studies.scaling import ScalingOptions
 from pgherd.studies.scaling.options import ScalingRequest
+from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.registry import study_of
 
 GB = 2**30
