@@ -125,7 +125,16 @@ def measuring(bed: Any, trials: int, seconds: int) -> list[dict[str, Any]]:
     looking.start()
     try:
         size = ("--points", str(DATABASES), "--scale", "1", "--clients", "1", "--rate", "5", "--vcpus", "0.2")
-        length = ("--ramp", "1s", "--seconds", f"{seconds}s", "--repeats", str(trials), "--budget", f"{3 * trials * (seconds + 1)}s")
+        length = (
+            "--warmup",
+            "1s",
+            "--duration",
+            f"{seconds}s",
+            "--repeats",
+            str(trials),
+            "--time-budget",
+            f"{3 * trials * (seconds + 1)}s",
+        )
         done = bed.pgherd(
             "density", "--cluster", "default", "--placement", f"listed:*={NAMES[0]}", *size, *length, "--no-report", timeout=900
         )

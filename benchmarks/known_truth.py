@@ -75,7 +75,7 @@ def main() -> None:
     """Calibrate, try, print, write."""
     parser = outcome.parser(__doc__, TRIES, "tries of each series")
     parser.add_argument("--series", action="append", choices=SERIES, help="only this series; may be given several times  [default: all]")
-    parser.add_argument("--budget", default=None, metavar="TIME", help="of each try  [default: compare's own, about 4m20s]")
+    parser.add_argument("--time-budget", default=None, metavar="TIME", help="of each try  [default: compare's own, about 4m20s]")
     parser.add_argument("--more", action="store_true", help="go on: add tries to those of the last result until there are --pairs of each")
     options = parser.parse_args()
     wanted = options.pairs or (1 if options.quick else TRIES)
@@ -130,7 +130,7 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         plain, dear = scripts(place, int(truth["bytes"]))
         words["work"] = ["--read-only", "--variant", f"base:script={plain}", "--variant", f"dear:script={dear}"]
     whole = ["compare", *words[series], *CALM, "--metric", METRIC[series], "--seed", str(seed), "--no-report", "--json"]
-    whole += ["--runs", str(place / "runs"), *(["--budget", budget] if budget else [])]
+    whole += ["--runs", str(place / "runs"), *(["--time-budget", budget] if budget else [])]
     before, began = outcome.cpu_seconds(), time.monotonic()
     done = command.pgherd(whole)
     seconds = time.monotonic() - began

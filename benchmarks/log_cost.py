@@ -36,7 +36,7 @@ CPU = "container CPU"
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 40, "blocks")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of each run  [default: 3]")
+    parser.add_argument("--duration", type=float, default=3.0, help="length of each run  [default: 3]")
     parser.add_argument("--scale", type=int, default=10, help="pgbench scale  [default: 10]")
     parser.add_argument("--more", action="store_true", help="add to the blocks of the last result, which had the same settings")
     options = parser.parse_args()

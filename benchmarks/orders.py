@@ -213,7 +213,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 6, "pairs of each comparison")
     parser.add_argument("--warehouses", type=int, metavar="W", help="warehouses  [default: 10; --quick: 1]")
-    parser.add_argument("--seconds", type=float, help="length of each load  [default: 10; --quick: 3]")
+    parser.add_argument("--duration", type=float, help="length of each load  [default: 10; --quick: 3]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 6)
     warehouses = options.warehouses or (1 if options.quick else 10)

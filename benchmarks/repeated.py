@@ -29,7 +29,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 20, "pairs")
     parser.add_argument("--databases", type=int, default=2, help="databases of the trial  [default: 2]")
-    parser.add_argument("--seconds", type=float, help="length of each load  [default: 10; --quick: 2]")
+    parser.add_argument("--duration", type=float, help="length of each load  [default: 10; --quick: 2]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 20)
     seconds = options.seconds or (2.0 if options.quick else 10.0)
@@ -38,7 +38,7 @@ def main() -> None:
     before = outcome.cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as name:
         place = Path(name)
-        words = ["density", "--points", str(options.databases), "--seconds", f"{seconds:g}s", "--ramp", "2s", "--budget", "1s"]
+        words = ["density", "--points", str(options.databases), "--duration", f"{seconds:g}s", "--warmup", "2s", "--time-budget", "1s"]
         words += ["--no-report", "--runs", name]
         measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
         script = place / "repeat.sh"

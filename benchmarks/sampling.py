@@ -27,7 +27,7 @@ GOALS = {8: 1.0, 40: 3.0}
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 5, "trials with each number of databases")
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured time of each trial  [default: 20]")
+    parser.add_argument("--duration", type=float, default=20.0, help="measured time of each trial  [default: 20]")
     parser.add_argument("--rate", type=float, default=5.0, help="transactions per second of each database  [default: 5]")
     parser.add_argument("--databases", type=int, nargs="+", metavar="N", help="numbers of databases  [default: 8 40; --quick: 3 8]")
     options = parser.parse_args()

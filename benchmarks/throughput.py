@@ -44,7 +44,7 @@ LOG = {"-l": 0, "--log-prefix": 0, "--sampling-rate": 0}
 def main() -> None:
     """Measure, print, write."""
     parser = outcome.parser(__doc__, 60, "blocks")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of each run  [default: 3]")
+    parser.add_argument("--duration", type=float, default=3.0, help="length of each run  [default: 3]")
     parser.add_argument("--vcpus", type=int, default=1, help="the container's CPUs  [default: 1]")
     parser.add_argument("--scale", type=int, default=10, help="pgbench scale  [default: 10]")
     parser.add_argument("--clients", type=int, default=2, help="clients  [default: 2]")

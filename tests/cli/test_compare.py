@@ -2,22 +2,8 @@ import json
 
 import pytest
 
-from pgherd.cli.compare import command
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.compare.options import CompareRequest
-
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token", "scenarios"}
-_SCENARIO_ONLY = {"arms", "repeats"}
-
-
-def test_the_command_line_and_the_scenario_know_the_same_options():
-    assert {parameter.name for parameter in command.params} - _VERB_ONLY == set(CompareRequest.model_fields) - _SCENARIO_ONLY - {"over"}
-
-
-def test_every_option_says_what_it_does():
-    assert all(parameter.help for parameter in command.params if parameter.param_type_name == "option")
-    assert not any("{" in (getattr(parameter, "help", "") or "") for parameter in command.params)
+from pgherd.prepare.scenarios import read_scenario
 
 
 def test_a_command_line_becomes_a_scenario(tmp_path):
@@ -66,7 +52,19 @@ def test_the_plan_is_a_document(capsys):
     assert document["study"] == "compare" and len(document["trials"]) == 1 < document["worst_case_trials"]
     assert {trial["point"]["variant"] for trial in document["trials"]} == {"all by turns"}
     assert (
-        run(["compare", "--variant", "simple:protocol=simple", "--arms", "one-at-a-time", "--host-memory", "2GB", "--dry-run", "--json"])
+        run(
+            [
+                "compare",
+                "--variant",
+                "simple:protocol=simple",
+                "--interleave",
+                "trials",
+                "--host-memory",
+                "2GB",
+                "--dry-run",
+                "--json",
+            ]
+        )
         == 0
     )
     alone = json.loads(capsys.readouterr().out)

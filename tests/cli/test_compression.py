@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
+from pgherd.prepare.scenarios import read_scenario
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 for library in ("lz4", "zstandard", "mimesis", "cryptography"):
@@ -12,7 +12,7 @@ for library in ("lz4", "zstandard", "mimesis", "cryptography"):
 
 
 def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
-    assert run(["compression", "--kinds", "pgbench@2", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["compression", "--data", "pgbench@2", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in ("Probe 'compression', without load", "form=plain,kind=pgbench#0", "2 trials, without load", "Host changes"):
         assert word in said
@@ -21,8 +21,8 @@ def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
 
 def test_a_command_line_is_kept_as_a_scenario(tmp_path):
     file = tmp_path / "s.yaml"
-    assert run(["compression", "--kinds", "none", "--dir", "/x", "--codecs", "lz4", "--no-encrypt", "--write-scenario", str(file)]) == 0
-    assert read_scenario(file).options == {"kinds": ["none"], "directory": "/x", "codecs": ["lz4"], "encrypt": False}
+    assert run(["compression", "--data", "none", "--dir", "/x", "--codecs", "lz4", "--no-encrypt", "--write-scenario", str(file)]) == 0
+    assert read_scenario(file).options == {"data": ["none"], "dir": "/x", "codecs": ["lz4"], "encrypt": False}
 
 
 def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsys):
@@ -30,7 +30,7 @@ def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsy
     data.mkdir()
     (data / "filler").write_bytes(b"0123456789abcdef" * 65536)
     before = sorted(path.name for path in data.iterdir())
-    words = ["--kinds", "none", "--dir", str(data), "--codecs", "lz4", "--blocks", "8k,32k", "--json", "--runs", str(tmp_path / "runs")]
+    words = ["--data", "none", "--dir", str(data), "--codecs", "lz4", "--block-sizes", "8k,32k", "--json", "--runs", str(tmp_path / "runs")]
     assert run(["compression", *words, "--no-report"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["grade"] == "A" and document["findings"]["ratio_directory"]["value"] > 20

@@ -2,37 +2,35 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.cli.consolidation import command
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.consolidation.options import ConsolidationRequest
+from pgherd.prepare.scenarios import read_scenario
 from pgherd.studies.consolidation.prepare import PAPERS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
-_NOT_ITS_OWN = {"repeats", "seconds", "huge_pages", "server", "allow_write", "rate", "init"}
-
-
-def test_the_command_line_and_the_scenario_know_the_same_options():
-    names = {parameter.name for parameter in command.params}
-    assert names - _VERB_ONLY == set(ConsolidationRequest.model_fields) - _NOT_ITS_OWN - {"over"}
-
-
-def test_every_option_says_what_it_does():
-    assert all(getattr(parameter, "help", None) for parameter in command.params)
 
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    words = ["--schemes", "1,3", "--rates", "0,30%,0.55", "--pattern", "30,2/2,30", "--working-set", "1376MB,1152MB", "--warehouses", "5"]
+    words = [
+        "--schemes",
+        "1,3",
+        "--overcommit",
+        "0,30%,0.55",
+        "--pattern",
+        "30,2/2,30",
+        "--working-set-size",
+        "1376MB,1152MB",
+        "--scale",
+        "5",
+    ]
     assert run(["consolidation", *words, "--write-scenario", str(file)]) == 0
     capsys.readouterr()
     assert read_scenario(file).options == {
         "schemes": [1, 3],
-        "rates": [0.0, 0.3, 0.55],
+        "overcommit": [0.0, 0.3, 0.55],
         "pattern": "30,2/2,30",
-        "working_set": ["1376MB", "1152MB"],
-        "warehouses": 5,
+        "working_set_size": ["1376MB", "1152MB"],
+        "scale": 5,
     }
 
 
@@ -40,10 +38,10 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     ("words", "message"),
     [
         (["--repeats", "3"], "No such option"),
-        (["--rates", "much"], "'much' is no list of rates; write them as 0,0.3,0.55 or 0,30%,55%"),
+        (["--overcommit", "much"], "'much' is no list of rates; write them as 0,0.3,0.55 or 0,30%,55%"),
         (["--schemes", "one"], "'one' is not a list of whole numbers"),
         (["--swap", "tape"], "'tape' is not one of"),
-        (["--paper", "E1"], "'E1' is not one of"),
+        (["--preset", "E1"], "'E1' is not one of"),
         (["--databases", "1"], "greater than or equal to 2"),
         (["--schemes", "7", "--dry-run"], "there is no such scheme; there are 1 (1/1/M)"),
         (["--pattern", "weekly", "--dry-run"], "there is no pattern 'weekly'"),

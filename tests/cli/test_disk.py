@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
+from pgherd.prepare.scenarios import read_scenario
 
 pytestmark = [
     pytest.mark.usefixtures("own_directories"),
@@ -14,7 +14,7 @@ pytestmark = [
 
 
 def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, capsys):
-    assert run(["disk", "--dry-run", "--size", "32MB", "--rate", "70,30", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["disk", "--dry-run", "--file-size", "32MB", "--rate-iops", "70,30", "--runs", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in (
         "No server is deployed. Load: fio on disk0.",
@@ -28,7 +28,7 @@ def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, c
 
 
 def test_the_plan_as_a_document(capsys):
-    assert run(["disk", "--dry-run", "--json", "--size", "32MB", "--tests", "random-read,single-write", "--no-check-depth"]) == 0
+    assert run(["disk", "--dry-run", "--json", "--file-size", "32MB", "--tests", "random-read,single-write", "--no-double-iodepth"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["study"] == "disk" and len(plan["trials"]) == 6
     assert plan["deployment"]["volumes"][0]["name"] == "disk0"
@@ -36,14 +36,16 @@ def test_the_plan_as_a_document(capsys):
 
 def test_a_command_line_is_kept_as_a_scenario(tmp_path):
     file = tmp_path / "s.yaml"
-    assert run(["disk", "--volume", "/tmp", "--rate", "70,30", "--tests", "mix", "--no-together", "--write-scenario", str(file)]) == 0
-    assert read_scenario(file).options == {"volume": ["/tmp"], "rate": "70,30", "tests": ["mix"], "together": False}
+    assert (
+        run(["disk", "--volume", "/tmp", "--rate-iops", "70,30", "--tests", "mix", "--no-concurrent", "--write-scenario", str(file)]) == 0
+    )
+    assert read_scenario(file).options == {"volume": ["/tmp"], "rate_iops": "70,30", "tests": ["mix"], "concurrent": False}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "70,30", "--rwmixread", "70"], "state the mix as two rates, such as --rate 70,30"),
+        (["--rate-iops", "70,30", "--rwmixread", "70"], "state the mix as two rates, such as --rate-iops 70,30"),
         (["--tests", "fast"], "there is no test 'fast'"),
         (["--volume", "/nonexistent"], "--volume /nonexistent does not exist"),
         (["--volume", "device:/dev/sdzz"], "say --allow-format /dev/sdzz"),

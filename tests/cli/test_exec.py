@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
+from pgherd.prepare.scenarios import read_scenario
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -24,15 +24,15 @@ def test_a_dry_run_shows_the_command_and_starts_nothing(tmp_path, capsys):
 
 
 def test_the_plan_as_a_document(capsys):
-    assert run(["exec", "--dry-run", "--json", "--seconds", "3s", "--repeats", "2", "--", "sleep", "60"]) == 0
+    assert run(["exec", "--dry-run", "--json", "--duration", "3s", "--repeats", "2", "--", "sleep", "60"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["study"] == "exec" and len(plan["trials"]) == 2 and plan["seconds"] == 6
 
 
 def test_options_after_the_first_word_are_the_command_s(tmp_path):
     file = tmp_path / "s.yaml"
-    assert run(["exec", "--write-scenario", str(file), "--value", "n=(\\d+)", "sort", "--seconds", "--json", "-n"]) == 0
-    assert read_scenario(file).options == {"command": ["sort", "--seconds", "--json", "-n"], "value": ["n=(\\d+)"]}
+    assert run(["exec", "--write-scenario", str(file), "--extract", "n=(\\d+)", "sort", "--duration", "--json", "-n"]) == 0
+    assert read_scenario(file).options == {"command": ["sort", "--duration", "--json", "-n"], "extract": ["n=(\\d+)"]}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
     [
         ([], "there is no command"),
         (["--", "no-such-program-anywhere"], "there is no program 'no-such-program-anywhere'"),
-        (["--value", "x", "--", "sleep"], "--value x: write NAME=REGEX"),
-        (["--seconds", "1s", "--timeout", "2s", "--", "sleep"], "give one of them"),
+        (["--extract", "x", "--", "sleep"], "--extract x: write NAME=REGEX"),
+        (["--duration", "1s", "--timeout", "2s", "--", "sleep"], "give one of them"),
         (["--no-such-option", "--", "sleep"], "No such option"),
     ],
 )

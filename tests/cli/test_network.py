@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
+from pgherd.prepare.scenarios import read_scenario
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -39,7 +39,7 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
         ([], 2, "nothing to measure to"),
         (["--to", "127.0.0.1:9"], 2, "no iperf3 server serves us at port 9"),
         (["--to", "x", "--streams", "0"], 2, "from 1 to 128"),
-        (["--to", "x", "--delay", "5ms"], 2, "--namespaces is not given"),
+        (["--to", "x", "--netns-delay", "5ms"], 2, "--netns is not given"),
     ],
 )
 def test_bad_input_is_one_message(words, code, message, tmp_path, capsys):

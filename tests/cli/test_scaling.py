@@ -5,22 +5,11 @@ import json
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scaling import command
-from pgherd.cli.scenarios import read_scenario
-from pgherd.studies.scaling.options import ScalingRequest
+from pgherd.prepare.scenarios import read_scenario
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
-_VERB_ONLY = {"dry_run", "write_scenario", "no_report", "runs", "as_json", "yes", "metrics", "metrics_token"}
 _VARIANTS = ["--variant", "base", "--variant", 'odd:jit=off,search_path="a,b",protocol=simple']
-
-
-def test_the_command_line_and_the_scenario_know_the_same_options():
-    assert {parameter.name for parameter in command.params} - _VERB_ONLY == set(ScalingRequest.model_fields) - {"rate", "over"}
-
-
-def test_every_option_says_what_it_does():
-    assert all(getattr(parameter, "help", None) and "{" not in parameter.help for parameter in command.params)
 
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):

@@ -16,10 +16,10 @@ from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
 from pgherd.studies.compare.options import CompareRequest
-from pgherd.studies.density import DensityOptions
+from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.exec.options import ExecRequest
-from pgherd.studies.scaling import ScalingOptions
+from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.options import ScalingRequest
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.registry import study_of
@@ -89,7 +89,7 @@ class Agent:
 def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
     found = engine_of(["a", "b"])
-    found.met = {"a": greeting(), "b": greeting(cores=2)}
+    found.met = {"a": greeting(), "b": greeting(host_cores=2)}
     found.options, found.disk, found.lacks = OPTIONS, 1, {}
     waiting = []
 
@@ -129,7 +129,7 @@ def test_the_user_s_files_go_there_and_their_names_come_back(engine, tmp_path):
     for name in ("new.sql", "fill.sql"):
         (tmp_path / name).write_text(name)
     prepared, _ = prepare_over(
-        engine, "density", asked(script=(f"{tmp_path}/new.sql@3", "builtin:select-only"), init=f"{tmp_path}/fill.sql"), dry=True
+        engine, "density", asked(script=(f"{tmp_path}/new.sql@3", "builtin:select-only"), init_script=f"{tmp_path}/fill.sql"), dry=True
     )
     agent = engine.actors_of["a"]
     assert agent.asked.script == ("/there/000-new.sql@3", "builtin:select-only") and agent.asked.init == "/there/001-fill.sql"
@@ -185,14 +185,14 @@ def test_a_host_that_holds_nothing_at_first_may_be_filled_later(engine):
 def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
     """Of six containers a, which completes the request, gets four, for whose data 4 GB are needed; b gets two."""
     engine.options = OPTIONS.model_copy(update={"points": (6,)})
-    prepare_over(engine, "density", asked(data_on="/fast"), dry=True)
+    prepare_over(engine, "density", asked(data_volume="/fast"), dry=True)
     assert engine.actors_of["b"].looked == ([("/fast", 2 * GB)], "postgres")
     assert engine.actors_of["a"].looked is None, "it has looked when it completed the request"
     for error in (UsageError("volume /fast does not exist"), CapabilityError("volume /fast cannot be written to")):
         engine.lacks = {"b": error}
         with pytest.raises(type(error), match="^on host b: volume /fast "):
-            prepare_over(engine, "density", asked(data_on="/fast"), dry=True)
-    prepare_over(engine, "density", asked(data_on="/fast", placement="listed:*=a"), dry=True)
+            prepare_over(engine, "density", asked(data_volume="/fast"), dry=True)
+    prepare_over(engine, "density", asked(data_volume="/fast", placement="listed:*=a"), dry=True)
     assert engine.actors_of["b"].looked is None, "it gets no container"
     prepare_over(engine, "density", asked(), dry=True)
     assert engine.actors_of["b"].looked is None, "nothing is to lie on a volume"
@@ -200,7 +200,7 @@ def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
 
 def test_a_comparison_puts_as_much_on_the_volumes_of_each_host(engine):
     engine.met["b"] = replace(engine.met["b"], room=99 * GB)
-    wanted = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_on="/fast")
+    wanted = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_volume="/fast")
     prepare_over(engine, "compare", wanted, dry=True)
     assert engine.actors_of["b"].looked == ([("/fast", 4 * GB)], "postgres")
     engine.lacks = {"b": UsageError("volume /fast does not exist")}
@@ -227,7 +227,7 @@ def test_huge_pages_are_tried_on_every_host_but_by_a_dry_run(engine):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"cores": 3}, "--cores 3 is more than host b has"),
+        ({"host_cores": 3}, "--host-cores 3 is more than host b has"),
         ({"placement": "label:disk=nvme"}, "no host has the label disk=nvme"),
         ({"placement": "scatter"}, "unknown placement 'scatter'"),
     ],
@@ -256,7 +256,7 @@ def test_a_command_is_started_where_the_user_is(engine, monkeypatch, tmp_path):
 
 def test_a_study_of_one_server_is_completed_by_the_host_that_carries_it(engine):
     prepared, facts = prepare_over(
-        engine, "scaling", ScalingRequest(cluster="mine", placement="label:host=b", cores=2, clients=(1,)), dry=True
+        engine, "scaling", ScalingRequest(cluster="mine", placement="label:host=b", host_cores=2, clients=(1,)), dry=True
     )
     request, cluster = engine.actors_of["b"].asked, prepared.surroundings.cluster
     assert (request.cluster, request.over, request.placement) == (None, (), "spread"), "it knows of no cluster"
@@ -294,8 +294,8 @@ def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_
 
 
 def test_what_agents_cannot_deploy_is_refused(engine):
-    with pytest.raises(UsageError, match="--server names an external server"):
-        prepare_over(engine, "scaling", ScalingRequest(cluster="mine", server="postgresql://db/app"), dry=True)
+    with pytest.raises(UsageError, match="--dsn names an external server"):
+        prepare_over(engine, "scaling", ScalingRequest(cluster="mine", dsn="postgresql://db/app"), dry=True)
     arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
     with pytest.raises(UsageError, match="a comparison of disk runs only on the local host"):
         prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
@@ -340,7 +340,7 @@ def file(tmp_path):
 
 def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
     script, init, like = file("new.sql"), file("fill.sql"), file("postgresql.conf")
-    found = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init=init, like=like))
+    found = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init_script=init, settings_from=like))
     assert found.script == ("/there/000-new.sql@3", "builtin:select-only")
     assert (found.init, found.like) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
     assert sent.there == {
@@ -352,7 +352,7 @@ def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
 
 
 def test_a_server_to_be_like_is_no_file(sent):
-    asked = DensityRequest(like="postgresql://db/app")
+    asked = DensityRequest(settings_from="postgresql://db/app")
     assert sent.send(asked) == asked and sent.there == {}
 
 
@@ -373,9 +373,14 @@ def test_what_cannot_be_read_is_said(sent):
 def test_complete_options_name_the_user_s_own_files_again(sent, file):
     script = file("new.sql")
     there = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
-    own = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
+    own = {"host_cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
     options = ScalingOptions.model_validate(
-        {**own, "clients": [1], "most": 1, "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": there}}]}
+        {
+            **own,
+            "clients": [1],
+            "most": 1,
+            "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init_script": there}}],
+        }
     )
     found = sent.returned(options)
     assert [one.options.scripts[0].source for one in found.variants] == [script, script]

@@ -30,7 +30,7 @@ def test_budgets_that_fit_get_cpus_of_their_own(tmp_path: Path) -> None:
 def test_a_budget_that_does_not_fit_names_the_other_run(tmp_path: Path, cores: float | None, memory: int | None) -> None:
     with (
         reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as one,
-        pytest.raises(CapabilityError, match=rf"run one \(pid {one.pid}\) holds 4 cores and 8 GB.*--cores and --host-memory"),
+        pytest.raises(CapabilityError, match=rf"run one \(pid {one.pid}\) holds 4 cores and 8 GB.*--host-cores and --host-memory"),
         reserve(tmp_path, "two", cores, memory, FACTS, CPUS),
     ):
         pass

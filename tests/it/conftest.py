@@ -31,7 +31,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runtimes.vm import running
 from pgherd.runtimes.vm.runtime import VmRuntime
 
-_QUICK = ("density", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "1s", "--no-report")
+_QUICK = ("density", "--scale", "1", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "1s", "--no-report")
 """What is planned, and nothing beyond: there is no budget for it."""
 PATIENCE = 120.0
 """No step takes this long unless it hangs."""

@@ -66,8 +66,8 @@ def test_sql_that_fills_the_database_with_an_error(pgherd, files):
     script, init = files / "ok.sql", files / "init.sql"
     script.write_text("SELECT count(*) FROM things;\n")
     init.write_text("CREATE TABLE things (id int);\nINSERT INTO thinks VALUES (1);\n")
-    ended = pgherd.density("--script", str(script), "--init", str(init))
-    _refused(pgherd, ended, BAD_USAGE, f"{init}:2", 'relation "thinks" does not exist', "correct the --init file")
+    ended = pgherd.density("--script", str(script), "--init-script", str(init))
+    _refused(pgherd, ended, BAD_USAGE, f"{init}:2", 'relation "thinks" does not exist', "correct the --init-script file")
 
 
 def test_a_file_where_the_runs_should_lie(pgherd, files):
@@ -116,7 +116,7 @@ def test_no_control_group_for_an_ordinary_user(ordinary):
 @pytest.fixture
 def finished(pgherd, files) -> Path:
     """A finished run of one small trial, made by hand: what reads it needs no PostgreSQL."""
-    assert pgherd.density("--points", "1", "--budget", "2s").code in (0, 1)
+    assert pgherd.density("--points", "1", "--time-budget", "2s").code in (0, 1)
     return pgherd.run
 
 

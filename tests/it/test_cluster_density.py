@@ -21,8 +21,8 @@ PORT = 9187
 """For metrics, in the driver's own network."""
 PATIENCE = 120.0
 WORDS = (
-    *("density", "--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--points", "2"),
-    *("--ramp", "1s", "--seed", "1", "--no-report", "--json"),
+    *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--points", "2"),
+    *("--warmup", "1s", "--seed", "1", "--no-report", "--json"),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1"),
 )
@@ -78,7 +78,7 @@ def leftovers(bed, name):
 
 
 def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, run, chance):
-    first = bed.start(*WORDS, "--seconds", "2s", "--repeats", "5", "--budget", "20s")  # all of one batch, and little time for more
+    first = bed.start(*WORDS, "--duration", "2s", "--repeats", "5", "--time-budget", "20s")  # all of one batch, and little time for more
     wait_for_trials(first, run, 1)
     time.sleep(chance.uniform(0.0, 2.5))  # at any moment of the next trial
     first.kill()
@@ -133,7 +133,7 @@ def test_where_containers_lie_is_planned(bed):
 
 
 def test_a_host_that_hangs_or_is_cut_off_is_lost_and_used_again_when_it_is_back(bed, run, chance):
-    process = bed.start(*WORDS, "--seconds", "2s", "--repeats", "40", "--budget", "300s", "--metrics", str(PORT))
+    process = bed.start(*WORDS, "--duration", "2s", "--repeats", "40", "--time-budget", "300s", "--metrics", str(PORT))
 
     def next_trial(fits, after, what):
         return wait(process, lambda: next((one for one in trials(run()) if one["id"] > after and fits(one)), None), what)

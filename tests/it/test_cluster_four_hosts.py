@@ -31,15 +31,15 @@ DISK = (
     "--size",
     "16MB",
     "--no-check-depth",
-    "--seconds",
+    "--duration",
     "2s",
-    "--ramp",
+    "--warmup",
     "1s",
     *CALM,
 )
 DENSITY = (
-    *("density", "--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--vcpus", "0.25", "--scale", "1", "--points", "4"),
-    *("--seconds", "2s", "--ramp", "1s", "--repeats", "1", "--budget", "6s", "--seed", "1", "--threshold", "foreign_cpu=9", *CALM),
+    *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.25", "--scale", "1", "--points", "4"),
+    *("--duration", "2s", "--warmup", "1s", "--repeats", "1", "--time-budget", "6s", "--seed", "1", "--threshold", "foreign_cpu=9", *CALM),
 )
 NETWORK = (
     "network",
@@ -49,9 +49,9 @@ NETWORK = (
     "1",
     "--repeats",
     "1",
-    "--seconds",
+    "--duration",
     "2s",
-    "--ramp",
+    "--warmup",
     "1s",
     "--port",
     "5311",
@@ -132,10 +132,10 @@ def test_a_host_without_the_volume_or_the_room_is_refused_with_its_name(bed):
     place = bed.root / "fast/volume"
     place.mkdir(parents=True)
     with bed.hidden("c", place.parent):
-        ended = bed.pgherd(*DENSITY, "--data-on", str(place))
+        ended = bed.pgherd(*DENSITY, "--data-volume", str(place))
         assert ended.returncode == 2 and f"on host c: volume {place} does not exist; create it" in ended.stderr, ended
         assert bed.ssh("c", "mkdir", str(place)).returncode == 0
-        ended = bed.pgherd(*DENSITY, "--data-on", str(place))
+        ended = bed.pgherd(*DENSITY, "--data-volume", str(place))
         assert ended.returncode == 2 and f"on host c: volume {place} has 64 MB free, but servers' data may need" in ended.stderr, ended
     assert run_of(bed, "density") is None and not list(place.iterdir())
 
@@ -199,7 +199,7 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
 def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
     process = bed.start(*NETWORK, "--between", "a,b", "--seed", "1")
     wait_until(process, lambda: (run := run_of(bed, "network")) and list(run.glob("trials/0001/trial.json")))
-    (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--server")])
+    (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--dsn")])
     words = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
     assert words[words.index("--bind") + 1] in ("10.204.0.1", "10.204.0.2") and "--one-off" in words
     process.send_signal(signal.SIGINT)

@@ -50,8 +50,8 @@ def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
     again = bed.pgherd(*start)
     assert again.returncode == 0 and "libraries" not in again.stderr, again.stderr
 
-    words = ("density", "--cluster", "default", "--points", "1", "--scale", "1", "--seconds", "1s", "--ramp", "0s", "--repeats", "1")
-    ran = bed.pgherd(*words, "--cores", "1", "--host-memory", "1GB", "--budget", "1s", "--pg-version", "18", *CALM, timeout=280)
+    words = ("density", "--cluster", "default", "--points", "1", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--repeats", "1")
+    ran = bed.pgherd(*words, "--host-cores", "1", "--host-memory", "1GB", "--time-budget", "1s", "--pg-version", "18", *CALM, timeout=280)
     assert ran.returncode in (0, 1), ran.stderr
     _, (trial, *_) = trials(bed, "density")
     (container,) = trial["trial"]["deployment"]["hosts"][0]["containers"]
@@ -79,7 +79,7 @@ def test_a_command_in_step_on_the_workers_of_another_scheduler(bed):
             worker = shlex.join([*dask, "worker", SCHEDULER, *own, *files])
             begun = bed.ssh(name, f"setsid {worker} >{bed.root / name / 'worker.log'} 2>&1 </dev/null &")
             assert begun.returncode == 0, begun.stderr
-        where = ("--cluster", SCHEDULER, "--cluster-tls", str(tls))
+        where = ("--cluster", SCHEDULER, "--cluster-certs", str(tls))
         for _ in range(60):
             planned = bed.pgherd("exec", *where, "--dry-run", "--json", "--", "true")
             if planned.returncode == 0 and set(json.loads(planned.stdout)["hosts"]) == set(NAMES):

@@ -15,11 +15,26 @@ pytest.importorskip("distributed", reason="the extra [cluster] is not installed"
 
 NAMES = ("a", "b")
 QUICK = (
-    *("--cluster", "default", "--cores", "1", "--host-memory", "1GB", "--scale", "1", "--seconds", "1s", "--ramp", "500ms", "--seed", "1"),
+    *(
+        "--cluster",
+        "default",
+        "--host-cores",
+        "1",
+        "--host-memory",
+        "1GB",
+        "--scale",
+        "1",
+        "--duration",
+        "1s",
+        "--warmup",
+        "500ms",
+        "--seed",
+        "1",
+    ),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1", "--no-report", "--json"),
 )
-SHARED = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--budget", "2s")
+SHARED = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--time-budget", "2s")
 PADDING = 512 * 2**20
 PATIENCE = 120.0
 
@@ -48,7 +63,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
     if not any(one.kind == "system" for one in installations.find_all(LocalNode())):
         pytest.skip("no PostgreSQL with TLS: the embedded one is built without OpenSSL")
     where = ("--placement", "label:host=b", "--client-host", "a")
-    done = bed.pgherd("scaling", *QUICK, *where, "--clients", "1,2", "--repeats", "1", "--budget", "3s")
+    done = bed.pgherd("scaling", *QUICK, *where, "--clients", "1,2", "--repeats", "1", "--time-budget", "3s")
     assert done.returncode in (0, 1), done.stderr
     document = json.loads(done.stdout)
     found = trials(bed, "scaling")
@@ -129,7 +144,7 @@ def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
     os.truncate(padding, PADDING)
     golden, before, moment = bed.root / "b/cache/pgherd/golden", runs(bed), chance.uniform(0.0, 0.9) * PADDING
 
-    process = bed.start(*SHARED, "--repeats", "4", "--budget", "15s")  # so that there is time for another trial
+    process = bed.start(*SHARED, "--repeats", "4", "--time-budget", "15s")  # so that there is time for another trial
     deadline = time.monotonic() + PATIENCE
     while not any(file.stat().st_size > moment for file in golden.glob(".unfinished-*/data/base/padding")):
         assert process.poll() is None, process.communicate()

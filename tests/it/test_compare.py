@@ -15,7 +15,7 @@ import pytest
 FINE = (0, 1)
 """Exit codes of a run that came to its end: so few and short trials give grade C on a busy machine."""
 INTERRUPTED, BAD_USAGE = 130, 2
-QUICK = ("compare", "--scale", "1", "--seconds", "1s", "--ramp", "0s", "--host-memory", "1GB", "--no-report")
+QUICK = ("compare", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--host-memory", "1GB", "--no-report")
 CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1", "--threshold", "overlap=0.01", "--threshold", "late_end=9")
 """What else runs on the host is no matter here, and no reason to run a block again."""
 BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
@@ -31,7 +31,7 @@ def side(trial) -> str:
 
 
 def test_variants_differ_in_what_they_were_told_to(pgherd):
-    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--arms", "one-at-a-time", "--blocks", "2", "--json")
+    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--interleave", "trials", "--max-blocks", "2", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert len(trials) >= 6 and not [trial["error"] for trial in trials if trial["error"]]
@@ -55,7 +55,7 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
 
 
 def test_side_by_side_loads_take_turns(pgherd):
-    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--blocks", "2", "--json")
+    ended = pgherd(*QUICK, *CALM, *BUFFERS, "--max-blocks", "2", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert len(trials) >= 2 and not [trial["error"] for trial in trials if trial["error"]]
@@ -96,7 +96,7 @@ def stopped(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["KILL", "INT"])
 def test_ended_while_clients_wait_for_their_turn(pgherd, number):
-    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--seconds", "3s", "--blocks", "2")
+    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--duration", "3s", "--max-blocks", "2")
     pgherd.wait_until(lambda: any(map(stopped, pgherd.programs("pgbench"))))
     process.send_signal(number)
     ended = pgherd.end(process)
@@ -109,7 +109,7 @@ def test_ended_while_clients_wait_for_their_turn(pgherd, number):
 
 
 def test_a_client_that_dies_while_it_waits_is_told(pgherd):
-    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--seconds", "5s", "--blocks", "1")
+    process = pgherd.start(*QUICK, *CALM, *BUFFERS, "--duration", "5s", "--max-blocks", "1")
 
     def waiting() -> list[int]:
         return [pid for pid in pgherd.programs("pgbench") if stopped(pid)]
@@ -124,7 +124,9 @@ def test_a_client_that_dies_while_it_waits_is_told(pgherd):
 
 
 def test_resumed_in_the_middle_of_a_block(pgherd):
-    process = pgherd.start(*QUICK, *CALM, "--variant", "simple:protocol=simple", "--arms", "one-at-a-time", "--blocks", "2", "--seed", "7")
+    process = pgherd.start(
+        *QUICK, *CALM, "--variant", "simple:protocol=simple", "--interleave", "trials", "--max-blocks", "2", "--seed", "7"
+    )
     pgherd.wait_until(lambda: pgherd.in_trial(5))
     process.send_signal(signal.SIGINT)
     ended = pgherd.end(process)
@@ -150,7 +152,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
         files.append(str(tmp_path / f"{name}.yaml"))
         options = {"scale": 1, "clients": clients, "seconds": "4s", "ramp": "0s"}
         (tmp_path / f"{name}.yaml").write_text(json.dumps({"study": "io-profile", "options": options}))
-    ended = pgherd("compare", *files, *CALM, "--blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
+    ended = pgherd("compare", *files, *CALM, "--max-blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert sorted(map(side, trials[:3])) == ["few", "few again", "many"] and not [trial["error"] for trial in trials if trial["error"]]
@@ -195,7 +197,7 @@ def test_scenarios_of_a_study_are_compared_by_its_own_readings(pgherd):
     for scale in (1, 2):
         files.append(pgherd.runs / f"scale{scale}.yaml")
         files[-1].write_text(f"study: database-size\noptions:\n  scales: [{scale}]\n")
-    ended = pgherd("compare", *map(str, files), "--blocks", "1", "--no-report", "--json")
+    ended = pgherd("compare", *map(str, files), "--max-blocks", "1", "--no-report", "--json")
     assert ended.code in FINE, ended
     document = json.loads(ended.out)
     assert document["answer"]

@@ -78,7 +78,7 @@ def test_a_database_of_somebody_else_is_only_read(elsewhere, theirs):
     theirs.sql("CHECKPOINT")
     before = theirs.sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
     dsn = f"host={theirs.socket_dir} user=reader dbname=postgres"
-    ended = elsewhere("compression", "--kinds", "none", "--dsn", dsn, "--codecs", "lz4", "--blocks", "8k,32k", "--json", "--no-report")
+    ended = elsewhere("compression", "--data", "none", "--dsn", dsn, "--codecs", "lz4", "--block-sizes", "8k,32k", "--json", "--no-report")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
     rows = {row["relation"]: row["ratio"]["value"] for row in document["tables"]["relations"]}
@@ -90,14 +90,14 @@ def test_a_database_of_somebody_else_is_only_read(elsewhere, theirs):
 
 def test_who_may_not_read_files_is_told_how(elsewhere, theirs):
     dsn = f"host={theirs.socket_dir} user=stranger dbname=postgres"
-    ended = elsewhere("compression", "--kinds", "none", "--dsn", dsn, "--codecs", "lz4", "--no-encrypt", "--json", "--no-report")
+    ended = elsewhere("compression", "--data", "none", "--dsn", dsn, "--codecs", "lz4", "--no-encrypt", "--json", "--no-report")
     assert ended.code == 1, ended
     document = json.loads(ended.out)
     assert document["grade"] == "C" and "GRANT EXECUTE ON FUNCTION pg_read_binary_file" in document["warnings"][0]
 
 
 def test_kinds_that_pgherd_makes_are_compressed_and_reported(elsewhere):
-    words = ["--kinds", "pgbench@1,realistic@1", "--codecs", "lz4", "--blocks", "8k,32k", "--samples", "4"]
+    words = ["--data", "pgbench@1,realistic@1", "--codecs", "lz4", "--block-sizes", "8k,32k", "--segments", "4"]
     ended = elsewhere("compression", *words, "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
@@ -132,7 +132,19 @@ def test_btrfs_takes_what_its_codec_in_its_blocks_and_sectors_predicts(elsewhere
     data.mkdir()
     rows = "".join(f"{number},{number * 7919 % 10007},{hash(number) % 97}\n" for number in range(150_000))
     (data / "rows.csv").write_text(rows)
-    words = ["--kinds", "none", "--dir", str(data), "--codecs", "zstd-3", "--blocks", "128k", "--filesystem", str(btrfs), "--no-encrypt"]
+    words = [
+        "--data",
+        "none",
+        "--dir",
+        str(data),
+        "--codecs",
+        "zstd-3",
+        "--block-sizes",
+        "128k",
+        "--filesystem",
+        str(btrfs),
+        "--no-encrypt",
+    ]
     ended = elsewhere("compression", *words, "--no-report", "--json")
     assert ended.code == 0, ended
     stored = {row["codec"]: row["stored"]["value"] for row in json.loads(ended.out)["tables"]["ratios"]}

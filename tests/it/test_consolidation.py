@@ -13,9 +13,9 @@ from pgherd.node.local import LocalNode
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 BAD_USAGE, CANNOT = 2, 3
-SMALL = ("--workload", "random-block", "--memory", "128MB", "--high", "3", "--low", "1", "--no-report", "--json")
+SMALL = ("--workload", "random-block", "--memory", "128MB", "--busy-clients", "3", "--quiet-clients", "1", "--no-report", "--json")
 NO_RERUNS = [word for name in ("foreign_cpu=1", "steal=1", "overlap=0.01") for word in ("--threshold", name)]
-QUICK = ("--period", "1s", "--ramp", "0.5s", "--periods", "2", *NO_RERUNS)
+QUICK = ("--period-length", "1s", "--warmup", "0.5s", "--periods", "2", *NO_RERUNS)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def document(ended):
 
 
 def test_three_schemes_side_by_side(pgherd, limits):
-    found = document(pgherd("consolidation", "--schemes", "1,2,3", "--buffers", "25", "--scale", "16", *SMALL, *QUICK))
+    found = document(pgherd("consolidation", "--schemes", "1,2,3", "--shared-buffers-percent", "25", "--scale", "16", *SMALL, *QUICK))
     rows = {row["scheme"]: row for row in found["tables"]["consolidation"]}
     assert all(rows[scheme]["throughput"]["value"] > 0 for scheme in (1, 2, 3)), found["warnings"]
     assert all(row["throughput"]["unit"] == "tps" for row in rows.values())
@@ -54,7 +54,7 @@ def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, l
     """Shared buffers of two servers that are all in use cannot leave memory without swap."""
     if os.geteuid() != 0:
         pytest.skip("a limit on swap takes root here")
-    words = ("--schemes", "3", "--buffers", "60", "--rates", "0.75", "--swap", "none", "--scale", "64", *SMALL, *QUICK)
+    words = ("--schemes", "3", "--shared-buffers-percent", "60", "--overcommit", "0.75", "--swap", "none", "--scale", "64", *SMALL, *QUICK)
     found = document(pgherd("consolidation", *words))
     kills = found["tables"].get("memory_kills", [])
     assert kills, found
@@ -79,7 +79,10 @@ def test_a_dry_run_shows_the_schemes_and_does_nothing(pgherd, limits):
         (("--schemes", "3,9"), "--schemes 9: there is no such scheme"),
         (("--pattern", "weekly"), "there is no pattern 'weekly'"),
         (("--memory", "64TB", "--scale", "1"), "of configured memory, more than the host's budget"),
-        (("--rates", "0.3", "--working-set", "900GB", "--memory", "128MB", "--scale", "1", "--high", "2"), "but the working sets need"),
+        (
+            ("--overcommit", "0.3", "--working-set-size", "900GB", "--memory", "128MB", "--scale", "1", "--busy-clients", "2"),
+            "but the working sets need",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(pgherd, limits, words, message):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not 
 
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
-SHORT = ("--threshold", "overlap=0.1", "--repeats", "1", "--seconds", "1s", "--ramp", "1s", "--size", "32MB", "--no-check-depth")
+SHORT = ("--threshold", "overlap=0.1", "--repeats", "1", "--duration", "1s", "--warmup", "1s", "--file-size", "32MB", "--no-double-iodepth")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _loading(place: Path) -> bool:
 
 
 def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
-    ended = pgherd("disk", "--volume", f"data={volume}", *SHORT, "--tests", "random-read,mix", "--rate", "40,20", "--json")
+    ended = pgherd("disk", "--volume", f"data={volume}", *SHORT, "--tests", "random-read,mix", "--rate-iops", "40,20", "--json")
     assert ended.code in FINE, ended
     found = json.loads(ended.out)
     assert found["schema"] == "pgherd/disk/1" and found["findings"]["random_read_iops"]["value"] > 0
@@ -75,7 +75,20 @@ def test_killed_with_a_loop_volume_mounted_clean_takes_all_of_it_away(pgherd, vo
         pytest.skip("loop volumes need root")
     if subprocess.run(["losetup", "--find"], capture_output=True).returncode:
         pytest.skip("no loop device can be had here")
-    words = ("--tests", "random-write", "--size", "32MB", "--seconds", "300s", "--ramp", "0s", "--repeats", "1", "--yes", "--no-report")
+    words = (
+        "--tests",
+        "random-write",
+        "--file-size",
+        "32MB",
+        "--duration",
+        "300s",
+        "--warmup",
+        "0s",
+        "--repeats",
+        "1",
+        "--yes",
+        "--no-report",
+    )
     process = pgherd.start("disk", "--volume", f"loop:96MB@{volume}", *words)
     try:
         pgherd.wait_until(lambda: process.poll() is not None or _loading(volume))
@@ -120,7 +133,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
         places[name] = volume / name
         places[name].mkdir(mode=0o755)
     words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-on", str(places[role]))]
-    words += ["--tablespaces-on", str(places["one"]), "--tablespaces-on", str(places["two"]), "--partitions", "2"]
+    words += ["--tablespace-volume", str(places["one"]), "--tablespace-volume", str(places["two"]), "--partitions", "2"]
     seen: dict[str, set[str]] = {name: set() for name in places}
     process = pgherd.start_density("--points", "1", *words)
 

@@ -13,7 +13,7 @@ SHORT = ("--no-report", "--json")
 
 def test_a_command_that_ends_by_itself(elsewhere):
     ended = elsewhere(
-        "exec", "--repeats", "3", "--value", r"n=(\d+)", "--unit", "n=apples", *SHORT, "--", "sh", "-c", "echo n=42; exec sleep 0.7"
+        "exec", "--repeats", "3", "--extract", r"n=(\d+)", "--unit", "n=apples", *SHORT, "--", "sh", "-c", "echo n=42; exec sleep 0.7"
     )  # fmt: skip
     assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
     document = json.loads(ended.out)
@@ -51,7 +51,7 @@ def test_one_that_takes_too_long_is_ended_and_said(elsewhere):
 
 
 def test_one_that_runs_on_is_ended_with_what_it_has_started(elsewhere):
-    ended = elsewhere("exec", "--repeats", "1", "--seconds", "1s", *SHORT, "--", "sh", "-c", "sleep 68 & echo begun; wait")
+    ended = elsewhere("exec", "--repeats", "1", "--duration", "1s", *SHORT, "--", "sh", "-c", "sleep 68 & echo begun; wait")
     document = json.loads(ended.out)
     assert ended.code in (0, 1) and "ran for 1 s a trial" in document["answer"], ended
     assert {verdict["check"]: verdict["result"] for verdict in document["trials"][0]["verdicts"]}["exit-code"] == "pass"
@@ -59,7 +59,7 @@ def test_one_that_runs_on_is_ended_with_what_it_has_started(elsewhere):
 
 
 def test_one_that_should_run_on_and_ends_fails(elsewhere):
-    ended = elsewhere("exec", "--repeats", "1", "--seconds", "5s", *SHORT, "--", "sh", "-c", "echo gone >&2")
+    ended = elsewhere("exec", "--repeats", "1", "--duration", "5s", *SHORT, "--", "sh", "-c", "echo gone >&2")
     assert ended.code == 1 and "ended early with exit code 0: gone" in ended.err
 
 

@@ -110,7 +110,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     before = theirs.state()
     asked = theirs.dsn(password=PASSWORD)
     # A session adds what it did to the statistics once a second at most, so more than one is watched.
-    ended = pgherd.density("--points", "1", "--clients", "2", "--seconds", "5s", "--server", asked, "--json")
+    ended = pgherd.density("--points", "1", "--clients", "2", "--duration", "5s", "--dsn", asked, "--json")
     assert ended.code in (0, 1), ended
     assert theirs.state() == before
     trial = pgherd.trials()[0]
@@ -145,7 +145,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
 def test_it_is_compared_and_scaled_and_changes_in_nothing(pgherd, theirs, monkeypatch, words, table, column):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
-    ended = pgherd(*words, "--server", theirs.dsn(), "--seconds", "1s", "--ramp", "0s", "--budget", "3s", "--no-report", "--json")
+    ended = pgherd(*words, "--dsn", theirs.dsn(), "--duration", "1s", "--warmup", "0s", "--time-budget", "3s", "--no-report", "--json")
     assert ended.code in (0, 1), ended
     assert theirs.state() == before
     trials = pgherd.trials()
@@ -157,11 +157,11 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
     (count,) = theirs.sql("SELECT count(*) FROM pgbench_history")[0]
-    refused = pgherd.density("--points", "1", "--server", theirs.dsn(), "--workload", "tpcb-like")
-    assert refused.code == 2 and "only read unless you allow more" in refused.message and "--allow-write" in refused.message
+    refused = pgherd.density("--points", "1", "--dsn", theirs.dsn(), "--workload", "tpcb-like")
+    assert refused.code == 2 and "only read unless you allow more" in refused.message and "--allow-writes" in refused.message
     assert theirs.state() == before
     ended = pgherd.density(
-        "--points", "1", "--clients", "2", "--server", theirs.dsn(), "--workload", "tpcb-like", "--allow-write", "--intent", "io-bound"
+        "--points", "1", "--clients", "2", "--dsn", theirs.dsn(), "--workload", "tpcb-like", "--allow-writes", "--intent", "io-bound"
     )
     assert ended.code in (0, 1), ended
     assert theirs.sql("SELECT count(*) FROM pgbench_history")[0][0] > count
@@ -173,7 +173,7 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
 
 def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_with_it(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    process = pgherd.start_density("--points", "1", "--repeats", "2", "--server", theirs.dsn(), "--seconds", "2s", "--budget", "60s")
+    process = pgherd.start_density("--points", "1", "--repeats", "2", "--dsn", theirs.dsn(), "--duration", "2s", "--time-budget", "60s")
     pgherd.wait_until(lambda: pgherd.in_trial(2))
     process.kill()
     pgherd.end(process)
@@ -188,22 +188,22 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--server", "host=/nonexistent dbname=app"), "no connection: .*/nonexistent.*check the DSN"),
-        (("--server", "postgresql://loader:s3cret@127.0.0.1:1/app"), "no connection: .*[Cc]onnection refused"),
-        (("--server", "not a dsn"), "this is not a DSN"),
-        (("--server", "{dsn}"), "no connection: .*password.*set PGPASSWORD"),
-        (("--server", "{free} dbname=nosuch"), 'no connection: .*database "nosuch" does not exist'),
-        (("--server", "{empty}"), "has no pgbench_accounts, pgbench_branches.*pgbench -i -s 10 "),
-        (("--server", "{free}"), "pgbench's tables cannot be read: permission denied"),
-        (("--server", "{closed}", "--workload", "tpcb-like", "--allow-write"), "accepts no writes: default_transaction_read_only is on"),
-        (("--server", "{owner}", "--scale", "7"), "--scale is 7, but pgbench's tables .* have scale 1"),
-        (("--server", "{owner}", "--set", "work_mem=1MB"), "--set does not go with --server"),
-        (("--server", "{owner}", "--wal-dir", "/tmp"), "--wal-dir does not go with --server"),
-        (("--server", "{owner}", "--runtime", "process"), "--runtime does not go with --server"),
-        (("--server", "{owner}", "--memory", "1GB"), "--memory does not go with --server"),
-        (("--server", "{owner}", "--state", "fresh"), "--state fresh does not go with --server"),
-        (("--server", "{owner}", "--client-place", "inside"), "--client-place inside does not go with --server"),
-        (("--server", "{owner}", "--points", "1,2"), "density puts more and more databases on this host"),
+        (("--dsn", "host=/nonexistent dbname=app"), "no connection: .*/nonexistent.*check the DSN"),
+        (("--dsn", "postgresql://loader:s3cret@127.0.0.1:1/app"), "no connection: .*[Cc]onnection refused"),
+        (("--dsn", "not a dsn"), "this is not a DSN"),
+        (("--dsn", "{dsn}"), "no connection: .*password.*set PGPASSWORD"),
+        (("--dsn", "{free} dbname=nosuch"), 'no connection: .*database "nosuch" does not exist'),
+        (("--dsn", "{empty}"), "has no pgbench_accounts, pgbench_branches.*pgbench -i -s 10 "),
+        (("--dsn", "{free}"), "pgbench's tables cannot be read: permission denied"),
+        (("--dsn", "{closed}", "--workload", "tpcb-like", "--allow-writes"), "accepts no writes: default_transaction_read_only is on"),
+        (("--dsn", "{owner}", "--scale", "7"), "--scale is 7, but pgbench's tables .* have scale 1"),
+        (("--dsn", "{owner}", "--set", "work_mem=1MB"), "--set does not go with --dsn"),
+        (("--dsn", "{owner}", "--wal-dir", "/tmp"), "--wal-dir does not go with --dsn"),
+        (("--dsn", "{owner}", "--runtime", "process"), "--runtime does not go with --dsn"),
+        (("--dsn", "{owner}", "--memory", "1GB"), "--memory does not go with --dsn"),
+        (("--dsn", "{owner}", "--start-state", "fresh"), "--start-state fresh does not go with --dsn"),
+        (("--dsn", "{owner}", "--client-placement", "inside"), "--client-placement inside does not go with --dsn"),
+        (("--dsn", "{owner}", "--points", "1,2"), "density puts more and more databases on this host"),
     ],
 )
 def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):

@@ -205,7 +205,9 @@ def test_data_that_an_init_file_reads_are_part_of_the_contents(node, installatio
 def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, installation: Installation, account, place: Path) -> None:
     init = place / "init.sql"
     init.write_text("CREATE TABLE a (x int);\n\nINSERT INTO a VALUES ('b');\n")
-    with pytest.raises(UsageError, match=r"init\.sql:3: ERROR:  invalid input syntax for type integer: \"b\".*correct the --init file"):
+    with pytest.raises(
+        UsageError, match=r"init\.sql:3: ERROR:  invalid input syntax for type integer: \"b\".*correct the --init-script file"
+    ):
         load(node, installation, account, place, Database(workload="script", init=str(init)))
     assert [name for name in os.listdir(place / "golden") if not name.startswith(".lock-")] == []
 

@@ -17,7 +17,7 @@ SMALL, LARGE = 2 * 2**20, 2**30
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 BAD_USAGE, CANNOT = 2, 3
-QUICK = ("--scale", "5", "--seconds", "1s", "--ramp", "0s", "--blocks", "1", "--budget", "5s", "--no-report")
+QUICK = ("--scale", "5", "--duration", "1s", "--warmup", "0s", "--max-blocks", "1", "--time-budget", "5s", "--no-report")
 
 
 def reserved() -> dict[int, int]:
@@ -55,7 +55,7 @@ def kinds() -> str:
 
 
 def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
-    ended = pgherd("hugepages", "--pages", kinds(), *QUICK, "--yes", "--json")
+    ended = pgherd("hugepages", "--page-sizes", kinds(), *QUICK, "--yes", "--json")
     if ended.code == CANNOT and "were requested, but the kernel granted" in ended.message:
         pytest.skip(f"this host's memory is in pieces: {ended.message}")
     assert ended.code in FINE, ended
@@ -79,8 +79,8 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
 
 
 def test_killed_while_pages_are_reserved(pgherd, host):
-    first = ("--pages", "2MB,none", "--seed", "4")  # by which the block does not begin with a minute of the other kind
-    process = pgherd.start("hugepages", *first, *QUICK[:2], "--seconds", "60s", "--blocks", "1", "--yes", "--no-report")
+    first = ("--page-sizes", "2MB,none", "--seed", "4")  # by which the block does not begin with a minute of the other kind
+    process = pgherd.start("hugepages", *first, *QUICK[:2], "--duration", "60s", "--max-blocks", "1", "--yes", "--no-report")
     pgherd.wait_until(lambda: process.poll() is not None or (reserved() != host[0] and pgherd.programs("pgbench")), 0.05)
     assert process.poll() is None and reserved()[SMALL] > host[0][SMALL]
     process.send_signal(signal.SIGKILL)
@@ -100,13 +100,13 @@ def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
 
 
 def test_without_a_terminal_a_change_of_the_host_wants_yes(pgherd, host):
-    ended = pgherd("hugepages", "--pages", "none,2MB", *QUICK)
+    ended = pgherd("hugepages", "--page-sizes", "none,2MB", *QUICK)
     assert ended.code == BAD_USAGE and "this changes the host: " in ended.message and "give --yes" in ended.message
     assert not list(pgherd.runs.glob("*/run.json"))
 
 
 def test_a_dry_run_lists_the_change_and_makes_none(pgherd, host):
-    ended = pgherd("hugepages", "--pages", "none,2MB", *QUICK, "--dry-run", "--json")
+    ended = pgherd("hugepages", "--page-sizes", "none,2MB", *QUICK, "--dry-run", "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
     assert any("huge pages of 2MB" in change for change in document["host_changes"]) and document["confirm"]
@@ -115,7 +115,7 @@ def test_a_dry_run_lists_the_change_and_makes_none(pgherd, host):
 
 def test_pages_that_cannot_be_had(pgherd, host):
     memory = huge_pages._available(NODE)
-    words = ("hugepages", "--pages", "none,2MB", "--runtime", "process", *QUICK, "--yes")
+    words = ("hugepages", "--page-sizes", "none,2MB", "--runtime", "process", *QUICK, "--yes")
     ended = pgherd(*words, "--set", f"shared_buffers={memory // 2**20}MB")
     assert ended.code == CANNOT, ended
     assert "huge pages of 2MB take" in ended.message and "of memory are available" in ended.message
@@ -126,7 +126,7 @@ def test_an_ordinary_user_is_told_what_would_make_it_able(ordinary):
     pools = huge_pages.pools(NODE)
     if SMALL not in pools or pools[SMALL].spare >= 200:
         pytest.skip("this kernel has no pages of 2 MB, or some stand free")
-    for words in ((), ("--pages", "none,2MB")):
+    for words in ((), ("--page-sizes", "none,2MB")):
         ended = ordinary("hugepages", *words, *QUICK, "--yes")
         assert ended.code == CANNOT, ended
         assert "run pgherd as root" in ended.message and str(Path(huge_pages.pool_file(SMALL))) in ended.message

@@ -24,8 +24,8 @@ from pgherd.host.journal import Journal
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 
-SHORT = ("--seconds", "2s", "--ramp", "1s", "--no-report")
-ONCE = (*SHORT, "--budget", "1s")
+SHORT = ("--duration", "2s", "--warmup", "1s", "--no-report")
+ONCE = (*SHORT, "--time-budget", "1s")
 """What is tainted, as on a busy machine, is not measured again."""
 
 ONE_WAY = 0.01
@@ -135,7 +135,7 @@ def test_over_a_long_wire_a_stream_is_bound_by_latency(elsewhere, long_wire):
 
 
 def test_a_link_of_known_bandwidth_is_bound_by_it(elsewhere, able):
-    ended = elsewhere("network", "--namespaces", "--limit", "100M", "--streams", "1,2", "--repeats", "1", *ONCE, "--json")
+    ended = elsewhere("network", "--netns", "--netns-rate", "100M", "--streams", "1,2", "--repeats", "1", *ONCE, "--json")
     if ended.code == 3 and "sch_tbf" in ended.err:
         pytest.skip("this kernel does not limit a link (sch_tbf)")
     assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
@@ -161,7 +161,7 @@ def test_to_a_server_that_is_there(elsewhere, server):
 
 
 def test_killed_in_the_middle_nothing_is_left_and_resume_goes_on(elsewhere, able):
-    process = elsewhere.start("network", "--namespaces", "--streams", "1", "--repeats", "1", *SHORT)
+    process = elsewhere.start("network", "--netns", "--streams", "1", "--repeats", "1", *SHORT)
     elsewhere.wait_until(lambda: list(elsewhere.runs.glob("*/trials/0002.partial/spool.jsonl")))
     process.kill()
     elsewhere.end(process)

@@ -137,7 +137,7 @@ def test_the_wal_of_a_server_lies_where_it_is_told_to(usable, wal_disk):
 
 def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
     ended = pgherd.density(
-        "--points", "1", "--workload", "tpcb-like", "--wal-dir", str(wal_disk), "--runtime", "process", "--client-place", "outside"
+        "--points", "1", "--workload", "tpcb-like", "--wal-dir", str(wal_disk), "--runtime", "process", "--client-placement", "outside"
     )
     assert ended.code in (0, 1), ended
     assert os.listdir(wal_disk) == ["precious"]
@@ -156,7 +156,7 @@ def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
 
 
 def test_a_killed_run_leaves_nothing_on_the_wal_disk_after_clean(pgherd, wal_disk):
-    process = pgherd.start_density("--points", "1", "--seconds", "30s", "--wal-dir", str(wal_disk), "--runtime", "process")
+    process = pgherd.start_density("--points", "1", "--duration", "30s", "--wal-dir", str(wal_disk), "--runtime", "process")
     pgherd.wait_until(lambda: pgherd.in_trial(1))
     assert len(os.listdir(wal_disk)) == 2
     process.send_signal(signal.SIGKILL)

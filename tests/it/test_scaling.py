@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-QUICK = ("--clients", "1,3", "--scale", "1", "--repeats", "1", "--seconds", "1s", "--ramp", "0s", "--budget", "12s")
+QUICK = ("--clients", "1,3", "--scale", "1", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "12s")
 VARIANTS = ("--variant", "base", "--variant", "odd:shared_buffers=48MB,protocol=simple")
 
 

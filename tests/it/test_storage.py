@@ -20,14 +20,14 @@ THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 """Of the root group: it holds for writeback too, which cgroup v1 charges to nobody else."""
 BYTES_PER_SECOND = 2_000_000
 BRISK = (
-    *("io-profile", "--scale", "4", "--clients", "2", "--rate", "150", "--repeats", "1", "--seconds", "40s", "--ramp", "2s"),
-    *("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_completion_target=0.5", "--budget", "1s"),
+    *("io-profile", "--scale", "4", "--clients", "2", "--rate", "150", "--repeats", "1", "--duration", "40s", "--warmup", "2s"),
+    *("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_completion_target=0.5", "--time-budget", "1s"),
 )
 
 
 def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     """The view, PostgreSQL's own numbers and the answer are there; what is too short is said to be."""
-    words = ("--scale", "1", "--clients", "2", "--repeats", "1", "--seconds", "4s", "--ramp", "1s", "--budget", "1s")
+    words = ("--scale", "1", "--clients", "2", "--repeats", "1", "--duration", "4s", "--warmup", "1s", "--time-budget", "1s")
     ended = pgherd("io-profile", *words, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
@@ -42,8 +42,8 @@ def test_a_short_look_at_the_devices(pgherd: Any) -> None:
 
 def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     """Known truth: without the images of whole pages there is much less WAL, as soon as after a checkpoint each page is written once."""
-    words = ("--scale", "1", "--clients", "2", "--seconds", "4s", "--ramp", "1s", "--blocks", "1", "--budget", "1s")
-    ended = pgherd("io-profile", *words, "--compare", "full_page_writes=on,off", "--json")
+    words = ("--scale", "1", "--clients", "2", "--duration", "4s", "--warmup", "1s", "--max-blocks", "1", "--time-budget", "1s")
+    ended = pgherd("io-profile", *words, "--compare-setting", "full_page_writes=on,off", "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/storage/1" and [trial["error"] for trial in document["trials"]] == [None] * 3
@@ -57,9 +57,9 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
 
 def test_bad_input_is_one_message(pgherd: Any) -> None:
     for words, wanted in (
-        (("--compare", "max_wal_size=1GB"), "one value cannot be compared"),
-        (("--compare", "wal_sync_method=fsync,never"), "wal_sync_method"),
-        (("--compare", "full_page_writes=on,on"), "'on' stands twice"),
+        (("--compare-setting", "max_wal_size=1GB"), "one value cannot be compared"),
+        (("--compare-setting", "wal_sync_method=fsync,never"), "wal_sync_method"),
+        (("--compare-setting", "full_page_writes=on,on"), "'on' stands twice"),
         (("--wal-dir", "/nowhere/at/all"), "does not exist"),
     ):
         ended = pgherd("io-profile", *words)

@@ -38,7 +38,7 @@ def guests(guests, pgherd):
 def consolidated(pgherd, *words):
     """The document of a run, and its trials by their points; nothing is said of speed where processors were emulated."""
     for ramp, period in PATIENCE:
-        timed = ("--ramp", ramp, "--period", period)
+        timed = ("--warmup", ramp, "--period", period)
         ended = pgherd("consolidation", *SMALL, *PAIR, *words, *timed, "--no-report", "--json", "--runs", str(pgherd.runs / ramp))
         assert ended.code in FINE, ended
         trials = [json.loads(file.read_text()) for file in sorted((pgherd.runs / ramp).glob("*/trials/[0-9]*/trial.json"))]
@@ -84,7 +84,7 @@ def test_schemes_with_one_guest_and_with_two(guests, pgherd):
 
 @pytest.mark.long
 def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases_own_feel_it(guests, pgherd):
-    words = ("--schemes", "4", "--rates", "0.1", "--guest-memory", "guest-balloon", "--swap", "none", "--client-place", "inside")
+    words = ("--schemes", "4", "--rates", "0.1", "--vm-memory-policy", "guest-balloon", "--swap", "none", "--client-placement", "inside")
     memory = 448 * MB  # what is left holds all that two guests touch while they boot: without swap they could not have more
     document, found = consolidated(pgherd, *words, "--memory", f"{memory // MB}MB")
     assert set(found) == {(4, 0.0), (4, 0.1)}
@@ -108,7 +108,7 @@ def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_a
     if not NODE.exists(same_page_merging.RUN):
         pytest.skip("this kernel merges no equal pages")
     before = NODE.read(same_page_merging.RUN)
-    document, found = consolidated(pgherd, "--schemes", "1,4", "--ksm", "--yes")
+    document, found = consolidated(pgherd, "--schemes", "1,4", "--vm-ksm", "--yes")
     for scheme, names in ((1, ["all"]), (4, ["db1", "db2"])):
         assert worked(found[scheme, 0.0])
         for phase in found[scheme, 0.0]["phases"]:
@@ -135,7 +135,7 @@ def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_diff
         "zram",
         "--yes",
     )
-    promised = ("--guest-memory", "guest-balloon", "--guest-minimum", "200MB", "--guest-shares", "db1=2", "--guest-tax", "0.5")
+    promised = ("--vm-memory-policy", "guest-balloon", "--vm-memory-min", "200MB", "--vm-memory-shares", "db1=2", "--vm-idle-tax", "0.5")
     _, found = consolidated(pgherd, *words, *promised)
     short = found[3, 0.1]["phases"][-1]["metrics"]
     assert short["container:locked-memory"]["memory.usage"] > 0.09 * 2 * 448 * MB
@@ -150,7 +150,7 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
     words = (
         "--runtime",
         "vm",
-        "--guest-memory",
+        "--vm-memory-policy",
         "free-page-reporting",
         "--vcpus",
         "1",
@@ -162,7 +162,7 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
         "memory",
     )
     sizes = ("--buffers", "40MB", "--memory-sizes", "256MB,320MB")
-    ended = pgherd("working-set", *words, *sizes, "--seconds", "3s", "--ramp", "10s", "--no-report", "--yes", "--json")
+    ended = pgherd("working-set", *words, *sizes, "--duration", "3s", "--warmup", "10s", "--no-report", "--yes", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert [trial["error"] for trial in trials] == [None] * len(trials) and len(trials) >= 2

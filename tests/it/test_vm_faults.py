@@ -16,7 +16,7 @@ from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
 _VM = ("--runtime", "vm", "--points", "1", "--vcpus", "1", "--memory", "384MB")
-_ENDLESS = ("--seconds", "600s", "--budget", "700s")
+_ENDLESS = ("--duration", "600s", "--time-budget", "700s")
 LONGEST = 20.0
 """Seconds within which a guest is hit; on two quiet cores its server is loaded after about twelve."""
 
@@ -81,7 +81,7 @@ def test_a_data_disk_that_is_full(guests, pgherd, tmp_path):
     small = changed("from pgherd.runner.deploy import guests as d", "d.FREE, d.LEAST_WAL, d.GROWTH = 8 << 20, 0, 0")
     tight = ("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_timeout=1h")
     _readable(tmp_path)
-    process, _ = begun(pgherd, "--script", str(script), "--init", str(init), "--clients", "1", *tight, through=small)
+    process, _ = begun(pgherd, "--script", str(script), "--init-script", str(init), "--clients", "1", *tight, through=small)
     error = interrupted(pgherd, process)
     assert "No space left on device" in error or ("could not extend file" in error and "wrote only" in error), error  # none, or too little
 
@@ -116,9 +116,16 @@ def test_ones_own_scripts_data_files_and_volumes_reach_into_a_guest(guests, pghe
     for name in ("log", "scratch"):
         (tmp_path / name).mkdir()
     _readable(tmp_path)
-    given = ("--script", f"{script}@3", "--script", str(other), "--init", str(init), "--clients", "1")
-    placed = ("--wal-on", str(tmp_path / "log"), "--temp-on", str(tmp_path / "scratch"), "--tablespaces-on", str(tmp_path / "scratch"))
-    ended = pgherd.density(*_VM, *given, *placed, "--ramp", "5s", "--seconds", "5s", "--pin-vcpus")
+    given = ("--script", f"{script}@3", "--script", str(other), "--init-script", str(init), "--clients", "1")
+    placed = (
+        "--wal-volume",
+        str(tmp_path / "log"),
+        "--temp-volume",
+        str(tmp_path / "scratch"),
+        "--tablespace-volume",
+        str(tmp_path / "scratch"),
+    )
+    ended = pgherd.density(*_VM, *given, *placed, "--warmup", "5s", "--duration", "5s", "--vm-pin-vcpus")
     assert ended.code in (0, 1), ended
     fine = [trial for trial in pgherd.trials() if trial["error"] is None]  # a busy machine may be too slow for one of them
     assert fine, [trial["error"] for trial in pgherd.trials()]

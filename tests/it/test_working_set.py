@@ -9,11 +9,13 @@ import pytest
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 CANNOT = 3
-QUICK = ("--scale", "32", "--clients", "2", "--seconds", "1s", "--ramp", "500ms", "--no-report", "--seed", "1")
+QUICK = ("--scale", "32", "--clients", "2", "--duration", "1s", "--warmup", "500ms", "--no-report", "--seed", "1")
 
 
 def test_both_sweeps(pgherd):
-    ended = pgherd("working-set", *QUICK, "--memory-sizes", "52MB,112MB", "--buffer-sizes", "40MB", "--difference", "60MB", "--json")
+    ended = pgherd(
+        "working-set", *QUICK, "--memory-sizes", "52MB,112MB", "--shared-buffers-sizes", "40MB", "--extra-memory", "60MB", "--json"
+    )
     if ended.code == CANNOT:
         pytest.skip(f"memory cannot be limited here: {ended.message}")
     assert ended.code in FINE, ended
@@ -42,7 +44,7 @@ def test_both_sweeps(pgherd):
 
 def test_what_does_not_live_is_a_result(pgherd):
     """Shared buffers alone are more than the container may have."""
-    ended = pgherd("working-set", *QUICK, "--sweeps", "memory", "--buffers", "40MB", "--memory-sizes", "16MB,128MB", "--json")
+    ended = pgherd("working-set", *QUICK, "--vary", "memory", "--shared-buffers", "40MB", "--memory-sizes", "16MB,128MB", "--json")
     if ended.code == CANNOT:
         pytest.skip(f"memory cannot be limited here: {ended.message}")
     assert ended.code in FINE, ended

@@ -29,7 +29,7 @@ def test_a_load_that_can_run():
         ({"read_only": "it is a standby"}, {"writes": True}, "accepts no writes: it is a standby; use --workload select-only"),
         ({"missing": TABLES, "scale": None}, {"scale": 3}, "has no pgbench_accounts, pgbench_branches, .*pgbench -i -s 3 'host=h'"),
         ({"missing": ("pgbench_history",)}, {"writes": True}, "has no pgbench_history"),
-        ({}, {"scale": 6}, "--scale is 6, but pgbench's tables at --server host=h have scale 5"),
+        ({}, {"scale": 6}, "--scale is 6, but pgbench's tables at --dsn host=h have scale 5"),
     ],
 )
 def test_a_load_that_cannot_run_is_refused_with_what_to_do(changes, asked, message):
@@ -111,7 +111,7 @@ def test_a_password_in_a_keyword_dsn_is_found_whatever_it_is(password):
 @pytest.mark.parametrize(
     ("word", "shown"),
     [
-        ("--server=postgresql://u:p@h/d", "--server=postgresql://u:***@h/d"),
+        ("--dsn=postgresql://u:p@h/d", "--dsn=postgresql://u:***@h/d"),
         ('b:server="host=h password=p dbname=d",vcpus=2', 'b:server="host=h password=*** dbname=d",vcpus=2'),
         ("b:server=postgresql://u:p%40x@h:5432/d,vcpus=2", "b:server=postgresql://u:***@h:5432/d,vcpus=2"),
         ("postgresql://u@h/d", "postgresql://u@h/d"),

@@ -73,7 +73,7 @@ def test_like_a_file(node: LocalNode, installation: Installation, account: str |
 
 @pytest.mark.parametrize("source", ["/nowhere/postgresql.conf", "host=/nowhere dbname=x", "postgresql://127.0.0.1:1/x"])
 def test_what_cannot_be_read_is_a_usage_error(node: LocalNode, installation: Installation, place: Path, source: str) -> None:
-    with pytest.raises(UsageError, match="--like"):
+    with pytest.raises(UsageError, match="--settings-from"):
         like(node, source, installation, None, str(place))
 
 

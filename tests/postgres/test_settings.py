@@ -101,7 +101,7 @@ def test_too_few_connections_are_an_error_with_both_numbers() -> None:
 
 def test_shared_buffers_of_the_users_that_are_more_than_the_container_has_are_said() -> None:
     warnings = choose(like={"shared_buffers": "64GB"}, memory=1024 * MB).warnings
-    assert any("shared_buffers 64GB (from --like) are more than the container's 1 GB" in warning for warning in warnings)
+    assert any("shared_buffers 64GB (from --settings-from) are more than the container's 1 GB" in warning for warning in warnings)
     assert not choose(like={"shared_buffers": "512MB"}, memory=1024 * MB).warnings
     assert not choose(like={"shared_buffers": "64GB"}).warnings, "without a limit there is no warning"
 

@@ -67,7 +67,7 @@ def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
         insist_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
 
 
-@pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_on": "loop:1GB"}, {"tablespaces_on": ("loop:1GB",)}])
+@pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
 def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
     insist_guest_can(LocalNode(), DatabaseRequest(**asked), ())
 
@@ -79,7 +79,7 @@ def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
     calls = (Script(source=str(plain)), Script(source=str(mine)))
     with pytest.raises(UsageError, match=r"mine\.sql:3: \\shell runs a program of the machine"):
         insist_guest_can(LocalNode(), DatabaseRequest(), calls)
-    insist_guest_can(LocalNode(), DatabaseRequest(client_place="outside"), calls)
+    insist_guest_can(LocalNode(), DatabaseRequest(client_placement="outside"), calls)
     insist_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
 
 

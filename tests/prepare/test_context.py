@@ -27,7 +27,7 @@ def test_what_fills_the_database(asked, workload, own):
 def test_sql_of_ones_own_fills_it(tmp_path):
     for name in ("script.sql", "init.sql"):
         (tmp_path / name).write_text("SELECT 1;\n")
-    assert _basis(script=(str(tmp_path / "script.sql"),), init=str(tmp_path / "init.sql")).workload == "script"
+    assert _basis(script=(str(tmp_path / "script.sql"),), init_script=str(tmp_path / "init.sql")).workload == "script"
 
 
 def test_the_wal_directory_is_absolute(tmp_path, monkeypatch):
@@ -36,6 +36,6 @@ def test_the_wal_directory_is_absolute(tmp_path, monkeypatch):
     assert _basis().wal_dir is None
 
 
-@pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"checksums": False}, False)])
+@pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"data_checksums": False}, False)])
 def test_checksums_are_on_unless_asked_otherwise(asked, checksums):
     assert _basis(**asked).checksums is checksums

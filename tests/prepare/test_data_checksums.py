@@ -3,12 +3,12 @@ from pgherd.study.database_options import DatabaseRequest
 
 
 def test_they_are_on_unless_asked_otherwise():
-    assert chosen(DatabaseRequest()) and chosen(DatabaseRequest(checksums=True)) and not chosen(DatabaseRequest(checksums=False))
+    assert chosen(DatabaseRequest()) and chosen(DatabaseRequest(data_checksums=True)) and not chosen(DatabaseRequest(data_checksums=False))
 
 
 def test_what_the_version_does_by_itself_needs_no_word():
-    assert words(DatabaseRequest(), 18) == [] and words(DatabaseRequest(checksums=False), 15) == []
+    assert words(DatabaseRequest(), 18) == [] and words(DatabaseRequest(data_checksums=False), 15) == []
     assert words(DatabaseRequest(), 15) == [
         "Data checksums on: the same for all versions, as PostgreSQL has them by itself since 18; 15 has them off by itself."
     ]
-    assert words(DatabaseRequest(checksums=False), 18) == ["Data checksums off: as asked; 18 has them on by itself."]
+    assert words(DatabaseRequest(data_checksums=False), 18) == ["Data checksums off: as asked; 18 has them on by itself."]

@@ -70,13 +70,13 @@ def test_options_of_the_databases_are_complete():
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ({"cores": 4096}, UsageError, "--cores 4096 is more than this host has"),
+        ({"host_cores": 4096}, UsageError, "--host-cores 4096 is more than this host has"),
         ({"host_memory": "900TB"}, UsageError, "--host-memory 900"),
         ({"vcpus": 1.5, "cpu_mode": "cpuset", "runtime": "process"}, UsageError, "whole CPUs"),
         ({"cpu_mode": "quota", "runtime": "process"}, CapabilityError, "needs the cgroup runtime"),
         ({"vcpus": 4096.0, "runtime": "process"}, UsageError, "more than the"),
         ({"memory": "1GB", "runtime": "process"}, CapabilityError, "--memory needs the cgroup runtime"),
-        ({"init": "x.sql"}, UsageError, "--init fills a database"),
+        ({"init_script": "x.sql"}, UsageError, "--init-script fills a database"),
         ({"set": ("shared_bufers=1GB",)}, UsageError, "shared_bufers"),
     ],
 )
@@ -98,7 +98,7 @@ def test_the_wal_lies_where_it_is_asked_for(tmp_path):
     with _ground(runtime="process", workload="tpcb-like") as ground:
         assert ground.disk(2, 2**20) > apart, "what is written is not counted with the data"
     assert options.wal_dir == str(tmp_path)
-    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), points=(1,), scale=1), True)
+    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), databases=(1,), scale=1), True)
     assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
     (held,) = prepared.holds
     assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
@@ -120,7 +120,7 @@ def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
     script.write_text("select 1;")
     init.write_text("create table t (i int);")
     os.chmod(tmp_path, 0o755)
-    with _ground(script=(str(script),), init=str(init)) as ground:
+    with _ground(script=(str(script),), init_script=str(init)) as ground:
         assert ground.database_bytes() > 10**8
         assert any("known only once it is loaded" in choice for choice in ground.choices)
         assert not ground.read_only
@@ -143,9 +143,9 @@ def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
 
 
 def test_what_the_user_says_goes_before_the_workloads_own():
-    options, _ = _own(workload="orders", state="warm", scale=2, think=0.5)
-    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
-    options, choices = _own(workload="random-block", updates=0, zipf=1.2)
+    options, _ = _own(workload="orders", start_state="warm", scale=2, think_time=0.5)
+    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think_time": "0.5"})
+    options, choices = _own(workload="random-block", update_percent=0, zipf=1.2)
     assert (options.workload, options.scale, options.state, options.read_only) == ("random-block", 256, "warm", True)
     assert options.variables == {"zipf": "1.2"} and not options.check_consistency
     assert not any("TPC" in choice for choice in choices)
@@ -155,9 +155,9 @@ def test_what_the_user_says_goes_before_the_workloads_own():
     ("asked", "message"),
     [
         ({"check_consistency": True}, "--check-consistency is for --workload orders only"),
-        ({"think": 1.0}, "--think is for --workload orders only"),
-        ({"workload": "orders", "updates": 5}, "--updates is for --workload random-block only"),
-        ({"workload": "orders", "server": "host=/nowhere"}, "--workload orders fills databases of its own"),
+        ({"think_time": 1.0}, "--think-time is for --workload orders only"),
+        ({"workload": "orders", "update_percent": 5}, "--update-percent is for --workload random-block only"),
+        ({"workload": "orders", "dsn": "host=/nowhere"}, "--workload orders fills databases of its own"),
     ],
 )
 def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
@@ -180,7 +180,7 @@ def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
     assert not options.read_only and not options.load(2).read_only
 
 
-@pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_write": True}])
+@pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_writes": True}])
 def test_read_only_is_for_scripts_of_ones_own(asked):
     with pytest.raises(UsageError, match="--read-only is for scripts of your own"), _ground(**asked):
         pass

@@ -89,7 +89,7 @@ def test_old_names_of_settings_mean_the_new_ones():
 
 
 def test_options_are_compared_as_completed_and_said_as_asked_for():
-    requests = {"a": DensityRequest(memory="1GB", server="host=h password=s3cret"), "b": DensityRequest(memory="1024MB", server="host=h")}
+    requests = {"a": DensityRequest(memory="1GB", dsn="host=h password=s3cret"), "b": DensityRequest(memory="1024MB", dsn="host=h")}
     said = "memory is 1GB in 'a' and 1024MB in 'b'.*, which comes to the same; nothing could differ but noise, as ever; "
     with pytest.raises(UsageError, match=said) as error:
         insist_different(NODE, "scenario", requests, {name: options({}) for name in "ab"}, ", as ever")

@@ -22,28 +22,28 @@ def looked(monkeypatch):
 
 
 def find(read_only=True, **asked):
-    return external_server.find(DatabaseRequest(server="postgresql://h", **asked), read_only=read_only)
+    return external_server.find(DatabaseRequest(dsn="postgresql://h", **asked), read_only=read_only)
 
 
 def test_a_server_is_looked_at(looked):
     assert find() is FOUND
-    assert find(read_only=False, allow_write=True, workload="tpcb-like") is FOUND
+    assert find(read_only=False, allow_writes=True, workload="tpcb-like") is FOUND
     assert looked == [("host=h", False), ("host=h", True)]
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"set": ("work_mem=1MB",)}, "--set does not go with --server: host=h is somebody else's"),
-        ({"like": "x.conf"}, "--like does not go"),
+        ({"set": ("work_mem=1MB",)}, "--set does not go with --dsn: host=h is somebody else's"),
+        ({"settings_from": "x.conf"}, "--settings-from does not go"),
         ({"wal_dir": "/tmp"}, "--wal-dir does not go"),
-        ({"init": "x.sql"}, "--init does not go"),
+        ({"init_script": "x.sql"}, "--init-script does not go"),
         ({"runtime": "cgroup"}, "--runtime does not go"),
         ({"memory": "1GB"}, "--memory does not go"),
         ({"cpu_mode": "quota"}, "--cpu-mode does not go"),
-        ({"checksums": False}, "--checksums does not go"),
-        ({"state": "restarted"}, "--state restarted does not go"),
-        ({"client_place": "inside"}, "--client-place inside does not go"),
+        ({"data_checksums": False}, "--data-checksums does not go"),
+        ({"start_state": "restarted"}, "--start-state restarted does not go"),
+        ({"client_placement": "inside"}, "--client-placement inside does not go"),
         ({"scale": 6}, "--scale is 6"),
     ],
 )
@@ -57,15 +57,15 @@ def test_what_is_of_servers_of_our_own_is_refused(asked, message, looked):
     ("asked", "what"), [({"workload": "tpcb-like"}, "tpcb-like writes"), ({"script": ("x.sql",)}, "scripts of your own")]
 )
 def test_writing_must_be_allowed(asked, what, looked):
-    with pytest.raises(UsageError, match=f"only read unless you allow more, and {what}.*--allow-write"):
+    with pytest.raises(UsageError, match=f"only read unless you allow more, and {what}.*--allow-writes"):
         find(read_only=False, **asked)
     assert not looked
 
 
 def test_what_a_reader_is_told():
-    asked = DatabaseRequest(server="postgresql://h", vcpus=2, trace=True)
+    asked = DatabaseRequest(dsn="postgresql://h", vcpus=2, trace_io=True)
     said = external_server.sentences(FOUND, asked, read_only=True)
     assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
     assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: vcpus 2 say nothing")
-    assert said[4].startswith("Warning: --trace sees no device of somebody else's server")
-    assert "--allow-write" in external_server.sentences(FOUND, asked, read_only=False)[1]
+    assert said[4].startswith("Warning: --trace-io sees no device of somebody else's server")
+    assert "--allow-writes" in external_server.sentences(FOUND, asked, read_only=False)[1]

@@ -41,7 +41,7 @@ def test_together_all_carry_that_the_rule_allows():
     assert carry("together", placement="label:disk=nvme") == ["b", "c"]
     assert carry("together", placement="listed:x=c,*=a") == ["a", "c"]
     with pytest.raises(UsageError, match="leaves none of the hosts that --between names"):
-        choose("together", NetworkRequest(cluster="x", between=("a", "c"), placement="label:host=b"), HOSTS)
+        choose("together", NetworkRequest(cluster="x", hosts=("a", "c"), placement="label:host=b"), HOSTS)
     with pytest.raises(UsageError, match="no host has the label disk=hdd"):
         carry("together", placement="label:disk=hdd")
     with pytest.raises(UsageError, match="unknown placement 'scatter'"):
@@ -49,10 +49,10 @@ def test_together_all_carry_that_the_rule_allows():
 
 
 def test_what_is_between_some_hosts_needs_no_others():
-    assert [host.name for host in choose("together", NetworkRequest(cluster="x", between=("c", "a")), HOSTS).carry] == ["a", "c"]
+    assert [host.name for host in choose("together", NetworkRequest(cluster="x", hosts=("c", "a")), HOSTS).carry] == ["a", "c"]
     assert [host.name for host in choose("together", NetworkRequest(cluster="x"), HOSTS).carry] == ["a", "b", "c"]
     with pytest.raises(UsageError, match="--between names y, z, but the cluster has a, b, c"):
-        choose("together", NetworkRequest(cluster="x", between=("z", "a", "y")), HOSTS)
+        choose("together", NetworkRequest(cluster="x", hosts=("z", "a", "y")), HOSTS)
 
 
 def test_the_host_of_the_clients_carries_nothing():
@@ -65,8 +65,8 @@ def test_the_host_of_the_clients_carries_nothing():
         choose("one", ScalingRequest(cluster="x", client_host="a"), HOSTS[:1])
     with pytest.raises(UsageError, match="unknown host a; hosts: b, c"):
         choose("one", ScalingRequest(cluster="x", client_host="a", placement="listed:*=a"), HOSTS)
-    with pytest.raises(UsageError, match="--client-place inside is beside the server"):
-        choose("one", ScalingRequest(cluster="x", client_host="a", client_place="inside"), HOSTS)
+    with pytest.raises(UsageError, match="--client-placement inside is beside the server"):
+        choose("one", ScalingRequest(cluster="x", client_host="a", client_placement="inside"), HOSTS)
     variants = ("base", "near:client-place=inside")
     with pytest.raises(UsageError, match="variant 'near': client-place cannot differ between variants: .* on --client-host a"):
         choose("one", ScalingRequest(cluster="x", client_host="a", variant=variants), HOSTS)

@@ -13,9 +13,9 @@ TWO = (Host(name="a", cores=4, memory=8 * GB), Host(name="b", cores=2, memory=4 
 
 def test_one_host_gives_what_was_asked_for_or_most_of_what_it_has():
     assert host_share.budget(DensityRequest(), FACTS) == (4, 8 * GB)
-    assert host_share.budget(DensityRequest(cores=1.5, host_memory="1GB"), FACTS) == (1.5, GB)
+    assert host_share.budget(DensityRequest(host_cores=1.5, host_memory="1GB"), FACTS) == (1.5, GB)
     for asked, words in (
-        (DensityRequest(cores=5), "--cores 5 is more than this host"),
+        (DensityRequest(host_cores=5), "--host-cores 5 is more than this host"),
         (DensityRequest(host_memory="20GB"), "--host-memory 20"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -36,10 +36,10 @@ def test_the_data_of_an_init_file_are_told(tmp_path):
     init = tmp_path / "init.sql"
     init.write_text("\\copy t FROM data.csv\n")
     (tmp_path / "data.csv").write_text("1\n")
-    request = asked(init=str(init))
+    request = asked(init_script=str(init))
     data, said = data_of_init(LocalNode(), request)
     assert data is not None and data.files == ("data.csv",)
-    assert said == ["--init reads data.csv: when that changes, the database is loaded anew."]
+    assert said == ["--init-script reads data.csv: when that changes, the database is loaded anew."]
     init.write_text("\\copy t FROM PROGRAM 'seq 3'\n")
     data, said = data_of_init(LocalNode(), request)
     assert data is not None and not data.files and "has a program run" in said[0] and "pgherd clean --golden" in said[0]
@@ -49,11 +49,11 @@ def test_the_data_of_an_init_file_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"workload": "orders", "server": "host=a"}, "somebody else's server"),
+        ({"workload": "orders", "dsn": "host=a"}, "somebody else's server"),
         ({"check_consistency": True}, "--check-consistency is for --workload orders"),
         ({"read_only": True}, "--read-only is for scripts of your own"),
-        ({"script": ("a.sql",), "read_only": True, "allow_write": True}, "--allow-write says the opposite"),
-        ({"init": "a.sql"}, "--init fills a database for scripts"),
+        ({"script": ("a.sql",), "read_only": True, "allow_writes": True}, "--allow-writes says the opposite"),
+        ({"init_script": "a.sql"}, "--init-script fills a database for scripts"),
     ],
 )
 def test_contradictions_are_said(words, message):
@@ -78,11 +78,13 @@ def test_of_slow_scripts_of_the_users_own_a_larger_share_is_logged(pace, share):
 def test_large_tables_are_parted_where_they_are_ours():
     assert partitions(asked()) == 1 and partitions(asked(partitions=4)) == 4
     assert partitions(asked(workload="random-block", partitions=8)) == 8
-    assert partitions(asked(workload="orders", script=("a.sql",), partitions=2)) == 2, "scripts without --init are on pgbench's tables"
+    assert partitions(asked(workload="orders", script=("a.sql",), partitions=2)) == 2, (
+        "scripts without --init-script are on pgbench's tables"
+    )
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [({"workload": "orders"}, "--workload orders"), ({"init": "/x.sql", "script": ("a",)}, "--init")]
+    ("words", "said"), [({"workload": "orders"}, "--workload orders"), ({"init_script": "/x.sql", "script": ("a",)}, "--init-script")]
 )
 def test_others_tables_are_not_parted(words, said):
     with pytest.raises(UsageError, match=f"--partitions .*{said}"):

@@ -44,7 +44,7 @@ def test_the_users_files_become_part_of_the_run(tmp_path):
     script, init = tmp_path / "a.sql", tmp_path / "fill.sql"
     script.write_text("SELECT 1;\n")
     init.write_text("CREATE TABLE t (a int);\n")
-    given = options(scripts=(Script(source=str(script), weight=3),), init=str(init), workload="script")
+    given = options(scripts=(Script(source=str(script), weight=3),), init_script=str(init), workload="script")
     kept = with_inputs(LocalNode(), given, tmp_path / "run" / "inputs")
     script.unlink()
     init.unlink()

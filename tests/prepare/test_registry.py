@@ -20,9 +20,9 @@ def test_everything_that_a_user_may_give_has_a_default(name):
 @pytest.mark.parametrize(
     ("study", "asked", "message"),
     [
-        ("density", {"seconds": "0s"}, "--seconds 0s: input should be greater than 0"),
-        ("density", {"budget": "0"}, "--budget 0: input should be greater than 0"),
-        ("scaling", {"seconds": "0ms"}, "--seconds 0ms: input should be greater than 0"),
+        ("density", {"duration": "0s"}, "--duration 0s: input should be greater than 0"),
+        ("density", {"time_budget": "0"}, "--time-budget 0: input should be greater than 0"),
+        ("scaling", {"duration": "0ms"}, "--duration 0ms: input should be greater than 0"),
     ],
 )
 def test_a_time_of_nothing_is_the_users_fault(study, asked, message):

@@ -32,7 +32,7 @@ def test_nothing_asked_is_nothing_looked_at():
 @pytest.mark.usefixtures("own_directories")
 def test_each_role_has_its_volume_and_the_same_text_is_the_same_volume(places):
     a, b = str(places / "a"), str(places / "b")
-    found = server_places(NODE, asked(data_on=a, wal_on=b, temp_on=b, tablespaces_on=(a, str(places / "c"))), None, NEEDED)
+    found = server_places(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b, tablespace_volume=(a, str(places / "c"))), None, NEEDED)
     assert [(one.name, one.path) for one in found.volumes] == [("on-data", a), ("on-wal", b), ("space1", str(places / "c"))]
     assert found.roles == {"data": "on-data", "wal": "on-wal", "temp": "on-wal"} and found.tablespaces == ("on-data", "space1")
     assert "servers' WAL and servers' temporary files in a private directory below" in found.changes[1]
@@ -44,7 +44,7 @@ def test_each_role_has_its_volume_and_the_same_text_is_the_same_volume(places):
 def test_a_loop_volume_is_marked_and_confirmed(places):
     if os.geteuid() != 0:
         pytest.skip("loop volumes need root")
-    found = server_places(NODE, asked(wal_on=f"loop:128MB@{places / 'a'}"), None, NEEDED)
+    found = server_places(NODE, asked(wal_volume=f"loop:128MB@{places / 'a'}"), None, NEEDED)
     assert found.confirm == found.changes and any("distorts" in said for said in found.choices)
 
 
@@ -52,13 +52,13 @@ def test_a_loop_volume_is_marked_and_confirmed(places):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"wal_dir": "/a", "wal_on": "/b"}, "both say where the WAL lies"),
-        ({"data_on": "/nonexistent"}, "/nonexistent does not exist"),
-        ({"wal_on": "device:/dev/pgherd-none"}, "say --allow-format /dev/pgherd-none"),
+        ({"wal_dir": "/a", "wal_volume": "/b"}, "both say where the WAL lies"),
+        ({"data_volume": "/nonexistent"}, "/nonexistent does not exist"),
+        ({"wal_volume": "device:/dev/pgherd-none"}, "say --allow-format /dev/pgherd-none"),
         ({"allow_format": ("/dev/sdz",)}, "nothing is to lie on device:/dev/sdz"),
-        ({"wal_on": "x=/tmp", "data_on": "x=/var"}, "two volumes are called 'x'"),
-        ({"tablespaces_on": ("/tmp", "/tmp")}, "names a volume twice"),
-        ({"data_on": "loop:64MB", "wal_on": "loop:much"}, "'much' is no size"),
+        ({"wal_volume": "x=/tmp", "data_volume": "x=/var"}, "two volumes are called 'x'"),
+        ({"tablespace_volume": ("/tmp", "/tmp")}, "names a volume twice"),
+        ({"data_volume": "loop:64MB", "wal_volume": "loop:much"}, "'much' is no size"),
     ],
 )
 def test_what_cannot_be_is_said(changes, said):
@@ -68,15 +68,15 @@ def test_what_cannot_be_is_said(changes, said):
 
 def test_too_small_is_said_with_both_sizes(places):
     with pytest.raises((UsageError, CapabilityError), match="has 64 MB, but servers' data may need 1 TB|needs root"):
-        server_places(NODE, asked(data_on=f"loop:64MB@{places / 'a'}"), None, {"data": 2**40})
+        server_places(NODE, asked(data_volume=f"loop:64MB@{places / 'a'}"), None, {"data": 2**40})
     with pytest.raises(UsageError, match="servers' WAL may need 1024 TB|servers' WAL may need"):
-        server_places(NODE, asked(wal_on=str(places / "a")), None, {"wal": 2**50})
+        server_places(NODE, asked(wal_volume=str(places / "a")), None, {"wal": 2**50})
 
 
 @pytest.mark.usefixtures("own_directories")
 def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypatch):
     a, b = str(places / "a"), str(places / "b")
-    held = server_places(NODE, asked(data_on=a, wal_on=b, temp_on=b), None, NEEDED).holds
+    held = server_places(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b), None, NEEDED).holds
     assert [(one.volume.path, one.words, one.bytes) for one in held] == [
         (a, "servers' data", 2**20),
         (b, "servers' WAL and servers' temporary files", 2**21),
@@ -93,5 +93,5 @@ def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypat
 
 
 def test_the_volumes_of_a_request_without_a_look():
-    roles, spaces = asked_places(asked(data_on="/x", tablespaces_on=("/y", "z=/z")))
+    roles, spaces = asked_places(asked(data_volume="/x", tablespace_volume=("/y", "z=/z")))
     assert roles["data"].path == "/x" and [one.name for one in spaces] == ["space0", "z"]

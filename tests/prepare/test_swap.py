@@ -27,7 +27,7 @@ def able(monkeypatch):
 
 def ask(overcommitted=True, budget=2 * GB, **given):
     asked = SwapRequest(**given)
-    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, budget=budget)
+    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, time_budget=budget)
 
 
 def test_zram_where_memory_is_overcommitted_and_none_where_it_is_not(able):
@@ -38,7 +38,7 @@ def test_zram_where_memory_is_overcommitted_and_none_where_it_is_not(able):
 
 
 def test_what_is_asked_for_is_taken(able):
-    swap, _ = ask(swap="zram", swap_size="512MB", swap_algorithm="lz4", swap_memory="100MB")
+    swap, _ = ask(swap="zram", swap_size="512MB", zram_algorithm="lz4", zram_mem_limit="100MB")
     assert swap == Swap(kind="zram", size=512 * MB, algorithm="lz4", memory=100 * MB)
     assert ask(overcommitted=False, swap="file")[0] == Swap(kind="file", size=GB, path="/cache")
     assert ask(swap="file", swap_dir="/srv/x")[0].path == "/srv/x"
@@ -58,10 +58,10 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
     ("given", "says"),
     [
         ({"swap": "none", "swap_size": "1GB"}, "--swap-size 1GB says how swap is to be made, and none is"),
-        ({"overcommitted": False, "swap_algorithm": "lz4"}, "--swap-algorithm lz4"),
+        ({"overcommitted": False, "zram_algorithm": "lz4"}, "--zram-algorithm lz4"),
         ({"swap": "zram", "swap_dir": "/srv"}, "the swap is zram"),
-        ({"swap": "file", "swap_memory": "1GB"}, "--swap-memory is for compressed swap"),
-        ({"swap": "zram", "swap_algorithm": "LZ 4"}, "--swap-algorithm"),
+        ({"swap": "file", "zram_mem_limit": "1GB"}, "--zram-mem-limit is for compressed swap"),
+        ({"swap": "zram", "zram_algorithm": "LZ 4"}, "--zram-algorithm"),
         ({"swap": "zram", "swap_size": "0"}, "such swap cannot be made"),
         ({"swap": "zram", "swap_size": "lots"}, "not a memory size"),
     ],
@@ -72,9 +72,9 @@ def test_what_contradicts_itself_is_refused(able, given, says):
 
 
 def test_memory_that_zram_may_need_is_said(able):
-    _, said = ask(budget=int(5.5 * GB))
+    _, said = ask(time_budget=int(5.5 * GB))
     assert "zram may take up to 1 GB" in said[-1] and "512 MB are left" in said[-1]
-    _, said = ask(budget=int(5.5 * GB), swap_memory="256MB")
+    _, said = ask(time_budget=int(5.5 * GB), zram_mem_limit="256MB")
     assert len(said) == 1
 
 

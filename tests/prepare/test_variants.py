@@ -21,7 +21,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
         (" big : shared_buffers = 1GB , pg-bin=/usr/lib/16/bin ", "big", {"shared_buffers": "1GB", "pg-bin": "/usr/lib/16/bin"}),
         ('a:search_path="x,y",jit=off', "a", {"search_path": "x,y", "jit": "off"}),
         ('a:x="say ""it"", then",y=""', "a", {"x": 'say "it", then', "y": ""}),
-        ("a:like=host=h port=1", "a", {"like": "host=h port=1"}),
+        ("a:like=host=h port=1", "a", {"settings_from": "host=h port=1"}),
         ("16.2:pg_bin=/a:b", "16.2", {"pg_bin": "/a:b"}),
     ],
 )
@@ -75,7 +75,7 @@ def test_options_replace_and_the_rest_are_settings() -> None:
 def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:
     assert apply(DensityRequest(pg_bin="/a"), {"pg-version": "17"}).pg_bin is None
     assert apply(DensityRequest(pg_version="17"), {"pg-bin": "/a", "pg-version": "16"}).pg_version == "16"
-    assert apply(DensityRequest(script=("a.sql",), init="b.sql"), {"workload": "tpcb-like"}).script == ()
+    assert apply(DensityRequest(script=("a.sql",), init_script="b.sql"), {"workload": "tpcb-like"}).script == ()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def by_kvm(monkeypatch):
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):
     assert policy(NODE, DatabaseRequest(), "vm") == GuestMemory(policy="static", overhead=64 * MB)
-    taxed = policy(NODE, DatabaseRequest(guest_memory="guest-balloon", guest_tax=0.0), "vm")
+    taxed = policy(NODE, DatabaseRequest(vm_memory_policy="guest-balloon", vm_idle_tax=0.0), "vm")
     assert taxed == GuestMemory(policy="guest-balloon", tax=0.0, overhead=64 * MB)
     monkeypatch.setattr(vm_memory_policy.acceleration, "overhead", lambda node, cache: 7)
     assert policy(NODE, DatabaseRequest(), "vm").overhead == 7
@@ -29,27 +29,27 @@ def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkey
 
 
 def test_what_guests_are_promised_reaches_their_containers():
-    asked = DatabaseRequest(guest_memory="guest-balloon", guest_minimum="200MB", guest_shares=("db01=2", "db03=0.5"))
+    asked = DatabaseRequest(vm_memory_policy="guest-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
     fields = promises(asked, "vm")
-    assert fields == {"guest_minimum": 200 * MB, "guest_shares": {"db01": 2.0, "db03": 0.5}}
+    assert fields == {"vm_memory_min": 200 * MB, "vm_memory_shares": {"db01": 2.0, "db03": 0.5}}
     options = DatabaseOptions(
         cores=1, memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
     )
     made = [container for _, container in options.deploy(["db01", "db02"]).containers()]
     assert [(one.memory_minimum, one.memory_shares) for one in made] == [(200 * MB, 2.0), (200 * MB, 1.0)]
-    assert promises(DatabaseRequest(), "cgroup") == {"guest_minimum": None, "guest_shares": {}}
+    assert promises(DatabaseRequest(), "cgroup") == {"vm_memory_min": None, "vm_memory_shares": {}}
 
 
 @pytest.mark.parametrize(
     ("asked", "runtime", "message"),
     [
-        ({"guest_memory": "static"}, "cgroup", "--guest-memory static: this is for virtual machines; add --runtime vm"),
-        ({"guest_tax": 0.5, "guest_minimum": "1GB"}, "process", "--guest-minimum, --guest-tax: this is for virtual machines"),
-        ({"guest_tax": 0.5}, "vm", "--guest-tax: nobody moves the guests' balloons; add --guest-memory guest-balloon"),
-        ({"guest_shares": ("a=2",), "guest_memory": "free-page-reporting"}, "vm", "nobody moves the guests' balloons"),
-        ({"guest_minimum": "0", "guest_memory": "guest-balloon"}, "vm", "--guest-minimum 0: give each guest more than nothing"),
+        ({"vm_memory_policy": "static"}, "cgroup", "--vm-memory-policy static: this is for virtual machines; add --runtime vm"),
+        ({"vm_idle_tax": 0.5, "vm_memory_min": "1GB"}, "process", "--vm-memory-min, --vm-idle-tax: this is for virtual machines"),
+        ({"vm_idle_tax": 0.5}, "vm", "--vm-idle-tax: nobody moves the guests' balloons; add --vm-memory-policy guest-balloon"),
+        ({"vm_memory_shares": ("a=2",), "vm_memory_policy": "free-page-reporting"}, "vm", "nobody moves the guests' balloons"),
+        ({"vm_memory_min": "0", "vm_memory_policy": "guest-balloon"}, "vm", "--vm-memory-min 0: give each guest more than nothing"),
         *(
-            ({"guest_shares": (wrong,), "guest_memory": "guest-balloon"}, "vm", "write NAME=WEIGHT with a weight above zero")
+            ({"vm_memory_shares": (wrong,), "vm_memory_policy": "guest-balloon"}, "vm", "write NAME=WEIGHT with a weight above zero")
             for wrong in ("a", "=2", "a=", "a=0", "a=-1", "a=nan", "a=inf", "a=much")
         ),
     ],
@@ -63,5 +63,5 @@ def test_a_weight_of_nobody_is_refused():
     guests = [Container(name=name) for name in ("db1", "all", "db1")]
     insist_known([], guests)
     insist_known(["db1"], guests)
-    with pytest.raises(UsageError, match="--guest-shares db9: no guest of this run has that name; they are all, db1"):
+    with pytest.raises(UsageError, match="--vm-memory-shares db9: no guest of this run has that name; they are all, db1"):
         insist_known(["db1", "db9"], guests)

@@ -26,20 +26,20 @@ def test_nothing_asked_is_nothing():
 
 
 def test_what_is_asked():
-    asked = DatabaseRequest(guest_pages="2MB", pin_vcpus=True)
+    asked = DatabaseRequest(vm_huge_pages="2MB", vm_pin_vcpus=True)
     assert asked_machine(asked, "vm", 2, 2) == GuestMachine(pinned=True, huge_page=2 * MB)
-    assert asked_machine(DatabaseRequest(ksm=True), "vm", 2, 2) == GuestMachine(merge=True)
+    assert asked_machine(DatabaseRequest(vm_ksm=True), "vm", 2, 2) == GuestMachine(merge=True)
 
 
 @pytest.mark.parametrize(
     ("asked", "runtime", "message"),
     [
-        ({"ksm": True}, "cgroup", "--ksm: this is for virtual machines; add --runtime vm"),
-        ({"guest_pages": "2MB", "pin_vcpus": True}, "process", "--guest-pages, --pin-vcpus"),
-        ({"pin_vcpus": True}, "vm", "a guest has 4 and the run 2"),
-        ({"guest_pages": "2MB", "ksm": True}, "vm", "leave one out"),
-        ({"guest_pages": "0"}, "vm", "--guest-pages 0 is no size of a page"),
-        ({"guest_pages": "2MB", "guest_memory": "guest-balloon"}, "vm", "cannot be given back"),
+        ({"vm_ksm": True}, "cgroup", "--vm-ksm: this is for virtual machines; add --runtime vm"),
+        ({"vm_huge_pages": "2MB", "vm_pin_vcpus": True}, "process", "--vm-huge-pages, --vm-pin-vcpus"),
+        ({"vm_pin_vcpus": True}, "vm", "a guest has 4 and the run 2"),
+        ({"vm_huge_pages": "2MB", "vm_ksm": True}, "vm", "leave one out"),
+        ({"vm_huge_pages": "0"}, "vm", "--vm-huge-pages 0 is no size of a page"),
+        ({"vm_huge_pages": "2MB", "vm_memory_policy": "guest-balloon"}, "vm", "cannot be given back"),
     ],
 )
 def test_what_contradicts_itself_is_refused(asked, runtime, message):
@@ -123,7 +123,7 @@ def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(st
     with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU itself: that is more"):
         host_changes(LocalNode(), "any", STATIC, STATIC, 512 * MB)
     assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="guest-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
-    study([guest("a"), guest("b")], budget=600 * MB)
+    study([guest("a"), guest("b")], time_budget=600 * MB)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {}), "the trial is short of memory on purpose"
 
 
@@ -131,7 +131,7 @@ def test_a_weight_is_of_a_guest_that_there_is(study):
     study([guest("a")], [guest("a"), guest("b")])
     given = DatabaseOptions(cores=1, memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", guest_shares={"b": 2.0})
     assert host_changes(LocalNode(), "any", given, STATIC, 2**31) == ((), {})
-    with pytest.raises(UsageError, match="--guest-shares c: no guest of this run has that name; they are a, b"):
+    with pytest.raises(UsageError, match="--vm-memory-shares c: no guest of this run has that name; they are a, b"):
         host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**31)
 
 
@@ -179,7 +179,7 @@ def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_o
     monkeypatch.setattr(module.direct_io, "possible", lambda directory: directory not in cached)
     cache = tmp_path / "not" / "yet"
     assert "this host's memory holds the guests' disks too" in page_cache(LocalNode(), "density", cache, ServerPlaces())[0]
-    with pytest.raises(CapabilityError, match=r"no knee .*--data-on"):
+    with pytest.raises(CapabilityError, match=r"no knee .*--data-volume"):
         page_cache(LocalNode(), "working-set", cache, ServerPlaces())
     elsewhere = ServerPlaces(volumes=(Volume(name="v", path="/fast"),), roles={"data": "v"})
     assert page_cache(LocalNode(), "working-set", cache, elsewhere) == ()

@@ -82,7 +82,7 @@ def test_without_an_analysis_the_state_stands_in_the_answers_place(run8, state, 
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_command_stands_on_one_line_to_be_copied(run8, width):
     record, results = run8
-    command = f"pgherd density --points {','.join(map(str, range(1, 40)))} --like '/a directory/postgresql.conf' --budget 10m"
+    command = f"pgherd density --points {','.join(map(str, range(1, 40)))} --settings-from '/a directory/postgresql.conf' --time-budget 10m"
     analysis = record.analysis.model_copy(
         update={"look_at": [f"measure again while the machine is quiet, {'since ' * 20}(steal): {command}"]}
     )

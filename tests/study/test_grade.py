@@ -89,9 +89,9 @@ def test_why_it_is_an_indication_is_said() -> None:
 
 def test_what_other_work_tainted_is_to_be_measured_again(measured: Callable[..., Curve]) -> None:
     _, results = measured(taint=at(8))
-    (said,) = measure_again("B", results, ["pgherd", "density", "--like", "my file"])
+    (said,) = measure_again("B", results, ["pgherd", "density", "--settings-from", "my file"])
     assert said == (
-        "measure again while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal): pgherd density --like 'my file'"
+        "measure again while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal): pgherd density --settings-from 'my file'"
     )
     assert measure_again("C", results[-1:] and [r for r in results if r.tainted][:1], [])[0].endswith(
         "tainted the only trial (steal), by the same command"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.ui.offers import OFFERS
+from pgherd.ui.study_forms import OFFERS
 
 
 def test_pages_carry_the_form_token(site):

@@ -68,12 +68,12 @@ def test_a_plan_says_what_it_does_and_starts_as_shown(post, planned, site):
     seen, _ = planned
     text = post("/start/density", points="1,2", seconds="3s").text
     assert "1 trial, at most 5 with reruns" in text and "A control group &lt;b&gt;" in text and "Start it on this host" in text
-    assert "<code>pgherd density --points=1,2 --seconds=3s</code>" in text and "shared_buffers" in text
-    assert seen[0][:3] == ("density", "--points=1,2", "--seconds=3s") and "--dry-run" in seen[0]
+    assert "<code>pgherd density --points=1,2 --duration=3s</code>" in text and "shared_buffers" in text
+    assert seen[0][:3] == ("density", "--points=1,2", "--duration=3s") and "--dry-run" in seen[0]
     assert "/start/density?points=1%2C2&amp;seconds=3s" in text
     answer = post("/started", plan=plan_id(text))
     assert answer.status_code == 303 and answer.headers["location"] == "/started/job"
-    assert site.jobs._jobs["job"].words[:3] == ("density", "--points=1,2", "--seconds=3s")
+    assert site.jobs._jobs["job"].words[:3] == ("density", "--points=1,2", "--duration=3s")
     assert post("/started", plan=plan_id(text)).status_code == 400  # a second click starts nothing
 
 

@@ -113,7 +113,7 @@ def test_the_file_and_the_scale_decide_the_contents(tmp_path: Path) -> None:
     assert re.fullmatch(r"script-1-[0-9a-f]{12}", filling("a.sql").identity)
     assert isinstance(filling("a.sql"), ScriptFilling)
     assert filling("a.sql").size_estimate is None
-    with pytest.raises(UsageError, match=r"--init .*missing\.sql cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"--init-script .*missing\.sql cannot be read: No such file"):
         filling("missing.sql")
 
 
@@ -196,7 +196,7 @@ def test_the_pace_of_a_mix_is_weighted_and_a_script_without_end_counts_as_long_a
     assert took(0, 2) is None, "one that cannot be repeated"
 
 
-# Data files of an --init file
+# Data files of an --init-script file
 
 NODE = LocalNode()
 TEXT = "CREATE TABLE t (a int);\n\\copy t FROM 'it''s data.csv'\n\\copy t FROM PROGRAM 'zcat more.csv.gz'\n\\copy t FROM missing.csv\n"
@@ -263,7 +263,7 @@ def test_what_has_changed_meanwhile_is_not_loaded(init: Path) -> None:
     with pytest.raises(UsageError, match=r"it's data\.csv, more\.csv\.gz in .* have changed since this run was prepared; restore them"):
         require_unchanged(NODE, str(init), data)
     (init.parent / "more.csv.gz").unlink()
-    with pytest.raises(UsageError, match=r"^more\.csv\.gz, which --init .* reads, is no longer in"):
+    with pytest.raises(UsageError, match=r"^more\.csv\.gz, which --init-script .* reads, is no longer in"):
         require_unchanged(NODE, str(init), data)
     require_unchanged(NODE, str(init), InitData(directory="/nowhere"))
 

@@ -45,12 +45,12 @@ def test_other_workloads_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("workload", "options", "message"),
     [
-        ("select-only", {"think": 1.0}, "--think is for --workload orders only; the workload is select-only"),
+        ("select-only", {"think": 1.0}, "--think-time is for --workload orders only; the workload is select-only"),
         ("orders", {"zipf": 2.0}, "--zipf is for --workload random-block only; the workload is orders"),
-        ("orders", {"updates": 5}, "--updates is for --workload random-block only"),
-        ("orders", {"think": -1.0}, "--think -1"),
+        ("orders", {"updates": 5}, "--update-percent is for --workload random-block only"),
+        ("orders", {"think": -1.0}, "--think-time -1"),
         ("random-block", {"zipf": 1.0}, r"--zipf 1: pgbench takes 1\.001 to 1000"),
-        ("random-block", {"updates": 101}, "--updates 101"),
+        ("random-block", {"updates": 101}, "--update-percent 101"),
     ],
 )
 def test_options_that_do_not_belong_to_the_workload(workload: str, options: dict[str, float], message: str) -> None:

@@ -16,7 +16,6 @@ from pgherd import __version__
 from pgherd.cli import metrics_options, plan
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
-from pgherd.cli.scenarios import request, write_scenario
 from pgherd.distributed.backend import complete, standing
 from pgherd.host import paths
 from pgherd.host.facts import gather
@@ -30,6 +29,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.external import redact
 from pgherd.prepare.prepared_study import input_digests, with_inputs
+from pgherd.prepare.scenarios import request, write_scenario
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.loop import execute
 from pgherd.runner.recording import recorded

@@ -36,49 +36,44 @@ from pgherd.model.errors import PgherdError
 
 VERBS: dict[str, dict[str, str]] = {
     "Studies": {
-        "density": "How many databases does this host hold, and how far from perfect does it scale?",
-        "scaling": "How does one server's throughput grow with its clients, and where does it peak?",
-        "compare": "Which variant is faster, by how much, and is that sure?",
-        "consolidation": "Which container for databases that share memory, and how far can it be overcommitted?",
-        "disk": "How many I/Os does a volume take, how fast, and what limits it?",
-        "hugepages": "What do larger pages of shared memory buy?",
-        "network": "How much does a link carry by parallel streams, and what bounds it?",
-        "compression": "How far does which data compress, by codec and block size?",
-        "io-profile": "What do the devices below a server see, and what do checkpoints do to it?",
-        "database-size": "How large is a database of a given scale on this PostgreSQL?",
-        "working-set": "How much memory does a load need, and how much is left over?",
-        "exec": "What does any command take, and what does it do to this host?",
         "run": "Run a study from a scenario file.",
     },
-    "Runs": {
-        "runs": "List the runs.",
-        "watch": "Watch a running study from another terminal.",
-        "show": "What a run or one of its trials holds, and how to repeat it by hand.",
-        "report": "Make the report of one run, or of several in one.",
-        "export": "Write a run as OpenMetrics with timestamps, for Prometheus and Grafana.",
-        "gate": "Is a run worse than its baseline by more than is allowed, and do the data support that?",
-        "resume": "Go on with a run that was interrupted.",
-        "ui": "Browse, watch, compare and start runs in a web browser.",
+    "Runs and reports": {
+        "runs": "List runs.",
+        "watch": "Follow a running study.",
+        "show": "Show a run or one of its trials.",
+        "report": "Write the HTML report of one or more runs.",
+        "export": "Export a run as OpenMetrics.",
+        "gate": "Fail if a run is worse than its baseline (for CI).",
+        "resume": "Resume an interrupted run.",
+        "ui": "Browse and start runs in a web browser.",
     },
-    "Others": {
-        "balloon": "The memory balloon inside PostgreSQL: build it, look at one, see it work.",
-        "doctor": "What this host is, what each study could do here, and what would make more possible.",
-        "fit": "Fit the scaling models to a table of load and throughput.",
-        "cluster": "Start agents on many hosts over SSH, see how they stand, stop them.",
-        "vm": "Virtual machines: make what they boot from, boot one, look inside.",
-        "clean": "Undo every host change and remove what interrupted runs left.",
+    "Tools": {
+        "balloon": "Build, inspect and demonstrate the pg_balloon extension.",
+        "doctor": "Show what this host can do and what is missing.",
+        "fit": "Fit scaling models to a CSV file.",
+        "cluster": "Start, inspect and stop agents on several hosts.",
+        "vm": "Build, boot and inspect virtual machine guests.",
+        "clean": "Undo host changes and remove leftovers of killed runs.",
     },
 }
-"""Heading → verb → its line of help. The verb is the ``command`` of the module pgherd.cli.VERB."""
+"""Heading → verb that is no study → its line of help. The verb is the ``command`` of the module pgherd.cli.VERB."""
+
+
+def verbs() -> dict[str, dict[str, str]]:
+    """All verbs with their lines of help by heading; studies first."""
+    from pgherd.study.registry import studies
+
+    own = {study.name: study.help for study in studies().values()}
+    return {heading: own | lines if heading == "Studies" else lines for heading, lines in VERBS.items()}
+
 
 BROKEN_PIPE = 141
 """As the shell reports a tool that was ended by SIGPIPE."""
 
 EPILOG = """\b
-Exit codes: 0 fine, 1 finished but a verdict or grade failed, 2 bad usage or input,
-3 this host cannot do that, 130 interrupted.
-
-PGHERD_DEBUG=1 in the environment shows the traceback of every error."""
+Exit codes: 0 success, 1 a check, grade or gate failed, 2 usage error, 3 not possible on
+this host, 130 interrupted. PGHERD_DEBUG=1 prints tracebacks."""
 
 
 class VerbGroup(click.Group):
@@ -86,12 +81,18 @@ class VerbGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of the help text."""
-        return [verb for verbs in VERBS.values() for verb in verbs]
+        return [verb for lines in verbs().values() for verb in lines]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb's module and return its command; None if there is no such verb."""
         if cmd_name not in self.list_commands(ctx):
             return None
+        from pgherd.study.registry import studies
+
+        if cmd_name in studies():
+            from pgherd.cli.study_command import StudyCommand
+
+            return StudyCommand(studies()[cmd_name])
         command: click.Command = importlib.import_module(f"pgherd.cli.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -113,30 +114,32 @@ class VerbGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs under their headings."""
         widest = max(map(len, self.list_commands(ctx)))
-        for heading, verbs in VERBS.items():
+        for heading, lines in verbs().items():
             with formatter.section(heading):
-                formatter.write_dl([(verb.ljust(widest), line) for verb, line in verbs.items()])
+                formatter.write_dl([(verb.ljust(widest), line) for verb, line in lines.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Verbs that begin so; importing none of them keeps the tab key quick."""
         from click.shell_completion import CompletionItem
 
-        verbs = [CompletionItem(verb, help=line) for lines in VERBS.values() for verb, line in lines.items() if verb.startswith(incomplete)]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+        found = [
+            CompletionItem(verb, help=line) for lines in verbs().values() for verb, line in lines.items() if verb.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(
     cls=VerbGroup,
     epilog=EPILOG,
     options_metavar="",
-    subcommand_metavar="VERB [OPTIONS] …",
+    subcommand_metavar="COMMAND [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.version_option(__version__, prog_name="pgherd", message="%(prog)s %(version)s")
 def cli() -> None:
-    """How many PostgreSQL databases does this platform hold, what does each choice buy, and where is the limit?
+    """Benchmark PostgreSQL density, scaling and consolidation.
 
-    `pgherd VERB --help` tells what a verb does and takes.
+    `pgherd COMMAND --help` shows the options of a command.
     """
 
 

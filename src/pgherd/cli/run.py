@@ -22,7 +22,7 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 def command(scenario: Path | None, schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
     """Run a study from a scenario file (YAML). '--write-scenario FILE' of a study writes one."""
     from pgherd.cli.launch import launch
-    from pgherd.cli.scenarios import json_schema, read_scenario
+    from pgherd.prepare.scenarios import json_schema, read_scenario
 
     if schema:
         import json

@@ -109,7 +109,7 @@ def boot(
     from pgherd.runner.deploy.guest_visit import Wanted, visit
     from pgherd.study.database_options import DatabaseRequest
 
-    beneath = DatabaseRequest(guest_pages=guest_pages, pin_vcpus=pin_vcpus, ksm=ksm)
+    beneath = DatabaseRequest(vm_huge_pages=guest_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
     wanted = Wanted(
         scale=scale,
         vcpus=vcpus,

@@ -26,7 +26,7 @@ from pgherd.runner.play.bench import Bench, LocalBench
 from pgherd.runner.recording import Recording
 from pgherd.runner.session import session
 from pgherd.store.live import told_dir
-from pgherd.study.cluster_options import CLUSTER_FIELDS, SpreadRequest
+from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
 from pgherd.study.registry import study_of
 
 
@@ -37,11 +37,11 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
         UsageError: it asks for something wrong, or for more than there is; there is no such cluster.
         CapabilityError: a host cannot do it.
     """
-    if not isinstance(asked, SpreadRequest) or asked.cluster is None:
+    if not isinstance(asked, ClusterRequest) or asked.cluster is None:
         _insist_no_host(asked)
         prepared = prepare(node, study, asked, dry=dry)
         return prepared, {"local": prepared.facts}
-    with contextlib.closing(_connect(asked.cluster, asked.cluster_tls)) as engine:
+    with contextlib.closing(_connect(asked.cluster, asked.cluster_certs)) as engine:
         return prepare_over(engine, study, asked, dry=dry)
 
 

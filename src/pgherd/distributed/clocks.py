@@ -107,7 +107,7 @@ def together(
             late, early = max(firsts, key=lambda host: firsts[host]), min(lasts, key=lambda host: lasts[host])
             raise TrialError(
                 f"the hosts never generated load at the same time in phase {number + 1}: {late} began after {early} had ended; "
-                "increase --seconds, or synchronize the clocks"
+                "increase --duration, or synchronize the clocks"
             )
         uncertainty = clocks.unsure(by_host)
         planned = max(span.planned for span in by_host.values())

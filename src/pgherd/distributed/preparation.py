@@ -28,7 +28,7 @@ from pgherd.prepare import host_roles, host_share, registry
 from pgherd.prepare.database_preparation import DISK_RESERVE
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.variants import parse_variant, plain
-from pgherd.study.cluster_options import PIN, SpreadRequest, of_one_host
+from pgherd.study.cluster_options import PIN, ClusterRequest, of_one_host
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
 from pgherd.study.study_options import StudyOptions
@@ -38,7 +38,7 @@ Options = TypeVar("Options", bound=Model)
 Put = Callable[[str, bytes], str]
 """Function that stores a file of this name on the other host and returns its path there."""
 
-_ONE_FILE = ("init", "like")
+_ONE_FILE = ("init_script", "settings_from")
 
 
 class SentFiles:
@@ -73,7 +73,7 @@ class SentFiles:
             changed["script"] = tuple(map(self._script, options["script"]))
         for name in _ONE_FILE:
             value = options.get(name)
-            if value and (name != "like" or Path(value).is_file()):  # otherwise it is a server's DSN
+            if value and (name != "settings_from" or Path(value).is_file()):  # otherwise it is a server's DSN
                 changed[name] = self._sent(value)
         return changed
 
@@ -118,11 +118,11 @@ def _replaced(value: Any, names: Mapping[str, str]) -> Any:
 
 _COMPARED = ("kernel", "os", "cpu_model", "logical_cpus", "smt", "governor", "boost", "virtualisation", "transparent_huge_pages", "cgroup")
 """Facts that hosts of one run should share. The run warns about differences."""
-_EXTERNAL = "--server names an external server, which is loaded from this host; omit --cluster, or run pgherd on the host that loads it"
+_EXTERNAL = "--dsn names an external server, which is loaded from this host; omit --cluster, or run pgherd on the host that loads it"
 _NO_GUESTS = "virtual machines are not supported on several hosts yet; use --runtime cgroup, or omit --cluster"
 
 
-def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool) -> tuple[Prepared, dict[str, HostFacts]]:
+def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool) -> tuple[Prepared, dict[str, HostFacts]]:
     """Complete and check a request for all hosts of the engine, on the first of them. Return it with the facts of each
     host.
 
@@ -199,11 +199,11 @@ def prepare_over(engine: Engine, study: str, asked: SpreadRequest, *, dry: bool)
     )
 
 
-def _cluster(use: host_roles.Use, asked: SpreadRequest, roles: host_roles.Roles, used: tuple[Host, ...]) -> Cluster:
+def _cluster(use: host_roles.Use, asked: ClusterRequest, roles: host_roles.Roles, used: tuple[Host, ...]) -> Cluster:
     single_host = use != "together" and len(roles.carry) == 1
     return Cluster(
         address=asked.cluster or "",
-        tls=None if asked.cluster_tls is None else str(Path(asked.cluster_tls).resolve()),
+        tls=None if asked.cluster_certs is None else str(Path(asked.cluster_certs).resolve()),
         hosts=used,
         placement=f"label:{PIN}={roles.carry[0].name}" if single_host else asked.placement if use == "together" else "spread",
         on_lost_host="stop" if single_host else asked.on_lost_host,
@@ -220,7 +220,7 @@ def _host(name: str, met: Greeting, address: str | None, asked: Model | None = N
         raise UsageError(
             f"a host has joined the cluster as '{name}'; give it a name of letters, digits, '.', ':', '-' and '_': dask worker --name NAME"
         )
-    cores, memory = host_share.one_host(getattr(asked, "cores", None), getattr(asked, "host_memory", None), met.facts, name)
+    cores, memory = host_share.one_host(getattr(asked, "host_cores", None), getattr(asked, "host_memory", None), met.facts, name)
     return Host(name=name, cores=cores, memory=memory, labels={**met.labels, PIN: name}, address=address)  # the label by which it is pinned
 
 
@@ -236,9 +236,9 @@ def _require_same_version(met: Mapping[str, Greeting]) -> None:
         raise UsageError(f"this is pgherd {__version__}, but found {versions}; install the same version on every host")
 
 
-def _require_deployable(asked: SpreadRequest) -> None:
+def _require_deployable(asked: ClusterRequest) -> None:
     """Require that agents can deploy the request: private servers only, and no other studies as a comparison's arms."""
-    if getattr(asked, "server", None) is not None:
+    if getattr(asked, "dsn", None) is not None:
         raise UsageError(_EXTERNAL)
     other = sorted({arm.study for arm in getattr(asked, "arms", ()) if not issubclass(study_of(arm.study).request_model, DatabaseRequest)})
     if other:
@@ -313,18 +313,18 @@ def _require_volumes(crew: Crew, prepared: Prepared, shares: Mapping[str, tuple[
         crew.all("look", arguments, timeout=120.0)
 
 
-def _for_hosts(use: host_roles.Use, asked: SpreadRequest, roles: host_roles.Roles) -> SpreadRequest:
+def _for_hosts(use: host_roles.Use, asked: ClusterRequest, roles: host_roles.Roles) -> ClusterRequest:
     """Return the request that the first host completes."""
-    outside = {} if roles.client is None else {"client_place": "outside"}
+    outside = {} if roles.client is None else {"client_placement": "outside"}
     if use == "together":
         return asked.model_copy(update={"over": roles.carry, **outside})
     if len(roles.carry) > 1:  # all hosts get the resources of the smallest
         cores, memory = min(host.cores or 0.0 for host in roles.carry), min(host.memory or 0 for host in roles.carry)
-        return of_one_host(asked, cores=cores, host_memory=str(memory), **outside)
+        return of_one_host(asked, host_cores=cores, host_memory=str(memory), **outside)
     return of_one_host(asked, **outside)
 
 
-def _from_here(asked: SpreadRequest) -> SpreadRequest:
+def _from_here(asked: ClusterRequest) -> ClusterRequest:
     """Return the request with the local working directory, because the agent's may differ."""
     needs_directory = "cwd" in type(asked).model_fields and getattr(asked, "cwd", None) is None
     return asked.model_copy(update={"cwd": str(Path.cwd())}) if needs_directory else asked

@@ -32,7 +32,7 @@ def insist(node: Node) -> None:
     """
     reason = refused(node)
     if reason:
-        raise CapabilityError(f"--trace: {reason}; without --trace, devices are reported per second instead of per request")
+        raise CapabilityError(f"--trace-io: {reason}; without --trace-io, devices are reported per second instead of per request")
 
 
 def refused(node: Node) -> str:

@@ -58,7 +58,7 @@ def reserve(
     """
     available = tuple(cpus) if cpus is not None else tuple(sorted(os.sched_getaffinity(0)))
     if cores is not None and cores > facts.cores:
-        raise CapabilityError(f"{cores:g} cores were requested, but this host has {facts.cores:g}; reduce --cores")
+        raise CapabilityError(f"{cores:g} cores were requested, but this host has {facts.cores:g}; reduce --host-cores")
     if memory is not None and memory > facts.memory:
         raise CapabilityError(
             f"{format_bytes(memory)} of memory were requested, but this host has {format_bytes(facts.memory)}; reduce --memory"
@@ -129,7 +129,7 @@ def _check(run: str, cores: float | None, memory: int | None, facts: HostFacts, 
     requested = Reservation(run=run, pid=0, cores=cores, memory=memory).budget()
     raise CapabilityError(
         f"{requested} are not available: {reservations}; this host has {facts.cores:g} cores and {format_bytes(facts.memory)}. "
-        "Wait until it has ended, or limit both runs with --cores and --host-memory"
+        "Wait until it has ended, or limit both runs with --host-cores and --host-memory"
     )
 
 

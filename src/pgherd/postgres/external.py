@@ -79,7 +79,7 @@ class Address:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def normalize_dsn(dsn: str, option: str = "--server") -> str:
+def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
     """Convert a DSN to the form ``host=… user=… dbname=…`` without its password, and store the password.
 
     ``password_of`` returns the password.
@@ -119,7 +119,7 @@ def redact(text: str) -> str:
     return _ASSIGNED.sub(rf"\1\2{HIDDEN}", _IN_URI.sub(rf"\1:{HIDDEN}@", text))
 
 
-def look(dsn: str, *, writes: bool = False, option: str = "--server") -> Found:
+def look(dsn: str, *, writes: bool = False, option: str = "--dsn") -> Found:
     """Read the properties of the database at ``dsn``, as returned by ``normalize_dsn``.
 
     With ``writes``, for a load that writes, this tests if the server accepts writes.
@@ -154,7 +154,7 @@ def look(dsn: str, *, writes: bool = False, option: str = "--server") -> Found:
         )
 
 
-def ask(dsn: str, statements: Sequence[str], *, option: str = "--server") -> tuple[str, list[list[dict[str, Any]]]]:
+def ask(dsn: str, statements: Sequence[str], *, option: str = "--dsn") -> tuple[str, list[list[dict[str, Any]]]]:
     """Run statements on one read-only connection to ``dsn``, as returned by ``normalize_dsn``.
 
     Returns:
@@ -179,7 +179,7 @@ def ask(dsn: str, statements: Sequence[str], *, option: str = "--server") -> tup
             raise UsageError(f"{option} {dsn}: {_error_text(error)}; connect as a superuser or a member of pg_monitor") from None
 
 
-def insist(found: Found, *, builtin: bool, writes: bool, scale: int | None, option: str = "--server") -> None:
+def insist(found: Found, *, builtin: bool, writes: bool, scale: int | None, option: str = "--dsn") -> None:
     """Require that the database can run a load.
 
     A ``builtin`` script requires pgbench's tables at ``scale`` (None: any scale). A load that ``writes`` requires a server
@@ -284,7 +284,7 @@ class External:
         self.node.disconnect(self.conninfo())
 
 
-def _connect(dsn: str, *, read_only: bool = True, option: str = "--server") -> psycopg.Connection[tuple[Any, ...]]:
+def _connect(dsn: str, *, read_only: bool = True, option: str = "--dsn") -> psycopg.Connection[tuple[Any, ...]]:
     import psycopg
 
     parameters = {"options": _options(dsn, read_only=read_only), "application_name": "pgherd"}

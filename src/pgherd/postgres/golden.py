@@ -127,7 +127,7 @@ def ensure(
         say: Callback for progress lines.
 
     Raises:
-        UsageError: The contents cannot be loaded (an SQL error in an --init file).
+        UsageError: The contents cannot be loaded (an SQL error in an --init-script file).
         CapabilityError: The disk space does not suffice, or the account cannot enter the cache.
         TrialError: initdb, the server or a loader fails.
     """

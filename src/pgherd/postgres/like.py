@@ -76,7 +76,7 @@ def like(node: Node, source: str, installation: Installation, account: str | Non
         file = _from_file(node, source)
         settings = dict(file.settings)
         warnings += [
-            f"{source} has {directive}, which is not followed; give that file to --like, or its settings to --set"
+            f"{source} has {directive}, which is not followed; give that file to --settings-from, or its settings to --set"
             for directive in file.includes
         ]
     accepted, dropped = fit(settings, _available(node, installation, settings))
@@ -151,7 +151,7 @@ def _from_file(node: Node, path: str) -> configuration.Configuration:
         text = node.read(path).decode(errors="replace")
     except OSError as error:
         raise UsageError(
-            f"--like {path} cannot be read: {error.strerror or error}; give the path of a postgresql.conf, or a DSN"
+            f"--settings-from {path} cannot be read: {error.strerror or error}; give the path of a postgresql.conf, or a DSN"
         ) from error
     return configuration.read(text, path)
 
@@ -168,6 +168,6 @@ def _from_server(node: Node, dsn: str) -> dict[str, str]:
     try:
         return {str(name).lower(): str(value) for name, value in node.sql(dsn, _SETTINGS)}
     except psycopg.Error as error:
-        raise UsageError(f"--like: the settings of the server cannot be read: {str(error).strip()}") from error
+        raise UsageError(f"--settings-from: the settings of the server cannot be read: {str(error).strip()}") from error
     finally:
         node.disconnect(dsn)

@@ -97,7 +97,7 @@ def choose_settings(
         memory: Memory limit of the container (bytes).
         writes: Transactions write.
         cached: The databases should fit into shared_buffers.
-        like: Settings of --like, which override the chosen ones.
+        like: Settings of --settings-from, which override the chosen ones.
         asked: Settings of --set, which override both.
 
     Raises:
@@ -109,7 +109,7 @@ def choose_settings(
             raise UsageError(f"--set {name}: pgherd sets it itself ({PRIVATE[name]}); remove it")
     buffers, fits = _buffers(database_bytes, clients, memory, writes, cached)
     rows = {row.name: row for row in (buffers, *_defaults(major, clients, writes, fits))}
-    for source, settings in (("from --like", like), ("from --set", asked)):
+    for source, settings in (("from --settings-from", like), ("from --set", asked)):
         for name, value in settings.items():
             default = rows[name].default if name in rows else ""
             rows[name] = Row(name, value, default, source)

@@ -89,9 +89,9 @@ def insist_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Scrip
     if asked.huge_pages:
         raise CapabilityError(
             f"--huge-pages {asked.huge_pages} is about this machine's kernel, and a server in a guest has the guest's own; leave it out, "
-            "or lay the whole guest on huge pages with --guest-pages"
+            "or lay the whole guest on huge pages with --vm-huge-pages"
         )
-    if asked.client_place == "inside":
+    if asked.client_placement == "inside":
         for script in scripts:
             insist_self_contained(node, script)
 

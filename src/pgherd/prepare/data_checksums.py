@@ -8,7 +8,7 @@ from pgherd.study.database_options import DatabaseRequest
 
 def chosen(asked: DatabaseRequest) -> bool:
     """Whether the servers have them: unless asked otherwise yes, so that versions compare."""
-    return True if asked.checksums is None else asked.checksums
+    return True if asked.data_checksums is None else asked.data_checksums
 
 
 def words(asked: DatabaseRequest, major: int) -> list[str]:
@@ -16,6 +16,6 @@ def words(asked: DatabaseRequest, major: int) -> list[str]:
     own = instance.checksums_default(major)
     if chosen(asked) == own:
         return []
-    why = "as asked" if asked.checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"
+    why = "as asked" if asked.data_checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"
     told = {True: "on", False: "off"}
     return [f"Data checksums {told[chosen(asked)]}: {why}; {major} has them {told[own]} by itself."]

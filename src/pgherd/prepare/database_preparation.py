@@ -60,9 +60,9 @@ class Preparation(Basis):
     """
 
     def insist_own(self, why: str) -> None:
-        """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--server`` names somebody else's."""
+        """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--dsn`` names somebody else's."""
         if self.theirs is not None:
-            raise UsageError(f"--server {self.theirs.dsn} does not go with this: {why}")
+            raise UsageError(f"--dsn {self.theirs.dsn} does not go with this: {why}")
 
     def limits(self, vcpus: float) -> Limits:
         """CPU of each container: what was asked for, else ``vcpus``; by quota where the runtime has one.
@@ -85,7 +85,9 @@ class Preparation(Basis):
         if self.theirs is not None:
             return self.theirs.bytes
         parts = load_options.partitions(self.asked)
-        database = Database(workload=self.workload, scale=self.scale, partitions=parts, init=self.asked.init, init_data=self.init_data)
+        database = Database(
+            workload=self.workload, scale=self.scale, partitions=parts, init=self.asked.init_script, init_data=self.init_data
+        )
         size = find(database.workload).size_estimate(self.scale)
         if size is not None and not self.asked.script:
             return size
@@ -104,7 +106,7 @@ class Preparation(Basis):
         return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked)) + system
 
     def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
-        """The server's settings: what was asked for over --like over what the study needs.
+        """The server's settings: what was asked for over --settings-from over what the study needs.
 
         Raises:
             UsageError: PostgreSQL refuses one, or they contradict what is to be run.
@@ -112,9 +114,9 @@ class Preparation(Basis):
         if self.theirs is not None:
             return Choice({}, (), cached)
         own = Like({})
-        if self.asked.like:
-            own = like(self.node, self.asked.like, self.usable, self.account, str(self.work))
-        self.choices.extend(f"Left out of --like: {dropped.name} ({dropped.why})." for dropped in own.dropped)
+        if self.asked.settings_from:
+            own = like(self.node, self.asked.settings_from, self.usable, self.account, str(self.work))
+        self.choices.extend(f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in own.dropped)
         self.choices.extend(f"Warning: {warning}." for warning in own.warnings)
         selected = settings.choose_settings(
             major=self.installation.major,
@@ -212,7 +214,7 @@ class Preparation(Basis):
             "workload": self.workload,
             "scale": self.scale,
             "partitions": load_options.partitions(asked),
-            "init": asked.init and str(Path(asked.init).resolve()),
+            "init": asked.init_script and str(Path(asked.init_script).resolve()),
             "init_data": self.init_data,
             "transparent_huge_pages": huge_pages.transparent_for(asked.huge_pages),
             "huge_page_bytes": need.bytes if need is not None else 0,
@@ -222,13 +224,15 @@ class Preparation(Basis):
             "scripts": self.scripts,
             "read_only": self.read_only,
             "rate": asked.rate,
-            "variables": dict(self.own.variables) if self.own and not asked.init else {},
+            "variables": dict(self.own.variables) if self.own and not asked.init_script else {},
             "check_consistency": asked.check_consistency,
             "protocol": asked.protocol,
-            "client_place": "outside" if self.theirs else asked.client_place,
+            "client_place": "outside" if self.theirs else asked.client_placement,
             "sampling": load_options.sampling(asked, self.read_only, self.scripts, self.pace[-1] if self.pace else None),
-            "budget_seconds": parse_seconds(asked.budget) if asked.budget else None,
-            "state": self.own.state if self.own and not asked.init and "state" not in asked.model_fields_set else asked.state,
+            "budget_seconds": parse_seconds(asked.time_budget) if asked.time_budget else None,
+            "state": self.own.state
+            if self.own and not asked.init_script and "start_state" not in asked.model_fields_set
+            else asked.start_state,
             "seed": asked.seed if asked.seed is not None else random.randrange(2**31),
             "thresholds": self.thresholds,
         }
@@ -267,8 +271,8 @@ class Preparation(Basis):
                 run_as=self.account,
                 cores=self.cores,
                 memory=min(self.memory, memory) if self.theirs else self.memory,
-                platform=self.asked.platform,
-                trace=self.asked.trace,
+                platform=self.asked.track,
+                trace=self.asked.trace_io,
                 guest_memory=self.guest_memory,
             ),
             thresholds=self.thresholds,
@@ -316,14 +320,14 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     account = server_account(asked.run_as)
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)
     choices = [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
-    choices += io_view.insist_traceable(node, asked.trace)
+    choices += io_view.insist_traceable(node, asked.trace_io)
     cores, memory = host_share.budget(asked, facts)
     cache = paths.cache_dir()
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
         own = load_options.own_mix(asked)
         scripts, read_only, words = load_options.scripts(asked, own)
-        theirs = None if asked.server is None else external_server.find(asked, read_only=read_only)
+        theirs = None if asked.dsn is None else external_server.find(asked, read_only=read_only)
         runtime, sentence = choose(node, journal, facts, asked.runtime if theirs is None else "external", "prep")
         choices.extend(
             [sentence, *data_checksums.words(asked, installation.major)]
@@ -333,7 +337,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
         if runtime.name == "vm":
             container_limits.insist_guest_can(node, asked, scripts)
         init_data, told = load_options.data_of_init(node, asked)
-        platform.check(node, asked.platform, facts.cgroup_writable if runtime.name == "cgroup" else None)
+        platform.check(node, asked.track, facts.cgroup_writable if runtime.name == "cgroup" else None)
         work = paths.work_tree(node, journal, "prepare", account)
         # First of all: what a hypervisor needs, which sizes of memory follow from, depends on which it is.
         beneath = vm_options.hypervisor(node, cache, work, dry=dry) if runtime.name == "vm" else None
@@ -351,7 +355,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             thresholds=limits,
             scripts=scripts,
             read_only=read_only,
-            scale=(theirs.scale if theirs else None) or asked.scale or (own.scale if own and not asked.init else 10),
+            scale=(theirs.scale if theirs else None) or asked.scale or (own.scale if own and not asked.init_script else 10),
             choices=[*choices, *words, *told],
             journal=journal,
             work=work,

@@ -10,7 +10,7 @@ from pgherd.model import placing
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
 from pgherd.prepare.variants import parse_variant, plain
-from pgherd.study.cluster_options import SpreadRequest
+from pgherd.study.cluster_options import ClusterRequest
 
 Use = Literal["together", "one", "in turn"]
 """What a cluster is to a study. 'together': its hosts are one large host. 'one': a choice of hosts, one of which the study runs on.
@@ -25,7 +25,7 @@ class Roles:
     client: Host | None = None
 
 
-def choose(use: Use, asked: SpreadRequest, hosts: Sequence[Host]) -> Roles:
+def choose(use: Use, asked: ClusterRequest, hosts: Sequence[Host]) -> Roles:
     """Which of all ``hosts`` of a cluster a request uses.
 
     The rule of ``--placement`` says among which hosts: those with its label, those that it lists, else all but the clients'. Of these
@@ -58,32 +58,32 @@ def choose(use: Use, asked: SpreadRequest, hosts: Sequence[Host]) -> Roles:
     return Roles((max(named, key=lambda host: host.cores or 0.0),), client)  # the first of those that are equal
 
 
-def _between(asked: SpreadRequest, hosts: Sequence[Host]) -> tuple[Host, ...]:
+def _between(asked: ClusterRequest, hosts: Sequence[Host]) -> tuple[Host, ...]:
     """Those of the hosts that the request is about; all where it names none."""
-    wanted: tuple[str, ...] = getattr(asked, "between", ())
+    wanted: tuple[str, ...] = getattr(asked, "hosts", ())
     unknown = sorted(set(wanted) - {host.name for host in hosts})
     if unknown:
         raise UsageError(f"--between names {', '.join(unknown)}, but the cluster has {', '.join(host.name for host in hosts)}")
     return tuple(host for host in hosts if not wanted or host.name in wanted)
 
 
-def client_of(asked: SpreadRequest) -> str | None:
+def client_of(asked: ClusterRequest) -> str | None:
     """The host of the clients as the request has it; None: it has none."""
     found: str | None = getattr(asked, "client_host", None)
     return found
 
 
-def _client(asked: SpreadRequest, hosts: Sequence[Host]) -> Host | None:
+def _client(asked: ClusterRequest, hosts: Sequence[Host]) -> Host | None:
     name = client_of(asked)
     if name is None:
         return None
     found = next((host for host in hosts if host.name == name), None)
     if found is None:
         raise UsageError(f"--client-host {name} is not one of {', '.join(host.name for host in hosts)}")
-    if "client_place" in asked.model_fields_set and getattr(asked, "client_place", None) == "inside":
-        raise UsageError(f"--client-place inside is beside the server, and --client-host {name} is another host; leave one of them out")
+    if "client_placement" in asked.model_fields_set and getattr(asked, "client_placement", None) == "inside":
+        raise UsageError(f"--client-placement inside is beside the server, and --client-host {name} is another host; leave one of them out")
     for variant, changes in map(parse_variant, getattr(asked, "variant", ())):
-        if any(plain(key) == "client_place" for key in changes):
+        if any(plain(key) == "client_placement" for key in changes):
             raise UsageError(
                 f"variant '{variant}': client-place cannot differ between variants: the clients of all run on --client-host {name}; "
                 "leave one of them out"

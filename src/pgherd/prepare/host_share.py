@@ -7,22 +7,19 @@ from pgherd.model.deployment import Container
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes
-from pgherd.study.database_options import DatabaseRequest
-
-FREE_SHARE = 0.8
-"""Share of the memory that is free which a run takes by itself."""
+from pgherd.study.database_options import FREE_SHARE, DatabaseRequest
 
 
 def cores_of(cores: float | None, facts: HostFacts, this: str = "this host") -> float:
-    """The cores that were asked for by ``--cores``, else all that the host has; raises UsageError when it has fewer."""
+    """The cores that were asked for by ``--host-cores``, else all that the host has; raises UsageError when it has fewer."""
     given = facts.cores if cores is None else cores
     if given > facts.cores:
-        raise UsageError(f"--cores {given:g} is more than {this} has to use ({facts.cores:g})")
+        raise UsageError(f"--host-cores {given:g} is more than {this} has to use ({facts.cores:g})")
     return given
 
 
 def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: str = "") -> tuple[float, int]:
-    """Cores and memory (bytes) of one host: what was asked for by ``--cores`` and ``--host-memory``, else all cores and most of the
+    """Cores and memory (bytes) of one host: what was asked for by ``--host-cores`` and ``--host-memory``, else all cores and most of the
     free memory.
 
     Raises:
@@ -39,7 +36,7 @@ def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: st
 def budget(asked: DatabaseRequest, facts: HostFacts) -> tuple[float, int]:
     """Cores and memory (bytes) of the run: of this host, or of all hosts that the request is spread over. Raises UsageError."""
     if not asked.over:
-        return one_host(asked.cores, asked.host_memory or None, facts)
+        return one_host(asked.host_cores, asked.host_memory or None, facts)
     return sum(host.cores or 0.0 for host in asked.over), sum(host.memory or 0 for host in asked.over)
 
 

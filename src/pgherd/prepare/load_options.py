@@ -21,7 +21,7 @@ _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 def own_mix(asked: DatabaseRequest) -> Mix | None:
     """The workload, where it is one of pgherd's own."""
-    return shipped.mix(asked.workload, think=asked.think, zipf=asked.zipf, updates=asked.updates)
+    return shipped.mix(asked.workload, think=asked.think_time, zipf=asked.zipf, updates=asked.update_percent)
 
 
 def scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
@@ -30,19 +30,21 @@ def scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...]
     Raises:
         UsageError: options that contradict each other.
     """
-    if own is not None and asked.server is not None:
+    if own is not None and asked.dsn is not None:
         raise UsageError(
-            f"--server names somebody else's server, and --workload {asked.workload} fills databases of its own; "
+            f"--dsn names somebody else's server, and --workload {asked.workload} fills databases of its own; "
             "leave one of them out, or load that server with your own --script"
         )
     if asked.check_consistency and asked.workload != "orders":
         raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
-    if asked.read_only and (not asked.script or asked.allow_write):
-        other = "--allow-write says the opposite" if asked.script else "which of pgherd's workloads write is known"
+    if asked.read_only and (not asked.script or asked.allow_writes):
+        other = "--allow-writes says the opposite" if asked.script else "which of pgherd's workloads write is known"
         raise UsageError(f"--read-only is for scripts of your own (--script) that write nothing: {other}; leave one of them out")
     if not asked.script:
-        if asked.init:
-            raise UsageError("--init fills a database for scripts of your own; give one with --script FILE, or leave --init out")
+        if asked.init_script:
+            raise UsageError(
+                "--init-script fills a database for scripts of your own; give one with --script FILE, or leave --init-script out"
+            )
         if own is not None:
             return own.scripts, own.read_only, [own.notice] if own.notice else []
         return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
@@ -58,28 +60,28 @@ def partitions(asked: DatabaseRequest) -> int:
     Raises:
         UsageError: the databases have tables that are not ours to part.
     """
-    if asked.partitions is not None and (asked.init is not None or (asked.workload == "orders" and not asked.script)):
-        what = f"--init {asked.init}" if asked.init is not None else f"--workload {asked.workload}"
+    if asked.partitions is not None and (asked.init_script is not None or (asked.workload == "orders" and not asked.script)):
+        what = f"--init-script {asked.init_script}" if asked.init_script is not None else f"--workload {asked.workload}"
         raise UsageError(f"--partitions parts the large table of pgbench's workloads and of random-block, and {what} makes other tables")
     return asked.partitions or 1
 
 
 def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, list[str]]:
-    """The data files that --init reads, and sentences on what decides whether the database is loaded anew.
+    """The data files that --init-script reads, and sentences on what decides whether the database is loaded anew.
 
     Raises:
-        UsageError: --init or one of them cannot be read.
+        UsageError: --init-script or one of them cannot be read.
     """
-    if asked.init is None:
+    if asked.init_script is None:
         return None, []
-    filling = ScriptWorkload().filling(node, Database(workload="script", init=asked.init))
+    filling = ScriptWorkload().filling(node, Database(workload="script", init=asked.init_script))
     assert isinstance(filling, ScriptFilling)
     said = []
     if filling.data.files:
-        said.append(f"--init reads {', '.join(filling.data.files)}: when that changes, the database is loaded anew.")
-    if runs_programs(node.read(asked.init).decode(errors="surrogateescape")):
+        said.append(f"--init-script reads {', '.join(filling.data.files)}: when that changes, the database is loaded anew.")
+    if runs_programs(node.read(asked.init_script).decode(errors="surrogateescape")):
         said.append(
-            "Warning: --init has a program run: of what that reads only files that are named there are known; 'pgherd clean --golden' has "
+            "Warning: --init-script has a program run: of what that reads only files that are named there are known; 'pgherd clean --golden' has "
             "the database loaded anew."
         )
     return filling.data, said

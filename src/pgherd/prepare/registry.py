@@ -13,7 +13,7 @@ from pgherd.prepare.merge_hosts import joined, same_options
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.study.registry import study_of
 
-_REQUEST_NAMES = {"budget_seconds": "budget"}
+_REQUEST_NAMES = {"budget_seconds": "time_budget", "seconds": "duration", "ramp": "warmup"}
 """Fields of complete options that have another name in what a user asks for."""
 
 

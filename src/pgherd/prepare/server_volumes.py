@@ -18,7 +18,7 @@ from pgherd.prepare.volume_syntax import parse_volume
 from pgherd.runner.deploy.volumes import check_directory, same_device
 from pgherd.study.database_options import DatabaseRequest
 
-OPTIONS = {"data": "data_on", "wal": "wal_on", "temp": "temp_on"}
+OPTIONS = {"data": "data_volume", "wal": "wal_volume", "temp": "temp_volume"}
 """Role → option of the request that names its one volume; ``tablespaces_on`` names several."""
 _WORDS = {"data": "servers' data", "wal": "servers' WAL", "temp": "servers' temporary files", "tablespace": "tables and indexes"}
 _SPARE = 1.2
@@ -61,8 +61,8 @@ def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volu
     Raises:
         UsageError: a text is no volume, names contradict each other, or a device is named without permission to format it.
     """
-    if asked.wal_dir is not None and asked.wal_on is not None:
-        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-on {asked.wal_on} both say where the WAL lies; leave one out")
+    if asked.wal_dir is not None and asked.wal_volume is not None:
+        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-volume {asked.wal_volume} both say where the WAL lies; leave one out")
     seen: dict[str, Volume] = {}
 
     def volume(text: str, name: str, option: str) -> Volume:
@@ -78,9 +78,9 @@ def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volu
         text = getattr(asked, option)
         if text is not None:
             roles[role] = volume(text, f"on-{role}", option)  # type: ignore[index]
-    spaces = tuple(volume(text, f"space{number}", "tablespaces_on") for number, text in enumerate(asked.tablespaces_on))
+    spaces = tuple(volume(text, f"space{number}", "tablespace_volume") for number, text in enumerate(asked.tablespace_volume))
     if len({one.name for one in spaces}) < len(spaces):
-        raise UsageError("--tablespaces-on names a volume twice; name each once")
+        raise UsageError("--tablespace-volume names a volume twice; name each once")
     allowed = {os.path.normpath(path) for path in asked.allow_format}
     devices = {str(one.path) for one in seen.values() if one.kind == "device"}
     for path in sorted(devices - allowed):

@@ -79,25 +79,25 @@ def described(swap: Swap) -> str:
 def _wanted(asked: SwapRequest, kind: str, size: int, cache: Path) -> Swap:
     if kind != "file" and asked.swap_dir is not None:
         raise UsageError(f"--swap-dir {asked.swap_dir} is for a swap file, and the swap is {kind}; give --swap file, or leave it out")
-    if kind != "zram" and (asked.swap_algorithm or asked.swap_memory):
-        given = "--swap-algorithm" if asked.swap_algorithm else "--swap-memory"
+    if kind != "zram" and (asked.zram_algorithm or asked.zram_mem_limit):
+        given = "--zram-algorithm" if asked.zram_algorithm else "--zram-mem-limit"
         raise UsageError(f"{given} is for compressed swap, and the swap is a {kind}; give --swap zram, or leave it out")
     values = {
         "kind": kind,
         "size": size,
         "path": (str(Path(asked.swap_dir).resolve()) if asked.swap_dir else str(cache)) if kind == "file" else None,
-        "algorithm": asked.swap_algorithm,
-        "memory": parse_bytes(asked.swap_memory) if asked.swap_memory else None,
+        "algorithm": asked.zram_algorithm,
+        "memory": parse_bytes(asked.zram_mem_limit) if asked.zram_mem_limit else None,
     }
     try:
         return Swap.model_validate(values)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise UsageError(f"such swap cannot be made: {reason}; check --swap-size, --swap-memory and --swap-algorithm") from None
+        raise UsageError(f"such swap cannot be made: {reason}; check --swap-size, --zram-mem-limit and --zram-algorithm") from None
 
 
 def _insist_unused(asked: SwapRequest) -> None:
-    for name in ("swap_size", "swap_dir", "swap_algorithm", "swap_memory"):
+    for name in ("swap_size", "swap_dir", "zram_algorithm", "zram_mem_limit"):
         value = getattr(asked, name)
         if value is not None:
             option = f"--{name.replace('_', '-')}"
@@ -112,5 +112,5 @@ def _room(swap: Swap, facts: HostFacts, budget: int) -> list[str]:
         return []
     return [
         f"Warning: zram may take up to {format_bytes(most)} of memory if nothing can be compressed, and {format_bytes(max(spare, 0))} are "
-        "left beside the run's budget; --swap-memory bounds it."
+        "left beside the run's budget; --zram-mem-limit bounds it."
     ]

@@ -21,13 +21,13 @@ from pgherd.study.cluster_options import CLUSTER_FIELDS
 Request = TypeVar("Request", bound=Model)
 
 FIXED = frozenset(
-    {"set", "variant", "cores", "host_memory", "run_as", "repeats", "seconds", "ramp", "budget", "seed", "platform", "threshold", "trace"}
-    | {"guest_memory", "guest_tax"}
+    {"set", "variant", "host_cores", "host_memory", "run_as", "repeats", "duration", "warmup", "time_budget", "seed", "track"}
+    | {"threshold", "trace_io", "vm_memory_policy", "vm_idle_tax"}
     | CLUSTER_FIELDS
 )
 """Options that are the same for all variants of a run: its budget of the host, its time, its order, how its guests share memory, whether
 its devices are traced."""
-_RIVALS: Mapping[str, tuple[str, ...]] = {"pg_bin": ("pg_version",), "pg_version": ("pg_bin",), "workload": ("script", "init")}
+_RIVALS: Mapping[str, tuple[str, ...]] = {"pg_bin": ("pg_version",), "pg_version": ("pg_bin",), "workload": ("script", "init_script")}
 """Option → others that say the same thing in another way, which a variant that gives it takes back."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}", re.IGNORECASE)
 _SETTING = re.compile(r"[a-z_][a-z0-9_$]*(\.[a-z_][a-z0-9_$]*)?", re.IGNORECASE)

@@ -48,17 +48,17 @@ def policy(node: Node, asked: DatabaseRequest, runtime: RuntimeName) -> GuestMem
     _insist_meant(asked, runtime)
     if runtime != "vm":
         return None
-    found = GuestMemory(policy=asked.guest_memory or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
-    return found if asked.guest_tax is None else found.model_copy(update={"tax": asked.guest_tax})
+    found = GuestMemory(policy=asked.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
+    return found if asked.vm_idle_tax is None else found.model_copy(update={"tax": asked.vm_idle_tax})
 
 
 def promises(asked: DatabaseRequest, runtime: RuntimeName) -> dict[str, Any]:
     """The fields of DatabaseOptions that say what guests are promised; raises UsageError as ``policy``, and for what is no weight."""
     _insist_meant(asked, runtime)
-    least = None if asked.guest_minimum is None else parse_bytes(asked.guest_minimum)
+    least = None if asked.vm_memory_min is None else parse_bytes(asked.vm_memory_min)
     if least is not None and least <= 0:
-        raise UsageError(f"--guest-minimum {asked.guest_minimum}: give each guest more than nothing, such as 256MB")
-    return {"guest_minimum": least, "guest_shares": dict(_weight(text) for text in asked.guest_shares)}
+        raise UsageError(f"--vm-memory-min {asked.vm_memory_min}: give each guest more than nothing, such as 256MB")
+    return {"guest_minimum": least, "guest_shares": dict(_weight(text) for text in asked.vm_memory_shares)}
 
 
 def insist_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
@@ -66,17 +66,21 @@ def insist_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
     names = sorted({one.name for one in guests})
     unknown = [name for name in shares if name not in names]
     if unknown:
-        raise UsageError(f"--guest-shares {unknown[0]}: no guest of this run has that name; they are {', '.join(names)}")
+        raise UsageError(f"--vm-memory-shares {unknown[0]}: no guest of this run has that name; they are {', '.join(names)}")
 
 
 def _insist_meant(asked: DatabaseRequest, runtime: RuntimeName) -> None:
-    given = {"--guest-minimum": asked.guest_minimum, "--guest-shares": asked.guest_shares or None, "--guest-tax": asked.guest_tax}
+    given = {
+        "--vm-memory-min": asked.vm_memory_min,
+        "--vm-memory-shares": asked.vm_memory_shares or None,
+        "--vm-idle-tax": asked.vm_idle_tax,
+    }
     named = [option for option, value in given.items() if value is not None]
-    if runtime != "vm" and (named or asked.guest_memory is not None):
-        first = f"--guest-memory {asked.guest_memory}" if asked.guest_memory is not None else ", ".join(named)
+    if runtime != "vm" and (named or asked.vm_memory_policy is not None):
+        first = f"--vm-memory-policy {asked.vm_memory_policy}" if asked.vm_memory_policy is not None else ", ".join(named)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
-    if named and not moves(asked.guest_memory or "static"):
-        raise UsageError(f"{', '.join(named)}: nobody moves the guests' balloons; add --guest-memory guest-balloon")
+    if named and not moves(asked.vm_memory_policy or "static"):
+        raise UsageError(f"{', '.join(named)}: nobody moves the guests' balloons; add --vm-memory-policy guest-balloon")
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -86,5 +90,5 @@ def _weight(text: str) -> tuple[str, float]:
     except ValueError:
         found = math.nan
     if not name or not 0 < found < math.inf:
-        raise UsageError(f"--guest-shares {text}: write NAME=WEIGHT with a weight above zero, such as db01=2")
+        raise UsageError(f"--vm-memory-shares {text}: write NAME=WEIGHT with a weight above zero, such as db01=2")
     return name, found

@@ -37,24 +37,24 @@ def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, co
     Raises:
         UsageError: it contradicts itself, or is asked for other containers than guests.
     """
-    given = {"--guest-pages": asked.guest_pages, "--pin-vcpus": asked.pin_vcpus, "--ksm": asked.ksm}
+    given = {"--vm-huge-pages": asked.vm_huge_pages, "--vm-pin-vcpus": asked.vm_pin_vcpus, "--vm-ksm": asked.vm_ksm}
     named = [option for option, value in given.items() if value]
     if not named:
         return None
     if runtime != "vm":
         raise UsageError(f"{', '.join(named)}: this is for virtual machines; add --runtime vm")
-    if asked.pin_vcpus and vcpus > cores:
-        raise UsageError(f"--pin-vcpus gives each vCPU a CPU of its own, but a guest has {vcpus:g} and the run {cores:g}; lower --vcpus")
-    page = parse_bytes(asked.guest_pages) if asked.guest_pages else None
+    if asked.vm_pin_vcpus and vcpus > cores:
+        raise UsageError(f"--vm-pin-vcpus gives each vCPU a CPU of its own, but a guest has {vcpus:g} and the run {cores:g}; lower --vcpus")
+    page = parse_bytes(asked.vm_huge_pages) if asked.vm_huge_pages else None
     if page is not None:
         if page <= 0:
-            raise UsageError(f"--guest-pages {asked.guest_pages} is no size of a page; write 2MB or 1GB, or leave it out")
-        refuse_what_cannot_be_given_back(asked.guest_memory or "static", huge_pages=True, locked=False)
-        if asked.ksm:
+            raise UsageError(f"--vm-huge-pages {asked.vm_huge_pages} is no size of a page; write 2MB or 1GB, or leave it out")
+        refuse_what_cannot_be_given_back(asked.vm_memory_policy or "static", huge_pages=True, locked=False)
+        if asked.vm_ksm:
             raise UsageError(
-                f"--ksm merges ordinary pages only, and --guest-pages {asked.guest_pages} lays guests on others; leave one out"
+                f"--vm-ksm merges ordinary pages only, and --vm-huge-pages {asked.vm_huge_pages} lays guests on others; leave one out"
             )
-    return GuestMachine(pinned=asked.pin_vcpus, huge_page=page, merge=asked.ksm)
+    return GuestMachine(pinned=asked.vm_pin_vcpus, huge_page=page, merge=asked.vm_ksm)
 
 
 def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
@@ -81,7 +81,7 @@ def page_cache(node: Node, study: str, cache: Path, places: ServerPlaces) -> tup
     if study_of(study).needs_direct_io:
         raise CapabilityError(
             f"{where}, so this host's memory would hold what guests read, and no knee of theirs could be seen; lay their data elsewhere "
-            "with --data-on, or set XDG_CACHE_HOME to another file system"
+            "with --data-volume, or set XDG_CACHE_HOME to another file system"
         )
     return (f"{where}: this host's memory holds the guests' disks too, and what they read may come from there.",)
 
@@ -133,7 +133,7 @@ def _insist_fit(guests: Sequence[Container], overhead: int, budget: int) -> None
         raise UsageError(
             f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and {format_bytes(own)} "
             f"for QEMU itself: that is more than the host's memory budget of {format_bytes(budget)}; lower --memory, run fewer guests, "
-            "raise --host-memory, or have balloons moved (--guest-memory guest-balloon)"
+            "raise --host-memory, or have balloons moved (--vm-memory-policy guest-balloon)"
         )
 
 

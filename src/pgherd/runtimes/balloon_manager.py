@@ -192,8 +192,8 @@ class BalloonManager:
             if rounds.too_few and moves(self._policy.policy):
                 raise TrialError(
                     f"the balloon manager did not finish {rounds.unfinished} of its {rounds.number} rounds, {rounds.longest} of them in a "
-                    f"row (last error: {rounds.why}), so --guest-memory {self._policy.policy} was not enforced; repeat the trial, "
-                    f"and if it fails again compare with --guest-memory static"
+                    f"row (last error: {rounds.why}), so --vm-memory-policy {self._policy.policy} was not enforced; repeat the trial, "
+                    f"and if it fails again compare with --vm-memory-policy static"
                 )
 
     def start(self) -> None:

@@ -9,22 +9,23 @@ from pydantic import Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Host
 from pgherd.model.run import OnLostHost
+from pgherd.study.option import CLUSTER, StudyRequest, option
 
 PIN = "host"
 """The label by which a trial's host names the host of the cluster on which all its containers are to lie."""
 
 
-class SpreadRequest(Model):
-    """Where a study is to run, if not on this host. Beside the request of a study, as a base of the same class."""
+class ClusterRequest(StudyRequest):
+    """Hosts of a cluster on which a study runs. ``over`` is filled in by pgherd."""
 
-    cluster: str | None = Field(None, description="a cluster by its name or its scheduler's address: the study runs on its hosts")
-    cluster_tls: str | None = Field(None, description="directory of the certificates of a cluster that was not started here")
-    placement: str = Field("spread", description="which container lies where: spread, pack, label:KEY=VALUE, listed:CONTAINER=HOST,…")
-    on_lost_host: OnLostHost = Field("continue", description="when a host is lost: whether the run goes on with the others, or stops")
-    over: tuple[Host, ...] = Field((), description="the hosts of the cluster with their budgets; pgherd fills it in")
+    cluster: str | None = option(None, "Run on this cluster (see 'pgherd cluster').", CLUSTER, metavar="NAME|ADDRESS")
+    cluster_certs: str | None = option(None, "Directory of the cluster's certificates.", CLUSTER, metavar="DIR")
+    placement: str = option("spread", "spread, pack, label:KEY=VALUE or listed:CONTAINER=HOST,…", CLUSTER, metavar="RULE")
+    on_lost_host: OnLostHost = option("continue", "When a host is lost: continue or stop.", CLUSTER, metavar="ACTION")
+    over: tuple[Host, ...] = Field((), description="the hosts of the cluster with their budgets")
 
 
-CLUSTER_FIELDS = frozenset({*SpreadRequest.model_fields, "client_host"})
+CLUSTER_FIELDS = frozenset({*ClusterRequest.model_fields, "client_host"})
 """The options of a request that say where in a cluster it runs; what it asks for of a host is in the others."""
 
 Request = TypeVar("Request", bound=Model)

@@ -23,85 +23,121 @@ from pgherd.model.deployment import (
 from pgherd.model.finding import Thresholds
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
-from pgherd.study.cluster_options import SpreadRequest
+from pgherd.model.units import format_seconds
+from pgherd.study.cluster_options import ClusterRequest
+from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 from pgherd.study.study_options import StudyOptions
 
 READ_ONLY = "default_transaction_read_only"
 """The setting by which a server refuses to write, for scripts of which the user says that they do not."""
 
+DEFAULT_BUDGET = 260.0
+"""Seconds: a default run ends within five minutes. This is left after copies, starts, the report, and some margin."""
+BUDGET_TEXT = f"{format_seconds(DEFAULT_BUDGET)} or more"
+FREE_SHARE = 0.8
+"""Share of the free memory that a run takes by default."""
+FREE_MEMORY_TEXT = f"{FREE_SHARE * 100:g} % of free memory"
+
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
-class DatabaseRequest(SpreadRequest):
-    """Options that say which databases to deploy, how to load them and how to measure, as given on the command line or
-    in a scenario. None: pgherd chooses, and says what.
+class DatabaseRequest(ClusterRequest):
+    """Databases to deploy, their load and how to measure, as given on the command line or in a scenario. None: pgherd chooses.
 
-    Sizes and durations are texts with units (``512MB``, ``10m``). Paths are relative to where pgherd is called.
+    Sizes and durations are texts with units (``512MB``, ``10m``). Paths are relative to the working directory.
     """
 
-    # What is deployed
-    vcpus: float | None = Field(None, gt=0, description="cores given to each database's container (0.25 is a quarter)")
-    memory: str | None = Field(None, description="memory of each database's container")
-    runtime: Literal["process", "cgroup", "vm"] | None = Field(None, description="what isolates the databases")
-    guest_memory: GuestMemoryPolicy | None = Field(None, description="who gives memory of virtual machines back to the host")
-    guest_minimum: str | None = Field(None, description="virtual machines: the memory that the balloon of each leaves it at least")
-    guest_shares: tuple[str, ...] = Field((), description="virtual machines: a guest's weight where memory is divided, NAME=WEIGHT")
-    guest_tax: float | None = Field(None, ge=0, lt=1, description="virtual machines: the share of idle memory that is taken for others")
-    guest_pages: str | None = Field(None, description="virtual machines: the size of reserved huge pages on which their memory lies")
-    pin_vcpus: bool = Field(False, description="virtual machines: each vCPU runs on a CPU of its own")
-    ksm: bool = Field(False, description="virtual machines: the host merges equal pages of their memory (KSM)")
-    cpu_mode: CpuMode | None = Field(None, description="how vcpus are enforced: a CFS quota, whole CPUs, or not")
-    cores: float | None = Field(None, gt=0, description="cores of this host that the run may use")
-    host_memory: str | None = Field(None, description="memory of this host that the run may use")
-    pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
-    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17")
-    set: tuple[str, ...] = Field((), description="a setting, NAME=VALUE")
-    like: str | None = Field(None, description="take settings from a postgresql.conf or from a server (DSN)")
-    checksums: bool | None = Field(None, description="data checksums; on by default, whatever the version's own default is")
-    wal_dir: str | None = Field(None, description="an existing directory below which the servers' WAL is to lie")
-    data_on: str | None = Field(None, description="the volume on which the servers' data lie")
-    wal_on: str | None = Field(None, description="the volume on which the servers' WAL lies")
-    temp_on: str | None = Field(None, description="the volume on which the servers' temporary files lie")
-    tablespaces_on: tuple[str, ...] = Field((), description="volumes over which tables and indexes are spread")
-    allow_format: tuple[str, ...] = Field((), description="empty block devices that may be formatted: their paths")
-    server: str | None = Field(None, description="the DSN of somebody else's server, to be loaded and not changed")
-    allow_write: bool = Field(False, description="transactions on --server may write")
-    huge_pages: str | None = Field(
-        None, description="pages of the servers' shared memory: off, a size that is reserved for them (2MB, 1GB), or thp (transparent)"
+    workload: BuiltinWorkload = option("select-only", "pgbench built-in or one of pgherd's workloads.", WORKLOAD, metavar="NAME", web=True)
+    scale: int | None = option(
+        None,
+        "Scale factor: pgbench 15 MB, warehouse 110 MB, or MiB.",
+        WORKLOAD,
+        metavar="N",
+        computed="10, 1, 256",
+        web=True,
+        filled="10",
+        ge=1,
     )
-    run_as: str | None = Field(None, description="the account that servers run as (root only)")
+    script: tuple[str, ...] = option((), "pgbench script to run (repeatable).", WORKLOAD, metavar="FILE[@WEIGHT]", repeated=True)
+    init_script: str | None = option(None, "SQL file that fills the database for --script.", WORKLOAD, metavar="FILE")
+    read_only: bool = option(False, "Reject writes from --script.", WORKLOAD)
+    threads: int | None = option(None, "pgbench threads per database.", WORKLOAD, metavar="N", computed="one per vCPU", ge=1)
+    rate: float | None = option(
+        None, "Open loop: transactions per second per database.", WORKLOAD, metavar="TPS", web=True, gt=0, allow_inf_nan=False
+    )
+    protocol: Protocol = option("prepared", "simple, extended or prepared.", WORKLOAD, metavar="NAME", web=True)
+    client_placement: ClientPlace = option("inside", "Run pgbench inside or outside the container.", WORKLOAD, metavar="WHERE", web=True)
+    partitions: int | None = option(None, "Partitions of the largest table.", WORKLOAD, metavar="N", computed="1", ge=1, le=256)
+    think_time: float | None = option(
+        None, "orders: keying and think times, × the specification's.", WORKLOAD, metavar="FACTOR", computed="0", ge=0
+    )
+    check_consistency: bool = option(False, "orders: verify consistency conditions after each trial.", WORKLOAD)
+    zipf: float | None = option(None, "random-block: Zipf exponent.", WORKLOAD, metavar="N", computed="uniform")
+    update_percent: int | None = option(None, "random-block: percentage of updates.", WORKLOAD, metavar="N", computed="25", ge=0, le=100)
 
-    # What loads it
-    workload: BuiltinWorkload = Field("select-only", description="pgbench's builtin script, or one of pgherd's own workloads")
-    think: float | None = Field(None, ge=0, description="orders: keying and think times, as a multiple of the specification's")
-    zipf: float | None = Field(None, description="random-block: rows are chosen by a Zipfian distribution of this parameter")
-    updates: int | None = Field(None, ge=0, le=100, description="random-block: per cent of the transactions that update")
-    check_consistency: bool = Field(False, description="check the workload's consistency conditions after every trial")
-    script: tuple[str, ...] = Field((), description="your own pgbench script, FILE or FILE@WEIGHT")
-    read_only: bool = Field(False, description="your own scripts write nothing: PostgreSQL refuses what would")
-    init: str | None = Field(None, description="an SQL file that fills the database for --script")
-    scale: int | None = Field(
-        None, ge=1, description="pgbench scale factor (about 15 MB each); orders: warehouses (110 MB each); random-block: MiB"
+    repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
+    duration: str | None = option("9s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="5s")
+    warmup: str | None = option("1s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME", web=True)
+    time_budget: str | None = option(
+        None, "Total time for all trials, including reruns.", MEASUREMENT, metavar="TIME", computed=BUDGET_TEXT, web=True, filled="3m"
     )
-    partitions: int | None = Field(
-        None, ge=1, le=256, description="parts by hash of the large table (pgbench's accounts, random-block), for tablespaces_on to spread"
+    start_state: State = option("warm", "Servers at a trial's start: fresh, restarted or warm.", MEASUREMENT, metavar="STATE")
+    seed: int | None = option(None, "Seed for the order of trials.", MEASUREMENT, metavar="N", computed="random", web=True, ge=0)
+    threshold: tuple[str, ...] = option((), "Override a check's threshold (repeatable).", MEASUREMENT, metavar="NAME=VALUE", repeated=True)
+    track: tuple[str, ...] = option(
+        (), "Report CPU of this process or cgroup separately (repeatable).", MEASUREMENT, metavar="process=NAME|cgroup=PATH", repeated=True
     )
-    threads: int | None = Field(None, ge=1, description="pgbench threads of each database")
-    rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="open loop: transactions per second of each database")
-    protocol: Protocol = Field("prepared", description="how queries are sent")
-    client_place: ClientPlace = Field("inside", description="whether pgbench runs inside the database's container")
-    client_host: str | None = Field(None, description="the host of the cluster on which pgbench runs, and no server")
+    trace_io: bool = option(False, "Trace block requests with perf.", MEASUREMENT)
 
-    # How it is measured
-    trace: bool = Field(False, description="trace the block requests of the servers' devices one by one (perf)")
-    repeats: int | None = Field(None, ge=1, description="trials per point")
-    seconds: str | None = Field(None, description="measured period of each trial")
-    ramp: str | None = Field(None, description="ramp-up before it, not counted")
-    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
-    state: State = Field("warm", description="state of the servers at the start of each trial")
-    seed: int | None = Field(None, ge=0, description="seed of the order of trials")
-    platform: tuple[str, ...] = Field((), description="account for a part of the platform: process=NAME or cgroup=PATH")
-    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")
+    pg_version: str | None = option(
+        None, "PostgreSQL major version.", POSTGRESQL, metavar="MAJOR", computed="newest installed, else the bundled one", web=True
+    )
+    pg_bin: str | None = option(None, "Directory with postgres, initdb and pgbench.", POSTGRESQL, metavar="DIR")
+    set: tuple[str, ...] = option((), "PostgreSQL setting (repeatable).", POSTGRESQL, metavar="NAME=VALUE", repeated=True)
+    settings_from: str | None = option(None, "Copy settings from a postgresql.conf or a running server.", POSTGRESQL, metavar="FILE|DSN")
+    huge_pages: str | None = option(None, "Huge pages for shared memory: 2MB, 1GB, thp or off.", POSTGRESQL, metavar="SIZE|thp|off")
+    data_checksums: bool | None = option(None, "Data checksums.", POSTGRESQL, computed="on")
+    run_as: str | None = option(None, "User that servers run as, when pgherd runs as root.", POSTGRESQL, metavar="USER")
+    dsn: str | None = option(None, "Benchmark an existing server; it is never reconfigured.", POSTGRESQL, metavar="DSN")
+    allow_writes: bool = option(False, "Allow transactions that write to --dsn.", POSTGRESQL)
+
+    vcpus: float | None = option(None, "CPU cores per database.", LIMITS, metavar="N", web=True, gt=0)
+    memory: str | None = option(None, "Memory limit per database.", LIMITS, metavar="SIZE", computed="equal share", web=True)
+    runtime: Literal["process", "cgroup", "vm"] | None = option(
+        None, "Isolation: process, cgroup or vm.", LIMITS, metavar="NAME", computed="best available"
+    )
+    cpu_mode: CpuMode | None = option(
+        None, "Enforcement of the CPU limit: quota, cpuset or none.", LIMITS, metavar="MODE", computed="quota"
+    )
+    host_cores: float | None = option(None, "Cores this run may use.", LIMITS, metavar="N", computed="all", web=True, gt=0)
+    host_memory: str | None = option(None, "Memory this run may use.", LIMITS, metavar="SIZE", computed=FREE_MEMORY_TEXT, web=True)
+
+    data_volume: str | None = option(None, "Volume for data: DIR, loop:SIZE[@DIR] or device:/dev/X.", STORAGE, metavar="VOLUME")
+    wal_volume: str | None = option(None, "Volume for WAL.", STORAGE, metavar="VOLUME")
+    wal_dir: str | None = option(None, "Directory for the servers' WAL.", STORAGE, metavar="DIR")
+    temp_volume: str | None = option(None, "Volume for temporary files.", STORAGE, metavar="VOLUME")
+    tablespace_volume: tuple[str, ...] = option(
+        (), "Volume to spread tables and indexes over (repeatable).", STORAGE, metavar="VOLUME", repeated=True
+    )
+    allow_format: tuple[str, ...] = option(
+        (), "Allow formatting this empty device; asks for its name.", STORAGE, metavar="/dev/X", repeated=True
+    )
+
+    vm_memory_policy: GuestMemoryPolicy | None = option(
+        None, "static, guest-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
+    )
+    vm_memory_min: str | None = option(None, "Memory a guest always keeps.", VM, metavar="SIZE", computed="a quarter")
+    vm_memory_shares: tuple[str, ...] = option(
+        (), "Weight of a guest when memory is divided (repeatable).", VM, metavar="NAME=N", repeated=True
+    )
+    vm_idle_tax: float | None = option(
+        None, "Fraction of idle guest memory that may be reclaimed.", VM, metavar="X", computed="0.75", ge=0, lt=1
+    )
+    vm_huge_pages: str | None = option(None, "Back guest memory with huge pages (2MB, 1GB).", VM, metavar="SIZE")
+    vm_pin_vcpus: bool = option(False, "Pin each vCPU to its own host CPU.", VM)
+    vm_ksm: bool = option(False, "Merge identical pages of guests (KSM).", VM)
+
+    client_host: str | None = option(None, "Cluster host that runs only pgbench.", CLUSTER, metavar="HOST")
 
 
 class DatabaseOptions(StudyOptions):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from pgherd.model.finding import Thresholds
+from pgherd.study.cluster_options import ClusterRequest
+from pgherd.study.option import LIMITS, MEASUREMENT, POSTGRESQL, StudyRequest, option
 from pgherd.study.study_options import StudyOptions
 
 
@@ -21,3 +25,30 @@ class MeasuredOptions(StudyOptions):
     precision: float = Field(0.01, gt=0)
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+
+
+class MeasurementRequest(ClusterRequest):
+    """What a user may give for a study without databases, beside its subject."""
+
+    LEFT_OUT: ClassVar[dict[str, str]] = {"placement": "each host does its own part; nothing is placed"}
+
+    repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
+    duration: str | None = option("6s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="3s")
+    warmup: str | None = option("2s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME")
+    time_budget: str | None = option(
+        None, "Total time for all trials, including reruns.", MEASUREMENT, metavar="TIME", computed="none", web=True
+    )
+    seed: int | None = option(None, "Seed for the order of trials.", MEASUREMENT, metavar="N", computed="random", web=True, ge=0)
+    threshold: tuple[str, ...] = option((), "Override a check's threshold (repeatable).", MEASUREMENT, metavar="NAME=VALUE", repeated=True)
+    host_cores: float | None = option(None, "Cores this run reserves.", LIMITS, metavar="N", computed="all", gt=0)
+    run_as: str | None = option(None, "User that the load runs as, when pgherd runs as root.", LIMITS, metavar="USER")
+
+
+class SampleRequest(StudyRequest):
+    """What a user may give for a study that needs a PostgreSQL for a moment and measures no time."""
+
+    pg_version: str | None = option(
+        None, "PostgreSQL major version, or 'embedded'.", POSTGRESQL, metavar="MAJOR", computed="newest installed"
+    )
+    pg_bin: str | None = option(None, "Directory with postgres, initdb and pgbench.", POSTGRESQL, metavar="DIR")
+    run_as: str | None = option(None, "User that servers run as, when pgherd runs as root.", POSTGRESQL, metavar="USER")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from pgherd.model.base import Model
 from pgherd.model.run import SwapKind
+from pgherd.study.option import MEMORY, StudyRequest, option
 
 
-class SwapRequest(Model):
-    """Options to be inherited by a study's request. None: the study chooses, and says what."""
+class SwapRequest(StudyRequest):
+    """Swap that a run makes for itself. None: the study chooses."""
 
-    swap: SwapKind | None = Field(None, description="what takes pages that do not fit: zram, file, none")
-    swap_size: str | None = Field(None, description="size of that swap; of zram before compression")
-    swap_dir: str | None = Field(None, description="an existing directory in which the swap file is to lie")
-    swap_algorithm: str | None = Field(None, description="how zram compresses, such as lzo-rle, lz4, zstd")
-    swap_memory: str | None = Field(None, description="most memory that zram may take for what it holds; nobody is charged for it")
+    swap: SwapKind | None = option(
+        None, "Swap for the run: zram, file or none.", MEMORY, metavar="KIND", computed="zram where overcommitted"
+    )
+    swap_size: str | None = option(None, "Its size; of zram before compression.", MEMORY, metavar="SIZE", computed="configured memory")
+    swap_dir: str | None = option(None, "Directory of the swap file.", MEMORY, metavar="DIR", computed="pgherd's cache")
+    zram_algorithm: str | None = option(None, "zram compression algorithm.", MEMORY, metavar="NAME", computed="the kernel's")
+    zram_mem_limit: str | None = option(None, "Maximum memory zram may use.", MEMORY, metavar="SIZE", computed="no limit")

@@ -26,7 +26,7 @@ from pgherd.host import paths, reservation
 from pgherd.model.errors import CapabilityError, PgherdError, RunDirectoryError, UsageError
 from pgherd.store.live import read_live
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.offers import LONGEST_SECONDS, OFFERS, arguments
+from pgherd.ui.study_forms import LONGEST_SECONDS, arguments, study_forms
 
 _PATIENCE = 120.0
 _MOST_PLANS = 32
@@ -167,7 +167,7 @@ class Jobs:
         if record.state == "finished":
             raise UsageError(f"run {directory.name} is finished: there is nothing to go on with")
         owner = (directory.path / "run.json").stat().st_uid
-        if owner != os.geteuid() or record.study not in OFFERS:
+        if owner != os.geteuid() or record.study not in study_forms():
             # What it would run stands in its record, which may name any program.
             raise UsageError(f"run {directory.name} is not gone on with from here; look at it, then: pgherd resume {directory.name}")
         job = self._spawn(f"pgherd resume {directory.name}", ["resume", str(directory.path.resolve())])

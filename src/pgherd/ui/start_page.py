@@ -14,8 +14,8 @@ from pgherd.model.errors import PgherdError
 from pgherd.report.formatting import clean
 from pgherd.ui import jobs
 from pgherd.ui.jobs import Job, Plan
-from pgherd.ui.offers import LONGEST_SECONDS, OFFERS, Offer
 from pgherd.ui.site import form_of, site_of, words_of
+from pgherd.ui.study_forms import LONGEST_SECONDS, StudyForm, study_forms
 
 _MOST_TRIALS = 60
 _LONGEST = 200
@@ -24,7 +24,7 @@ _LONGEST = 200
 def studies(request: Request) -> Response:
     """The studies that can be started from here, and what was started."""
     site = site_of(request)
-    return site.page("start.html.j2", offers=list(OFFERS.values()), jobs=site.jobs.jobs())
+    return site.page("start.html.j2", offers=list(study_forms().values()), jobs=site.jobs.jobs())
 
 
 def form(request: Request) -> Response:
@@ -119,8 +119,8 @@ def clean_lines(text: str) -> list[str]:
     return [clean(line) for line in text.splitlines() if line.strip()]
 
 
-def _offer(request: Request) -> Offer:
-    found = OFFERS.get(request.path_params["study"])
+def _offer(request: Request) -> StudyForm:
+    found = study_forms().get(request.path_params["study"])
     if found is None:
         raise HTTPException(404, "That study is not started from here.")
     return found

@@ -50,7 +50,7 @@ def mix(updates: int = UPDATES, zipf: float | None = None) -> tuple[tuple[Script
         UsageError: A value is out of range.
     """
     if not 0 <= updates <= 100:
-        raise UsageError(f"--updates {updates}: give a percentage of the transactions from 0 to 100")
+        raise UsageError(f"--update-percent {updates}: give a percentage of the transactions from 0 to 100")
     if zipf is not None and not LEAST_ZIPF <= zipf <= MOST_ZIPF:
         raise UsageError(f"--zipf {zipf:g}: pgbench takes {LEAST_ZIPF:g} to {MOST_ZIPF:g}; omit it for a uniform choice")
     choice = "uniform" if zipf is None else "zipf"

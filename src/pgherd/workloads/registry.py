@@ -39,6 +39,6 @@ def fillings(node: Node, databases: Sequence[Database]) -> list[Filling]:
     """Return the loaders of a server's databases, as input for a template.
 
     Raises:
-        UsageError: A workload is unknown, or an --init file cannot be read.
+        UsageError: A workload is unknown, or an --init-script file cannot be read.
     """
     return [find(database.workload).filling(node, database) for database in databases]

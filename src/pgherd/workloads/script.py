@@ -1,6 +1,6 @@
-"""User scripts (--script) on user data (--init), with checks before anything is measured.
+"""User scripts (--script) on user data (--init-script), with checks before anything is measured.
 
-A template is recreated if the --init file or one of its data files has changed. The data files are those that the text
+A template is recreated if the --init-script file or one of its data files has changed. The data files are those that the text
 names by a word of a backslash command (``\\copy``, ``\\lo_import``, ``\\!`` …) or by an SQL string that starts with ``/``,
 including arguments of programs. Files that the text writes and files of the kernel are excluded. Files that a program
 reads, and names that variables or SQL expressions compute, are not detected.
@@ -82,12 +82,12 @@ class ScriptFilling:
         directory = original if target.node.exists(original) else os.path.dirname(os.path.abspath(self.init))
         psql = target.node.run(Command(argv, user=target.account, stdin=self.init, cwd=directory), timeout=24 * 3600)
         if psql.code != 0:
-            raise UsageError(f"the database cannot be filled: {psql_error(psql.err, self.init)}; correct the --init file")
+            raise UsageError(f"the database cannot be filled: {psql_error(psql.err, self.init)}; correct the --init-script file")
 
 
 @dataclass(frozen=True)
 class ScriptWorkload:
-    """Workload of user scripts. Without an --init file they run on pgbench's tables, as in pgbench."""
+    """Workload of user scripts. Without an --init-script file they run on pgbench's tables, as in pgbench."""
 
     transactions: tuple[Script, ...] = ()
     name: str = "script"
@@ -97,18 +97,18 @@ class ScriptWorkload:
         return self.transactions
 
     def filling(self, node: Node, database: Database) -> Filling:
-        """Return the loader of the --init file, or of pgbench's tables.
+        """Return the loader of the --init-script file, or of pgbench's tables.
 
         Raises:
             UsageError: The file cannot be read, or includes other SQL files.
         """
         if database.init is None:
             return pgbench.PgbenchFilling(database=database.name, scale=database.scale, partitions=database.partitions)
-        text = _text(node, "--init", database.init)
+        text = _text(node, "--init-script", database.init)
         for line, command in backslash_commands(text):
             if command in _INCLUDES:
                 raise UsageError(
-                    f"--init {database.init}:{line}: \\{command} includes another file, but only this file identifies the database, "
+                    f"--init-script {database.init}:{line}: \\{command} includes another file, but only this file identifies the database, "
                     "so a change of the other one would not be detected; put both into one file"
                 )
         data = database.init_data or find_init_data(node, database.init, text)
@@ -124,7 +124,7 @@ class ScriptWorkload:
 
 
 def find_init_data(node: Node, init: str, text: str) -> InitData:
-    """Return the data files that an --init file with this text names, relative to its directory or absolute.
+    """Return the data files that an --init-script file with this text names, relative to its directory or absolute.
 
     Raises:
         UsageError: A file cannot be read.
@@ -142,10 +142,12 @@ def require_unchanged(node: Node, init: str, data: InitData) -> None:
     """Raise UsageError if data files have changed or no longer exist."""
     missing = [name for name in data.files if not node.exists(os.path.join(data.directory, name))]
     if missing:
-        raise UsageError(f"{missing[0]}, which --init {init} reads, is no longer in {data.directory}; restore it, or start a new run")
+        raise UsageError(
+            f"{missing[0]}, which --init-script {init} reads, is no longer in {data.directory}; restore it, or start a new run"
+        )
     if _data_digest(node, init, data.directory, data.files) != data.digest:
         raise UsageError(
-            f"the data that --init {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run was prepared; "
+            f"the data that --init-script {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run was prepared; "
             "restore them, or start a new run"
         )
 
@@ -170,7 +172,7 @@ def _data_digest(node: Node, init: str, directory: str, names: Sequence[str]) ->
     paths = [os.path.join(directory, name) for name in names]
     sha256sum = node.run(Command(["sha256sum", "--zero", "--", *paths]), timeout=_DIGEST_TIMEOUT_S)
     if sha256sum.code != 0:
-        raise UsageError(f"data that --init {init} reads cannot be read: {sha256sum.err.strip()}")
+        raise UsageError(f"data that --init-script {init} reads cannot be read: {sha256sum.err.strip()}")
     sums = [line.partition(" ")[0] for line in sha256sum.out.split("\0") if line]
     return hashlib.sha256(json.dumps(list(zip(names, sums, strict=True))).encode()).hexdigest()[:12]
 
@@ -248,7 +250,7 @@ def insist_self_contained(node: Node, script: Script) -> None:
         if command in _PROGRAMS:
             raise UsageError(
                 f"--script {script.source}:{line}: \\{command} runs a program of the machine on which pgbench runs, and a guest has this "
-                "machine's PostgreSQL only; remove it, or add --client-place outside"
+                "machine's PostgreSQL only; remove it, or add --client-placement outside"
             )
 
 

@@ -46,13 +46,13 @@ def mix(workload: str, *, think: float | None = None, zipf: float | None = None,
         UsageError: The workload does not have an option, or the value is out of range.
     """
     if think is not None and workload != "orders":
-        raise UsageError(f"--think is for --workload orders only; the workload is {workload}")
+        raise UsageError(f"--think-time is for --workload orders only; the workload is {workload}")
     if (zipf is not None or updates is not None) and workload != "random-block":
-        option = "--updates" if zipf is None else "--zipf"
+        option = "--update-percent" if zipf is None else "--zipf"
         raise UsageError(f"{option} is for --workload random-block only; the workload is {workload}")
     if workload == "orders":
         if think is not None and think < 0:
-            raise UsageError(f"--think {think:g}: give a multiple of the specification's times, such as 1, or 0 for none")
+            raise UsageError(f"--think-time {think:g}: give a multiple of the specification's times, such as 1, or 0 for none")
         variables = {"base": "0"} | ({"think": f"{think:g}"} if think else {})
         return Mix(transactions.mix(think=bool(think)), variables, False, ORDERS.default_scale, "fresh", NOTICE)
     if workload == "random-block":

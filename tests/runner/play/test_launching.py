@@ -215,7 +215,7 @@ def test_a_signal_is_an_ending_too(start):
 
 def test_what_does_not_end_is_a_failure_that_says_what_to_do(start):
     one = start("sleep", "60")
-    with pytest.raises(TrialError, match=r"command on local had not ended after 0\.2\d* s.*--timeout.*--seconds"):
+    with pytest.raises(TrialError, match=r"command on local had not ended after 0\.2\d* s.*--timeout.*--duration"):
         module.wait_until_ended(LocalNode(), time.time() + 0.2, [one], OwnEndStage())
     assert not (one.output / ENDED).exists()
 

@@ -40,7 +40,7 @@ def options_of(found, name):
 
 
 def test_one_variant_is_compared_with_the_request_without_changes():
-    found = prepared(variant=("simple:protocol=simple",), seed=3, arrangement="one-at-a-time")
+    found = prepared(variant=("simple:protocol=simple",), seed=3, interleave="trials")
     options = found.options
     assert [arm.name for arm in options.arms] == ["base", "simple"] and options.baseline == "base"
     assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
@@ -65,12 +65,12 @@ def test_what_writes_begins_fresh_and_gets_longer_trials():
     reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
     assert {trial.state for trial in variants.block(writes.options, 0)} == {"fresh"}
     assert options_of(writes, "x")["seconds"] > options_of(reads, "x")["seconds"]
-    asked = prepared(variant=("x:jit=off",), workload="tpcb-like", state="warm", seconds="2s", ramp="1s")
+    asked = prepared(variant=("x:jit=off",), workload="tpcb-like", start_state="warm", duration="2s", warmup="1s")
     assert {(trial.state, trial.seconds()) for trial in variants.block(asked.options, 0)} == {("warm", 3.0)}
 
 
 def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():
-    found = prepared(variant=("a", "b:scale=2"), arrangement="one-at-a-time")
+    found = prepared(variant=("a", "b:scale=2"), interleave="trials")
     assert {trial.state for trial in variants.block(found.options, 0)} == {"fresh"}
 
 
@@ -95,7 +95,7 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
     assert any(choice.startswith("Arms side by side: 3 servers are up at once, base twice") for choice in found.choices)
     assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
-    one = prepared(variant=("simple:protocol=simple",), arrangement="one-at-a-time")
+    one = prepared(variant=("simple:protocol=simple",), interleave="trials")
     assert not one.options.side_by_side and one.disk < found.disk
 
 
@@ -112,29 +112,29 @@ def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
 
 
 def test_limits_of_the_run():
-    found = prepared(variant=("x:jit=off",), blocks=30, precision="1%", equivalence="5%", threshold=("steal=0.5",))
+    found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("steal=0.5",))
     assert found.options.most == 30 and found.options.precision == 0.01 and found.options.equivalence == 0.05
     assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
     assert found.options.budget_seconds > 260, "who names blocks wants them run"
-    assert prepared(variant=("x:jit=off",), blocks=30, budget="1m").options.budget_seconds == 60
+    assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.budget_seconds == 60
 
 
 def test_what_is_left_to_other_programs_is_said_where_something_is():
     def said(**asked):
         return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
 
-    assert said(cores=2) == ["1 vCPU of 2 for the server and its clients: the rest is left to other programs."]
-    assert not said(cores=1), "it has all that the run may use"
+    assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients: the rest is left to other programs."]
+    assert not said(host_cores=1), "it has all that the run may use"
 
 
 def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
     """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
 
     def warned(blocks, *variants):
-        return [said for said in prepared(variant=variants, blocks=blocks).choices if "can tell no difference" in said]
+        return [said for said in prepared(variant=variants, max_blocks=blocks).choices if "can tell no difference" in said]
 
     assert warned(5, "x:jit=off") == [
-        "Warning: 5 blocks can tell no difference, however large it is: 5 % takes at least 6; raise --blocks or --budget."
+        "Warning: 5 blocks can tell no difference, however large it is: 5 % takes at least 6; raise --max-blocks or --time-budget."
     ]
     assert not warned(6, "x:jit=off")
     (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
@@ -152,7 +152,7 @@ def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
 def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2] * 2)
     monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
-    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), arrangement="one-at-a-time")
+    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), interleave="trials")
     assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
     assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
     with pytest.raises(UsageError, match="variants 'a' and 'b' are identical"):
@@ -203,7 +203,7 @@ def test_at_a_given_rate_latency_decides():
             "no such metric; there are throughput, new_orders",
         ),
         ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; there are throughput"),
-        ({"variant": ("x:jit=off",), "seconds": "long"}, UsageError, "'long' is not a duration"),
+        ({"variant": ("x:jit=off",), "duration": "long"}, UsageError, "'long' is not a duration"),
         ({"arms": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
         ({"arms": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a stands twice"),
         (
@@ -271,7 +271,7 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
         scripts[name].write_text(f"SELECT '{name}';\n")
     shares = iter([1.0, 0.2] * 2)
     monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
-    one = {"study": "io-profile", "options": {"scale": 1, "seconds": "40s", "clients": 2}}
+    one = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
     found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
     assert len(variants.block(found.options, 0)) == 3
     assert {variants.prepared(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
@@ -303,11 +303,11 @@ def _scenarios(**options):
 @pytest.mark.usefixtures("hypervisor")
 def test_guests_of_all_arms_share_memory_by_one_policy():
     """A run has one: an arm's own would be reported and never run."""
-    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"guest_memory": "guest-balloon", "guest_minimum": "256MB"}
+    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "guest-balloon", "vm_memory_min": "256MB"}
     with pytest.raises(UsageError, match=r"static \(guest_tax 0.75\) in 'a' and guest_memory guest-balloon \(guest_tax 0.75\) in 'b'"):
         prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
     with pytest.raises(UsageError, match=r"\(guest_tax 0.75\) in 'a' and .* \(guest_tax 0\) in 'b'"):
-        prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "guest_tax": 0}))
+        prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
     found = prepared(arms=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
     assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"
 
@@ -347,7 +347,7 @@ def test_scenarios_have_the_same_budget_and_do_not_differ_by_what_was_free(monke
     free = iter((8e9, 7e9, 6e9, 5e9, 4e9, 3e9, 2e9, 1e9))
     monkeypatch.setattr(LocalNode, "read", _with_free_memory(LocalNode.read, free))
     one = {"name": "a", "study": "density", "options": {"points": [1], "scale": 1, "memory": "1GB"}}
-    request = {"arms": [one, {**one, "name": "b"}], "blocks": 1}
+    request = {"arms": [one, {**one, "name": "b"}], "max_blocks": 1}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):
         prepare(LocalNode(), CompareRequest(**request), dry=True)
 

@@ -18,7 +18,7 @@ def _without_validation(own_directories, monkeypatch):
 
 
 def completed(**asked):
-    return registry.prepare(LocalNode(), "density", DensityRequest(points=(1,), host_memory="2GB", **asked), dry=True)
+    return registry.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB", **asked), dry=True)
 
 
 def chosen(made, metric=None, **asked):
@@ -39,8 +39,8 @@ def test_by_default_where_it_is_honest():
     assert chosen(made, "cpu_per_tx").together
     late = chosen(made, "p95")
     assert not late.together and "p95 wants longer trials" in late.said
-    assert chosen(made, "p95", arrangement="side-by-side").together, "who asks for it gets it"
-    assert chosen(made, arrangement="one-at-a-time").said.startswith("Arms one at a time, as asked")
+    assert chosen(made, "p95", interleave="slices").together, "who asks for it gets it"
+    assert chosen(made, interleave="trials").said.startswith("Arms one at a time, as asked")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_by_default_where_it_is_honest():
         ({"cpu_mode": "cpuset"}, "with whole CPUs"),
         ({"wal_dir": "/elsewhere"}, "volumes of their own"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
-        ({"server": "host=elsewhere"}, "somebody else's"),
+        ({"dsn": "host=elsewhere"}, "somebody else's"),
         ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn"),
         ({"rate": 100.0}, "at a given rate transactions do not wait"),
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
@@ -63,8 +63,8 @@ def test_not_where_servers_would_disturb_each_other(options, why):
     made = {"a": plain, "b": changed(plain, **options)}
     found = chosen(made)
     assert not found.together and found.said.startswith("Arms one at a time: ") and why in found.said
-    with pytest.raises(UsageError, match=f"--arms side-by-side cannot be: .*{why}"):
-        chosen(made, arrangement="side-by-side")
+    with pytest.raises(UsageError, match=f"--interleave slices cannot be: .*{why}"):
+        chosen(made, interleave="slices")
 
 
 def test_not_where_a_transaction_is_long_beside_a_turn():
@@ -79,8 +79,8 @@ def test_not_where_a_transaction_is_long_beside_a_turn():
 def test_not_where_a_state_is_asked_for_or_memory_is_short():
     plain = completed()
     made = {"a": plain, "b": plain}
-    assert "--state fresh" in chosen(made, state="fresh").said
-    assert chosen(made, state="warm").together
+    assert "--start-state fresh" in chosen(made, start_state="fresh").said
+    assert chosen(made, start_state="warm").together
     short = dataclasses.replace(plain, surroundings=plain.surroundings.model_copy(update={"memory": 300 * 2**20}))
     assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).said
 
@@ -96,7 +96,7 @@ def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
 
 def test_servers_of_somebody_else_are_up_all_the_time():
     plain = completed()
-    theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
+    theirs = {name: changed(plain, dsn=f"host={name}") for name in "ab"}
     assert chosen(theirs).said.startswith("Somebody else's servers are up all the time")
-    with pytest.raises(UsageError, match="--arms is for servers of our own"):
-        chosen(theirs, arrangement="side-by-side")
+    with pytest.raises(UsageError, match="--interleave is for servers of our own"):
+        chosen(theirs, interleave="slices")

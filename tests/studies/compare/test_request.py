@@ -14,9 +14,9 @@ def test_a_share_is_written_in_per_cent_or_as_a_number(said, share):
     [
         ({"precision": "two"}, "a share is written as 2% or 0.02"),
         ({"precision": "2"}, "less than 0.5"),
-        ({"equivalence": "0%"}, "greater than 0"),
+        ({"equivalence_margin": "0%"}, "greater than 0"),
         ({"repeats": 3}, "counts blocks, not repeats"),
-        ({"blocks": 0}, "greater than or equal to 1"),
+        ({"max_blocks": 0}, "greater than or equal to 1"),
         ({"arms": [{"name": "a b", "study": "density"}]}, "match pattern"),
         ({"variants": ["a"]}, "Extra inputs"),
     ],

@@ -22,23 +22,23 @@ def test_a_plain_request_is_completed(own_directories):
 
 
 def test_a_directory_alone_needs_no_postgresql(tmp_path):
-    found = prepared(kinds=("none",), directory=str(tmp_path), codecs=("lz4",), encrypt=False)
+    found = prepared(data=("none",), dir=str(tmp_path), codecs=("lz4",), encrypt=False)
     assert found.installation is None and found.disk == 0 and set(found.tools) == {"lz4"}
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"kinds": ("gold",)}, "'gold' is no kind of data"),
-        ({"kinds": ("pgbench@0",)}, "'pgbench@0' is no kind of data"),
-        ({"kinds": ("pgbench", "pgbench@2")}, "pgbench more than once"),
-        ({"kinds": ("none",)}, "nothing to compress"),
-        ({"blocks": ("3k",)}, "a power of two from 512 bytes to 1 MB, such as 8k, not 3k"),
-        ({"blocks": ("big",)}, "'big' is not a memory size"),
+        ({"data": ("gold",)}, "'gold' is no kind of data"),
+        ({"data": ("pgbench@0",)}, "'pgbench@0' is no kind of data"),
+        ({"data": ("pgbench", "pgbench@2")}, "pgbench more than once"),
+        ({"data": ("none",)}, "nothing to compress"),
+        ({"block_sizes": ("3k",)}, "a power of two from 512 bytes to 1 MB, such as 8k, not 3k"),
+        ({"block_sizes": ("big",)}, "'big' is not a memory size"),
         ({"codecs": ()}, "names no codec"),
         ({"codecs": ("lzma",)}, "there is no codec 'lzma'"),
-        ({"directory": "/nonexistent"}, "no such directory"),
-        ({"kinds": ("none",), "dsn": "what?"}, "--dsn"),
+        ({"dir": "/nonexistent"}, "no such directory"),
+        ({"data": ("none",), "dsn": "what?"}, "--dsn"),
     ],
 )
 def test_what_cannot_be_done_is_said(asked, message):

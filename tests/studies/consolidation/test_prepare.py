@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.cli.main import run
-from pgherd.cli.scenarios import read_scenario
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import database_preparation
+from pgherd.prepare.scenarios import read_scenario
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
@@ -69,28 +69,28 @@ def test_a_plain_request_is_e4_in_small():
 
 
 def test_memory_follows_from_warehouses_and_the_other_way_round():
-    assert prepared(schemes=(3,), warehouses=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
+    assert prepared(schemes=(3,), scale=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
     found = prepared(schemes=(3,), workload="select-only").options
     assert 0.7 * GB < found.scale * 15.6 * MB < 0.8 * GB
 
 
 def test_the_host_has_little_more_than_is_configured_unless_asked_for():
-    found = prepared(schemes=(3,), host_memory=None, warehouses=1)
+    found = prepared(schemes=(3,), host_memory=None, scale=1)
     assert found.options.configured < found.options.memory <= found.options.configured * 11 / 8
     assert found.surroundings.memory == found.options.memory
-    assert prepared(schemes=(3,), warehouses=1).options.memory == 2 * GB
+    assert prepared(schemes=(3,), scale=1).options.memory == 2 * GB
 
 
 def test_the_budget_must_hold_what_is_configured():
     with pytest.raises(
-        UsageError, match=r"3 databases of 832 MB are 2.44 GB of configured memory, more than the host's budget of 2 GB; .*--rates"
+        UsageError, match=r"3 databases of 832 MB are 2.44 GB of configured memory, more than the host's budget of 2 GB; .*--overcommit"
     ):
         prepared(databases=3, schemes=(2,), runtime="process", scale=6)
 
 
 def test_without_control_groups_memory_cannot_be_short():
-    with pytest.raises(CapabilityError, match="--rates above 0 need the cgroup runtime"):
-        prepared(schemes=(3,), rates=(0.3,))
+    with pytest.raises(CapabilityError, match="--overcommit above 0 need the cgroup runtime"):
+        prepared(schemes=(3,), overcommit=(0.3,))
     assert any("nothing limits the containers' memory" in choice for choice in prepared(schemes=(3,)).choices)
 
 
@@ -99,15 +99,15 @@ def test_without_control_groups_memory_cannot_be_short():
     [
         ({"schemes": (5,)}, r"there is no such scheme; there are 1 \(1/1/M\), 2 \(1/M/M\), 3"),
         ({"pattern": "weekly"}, "there is no pattern 'weekly'"),
-        ({"buffers": (95,)}, "1 to 90 per cent"),
-        ({"rates": (1.0,)}, "at least 0 and below 1"),
-        ({"set": ("shared_buffers=1GB",)}, "give --buffers instead"),
-        ({"warehouses": 2, "workload": "select-only"}, "for --workload orders only"),
-        ({"warehouses": 2, "scale": 3}, "say two things"),
-        ({"pattern": "9,1/1,9", "high": 50}, "--high 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
-        ({"pattern": "9,1/1,9", "low": 3}, "--low 3 is for patterns by name"),
+        ({"shared_buffers_percent": (95,)}, "1 to 90 per cent"),
+        ({"overcommit": (1.0,)}, "at least 0 and below 1"),
+        ({"set": ("shared_buffers=1GB",)}, "give --shared-buffers-percent instead"),
+        ({"scale": 2, "workload": "select-only"}, "for --workload orders only"),
+        ({"scale": 2, "scale": 3}, "say two things"),
+        ({"pattern": "9,1/1,9", "busy_clients": 50}, "--busy-clients 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
+        ({"pattern": "9,1/1,9", "quiet_clients": 3}, "--quiet-clients 3 is for patterns by name"),
         (
-            {"warehouses": 1_000_000, "host_memory": None, "databases": 2, "runtime": "process"},
+            {"scale": 1_000_000, "host_memory": None, "databases": 2, "runtime": "process"},
             "configured memory, more than the host's budget",
         ),
     ],
@@ -119,7 +119,7 @@ def test_what_cannot_be_meant_is_refused(asked, told):
 
 def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
     monkeypatch.setattr(module.Preparation, "disk", _full)
-    with pytest.raises(UsageError, match="lower --databases or --warehouses"):
+    with pytest.raises(UsageError, match="lower --databases or --scale"):
         prepared(schemes=(3,))
 
 
@@ -138,22 +138,22 @@ def test_golden_copies_count_on_the_disk(monkeypatch):
 @pytest.mark.usefixtures("groups", "no_swap_looked_for")
 class TestWithControlGroups:
     def test_containers_get_their_memory_and_a_rate_its_baseline(self):
-        options = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,)).options
+        options = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,)).options
         assert options.container_memory == options.share == 512 * MB
         assert options.rates == (0.0, 0.3), "a rate is held against the undercommitted baseline"
         assert len(planned(options)) == 2
 
     def test_swap_is_made_where_memory_is_short_and_confirmed(self):
-        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.options.swap == Swap(kind="zram", size=GB) == found.surroundings.swap
         (change,) = found.confirm
         assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on while the run lasts")
         assert change in found.host_changes
-        plain = prepared(runtime="cgroup", schemes=(3,), buffers=(25,))
+        plain = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,))
         assert plain.surroundings.swap == Swap(kind="none") and plain.confirm == ()
 
     def test_swap_as_asked(self):
-        found = prepared(runtime="cgroup", schemes=(3,), buffers=(25,), swap="file", swap_size="64MB", swap_dir="/mnt")
+        found = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt")
         assert found.surroundings.swap == Swap(kind="file", size=64 * MB, path="/mnt")
         with pytest.raises(UsageError, match="--swap-size 64MB says how swap is to be made, and none is"):
             prepared(runtime="cgroup", schemes=(3,), swap="none", swap_size="64MB")
@@ -163,39 +163,43 @@ class TestWithControlGroups:
             raise CapabilityError("no module zram")
 
         monkeypatch.setattr(module.prepare_swap.host_swap, "check", refuse)
-        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.surroundings.swap == Swap(kind="none")
         assert any("no module zram" in choice for choice in found.choices)
         with pytest.raises(CapabilityError, match="no module zram"):
-            prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,), swap="zram")
+            prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,), swap="zram")
 
     def test_buffers_that_cannot_leave_memory_are_warned_of(self):
-        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.55,), buffers=(75,), swap="none", high=5)
+        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5)
         assert any("at 55% and 75 % buffers the kernel will end servers" in choice for choice in found.choices)
 
     def test_the_honest_rate_is_said_before_anything_starts(self):
-        found = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,), working_set=("172MB", "144MB"))
+        found = prepared(
+            runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
+        )
         assert any("316 MB in all leave 708 MB of 1 GB to spare: overcommitment is honest up to 69%" in c for c in found.choices)
-        unknown = prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,))
+        unknown = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert any("honest is not known" in choice for choice in unknown.choices)
 
     def test_a_budget_below_the_working_sets_is_refused(self):
-        with pytest.raises(UsageError, match=r"--rates 0.8 leaves 205 MB, but the working sets need 316 MB: beyond 69%"):
-            prepared(runtime="cgroup", schemes=(3,), rates=(0.3, 0.8), buffers=(25,), working_set=("172MB", "144MB"))
+        with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: beyond 69%"):
+            prepared(
+                runtime="cgroup", schemes=(3,), overcommit=(0.3, 0.8), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
+            )
 
     def test_a_budget_in_which_nothing_could_run_is_refused(self):
-        with pytest.raises(UsageError, match=r"--rates 0.99 leaves 10.2 MB of 1 GB, but 2 servers with 32 clients need"):
-            prepared(runtime="cgroup", schemes=(3,), rates=(0.99,), buffers=(25,))
+        with pytest.raises(UsageError, match=r"--overcommit 0.99 leaves 10.2 MB of 1 GB, but 2 servers with 32 clients need"):
+            prepared(runtime="cgroup", schemes=(3,), overcommit=(0.99,), shared_buffers_percent=(25,))
 
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
         monkeypatch.setattr(module.read_ahead, "words", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
-        assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), rates=(0.3,), buffers=(25,)).choices
-        assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), buffers=(25,)).choices
+        assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,)).choices
 
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
         with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 200 clients needs at least"):
-            prepared(runtime="cgroup", schemes=(3,), buffers=(75,), memory="128MB", high=200)
-        found = prepared(runtime="cgroup", schemes=(3,), buffers=(75,))
+            prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(75,), memory="128MB", busy_clients=200)
+        found = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(75,))
         assert any("scheme 3 with 75 % buffers and 30 clients may need" in choice for choice in found.choices)
 
 
@@ -209,13 +213,15 @@ def hypervisor(monkeypatch):
 
 
 def in_guests(**asked):
-    return prepared(**{"runtime": "vm", "memory": "512MB", "vcpus": 1, "schemes": (1, 3), "buffers": (25,), "high": 4, **asked})
+    return prepared(
+        **{"runtime": "vm", "memory": "512MB", "vcpus": 1, "schemes": (1, 3), "shared_buffers_percent": (25,), "busy_clients": 4, **asked}
+    )
 
 
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
 class TestInGuests:
     def test_guests_get_their_memory_and_how_they_share_it(self):
-        found = in_guests(rates=(0.3,), guest_memory="guest-balloon")
+        found = in_guests(overcommit=(0.3,), vm_memory_policy="guest-balloon")
         options = found.options
         assert (options.runtime, options.container_memory, options.cpu_mode, options.client_place) == ("vm", 512 * MB, "none", "outside")
         assert found.surroundings.guest_memory.policy == "guest-balloon" and found.surroundings.swap.kind == "zram"
@@ -240,23 +246,23 @@ class TestInGuests:
 
     def test_minima_that_do_not_fit_are_refused(self):
         with pytest.raises(
-            UsageError, match=r"--rates 0.7 leaves 307 MB, of which scheme 1's guests can have 237 MB .* leave them 256 MB at least"
+            UsageError, match=r"--overcommit 0.7 leaves 307 MB, of which scheme 1's guests can have 237 MB .* leave them 256 MB at least"
         ):
-            in_guests(rates=(0.7,), guest_memory="guest-balloon")
+            in_guests(overcommit=(0.7,), vm_memory_policy="guest-balloon")
 
     def test_a_guests_own_system_is_counted(self):
         with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 4 clients needs at least"):
-            in_guests(schemes=(3,), buffers=(75,), memory="384MB")
+            in_guests(schemes=(3,), shared_buffers_percent=(75,), memory="384MB")
 
     def test_without_swap_it_is_said_what_happens_to_guests(self):
-        found = in_guests(rates=(0.3,), swap="none")
+        found = in_guests(overcommit=(0.3,), swap="none")
         assert any("the kernel will end guests" in choice for choice in found.choices)
 
     def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
         monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: False)
         assert in_guests().options.container_memory == 512 * MB, "a guest's memory is its own"
-        with pytest.raises(CapabilityError, match="--rates above 0 need control groups around the guests"):
-            in_guests(rates=(0.3,))
+        with pytest.raises(CapabilityError, match="--overcommit above 0 need control groups around the guests"):
+            in_guests(overcommit=(0.3,))
 
 
 def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
@@ -297,9 +303,9 @@ def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
 def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
     if gather(LocalNode()).cores >= 8:
         pytest.skip("this host is large enough for it")
-    with pytest.raises(UsageError, match="--cores 8 is more than this host has"):
-        prepare(LocalNode(), ConsolidationRequest(paper="E4"), dry=True)
-    own = module._published(ConsolidationRequest(paper="E5", cores=2, warehouses=1))
+    with pytest.raises(UsageError, match="--host-cores 8 is more than this host has"):
+        prepare(LocalNode(), ConsolidationRequest(preset="E4"), dry=True)
+    own = module._published(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
     assert (own.cores, own.warehouses, own.memory, own.vcpus) == (2, 1, "4GB", 3)
     assert own.rates == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
 
@@ -307,7 +313,7 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
 def test_a_list_of_clients_says_itself_who_is_busy():
     options = prepared(schemes=(3,), pattern="9,1/1,8").options
     assert (options.high, options.low, options.plan) == (9, 1, ((9, 1), (1, 8)))
-    own = module._published(ConsolidationRequest(paper="E4", pattern="9,1/1,8"))
+    own = module._published(ConsolidationRequest(preset="E4", pattern="9,1/1,8"))
     assert (own.high, own.low, own.periods, own.vcpus) == (None, None, None, 3), "the published clients are not meant then"
 
 

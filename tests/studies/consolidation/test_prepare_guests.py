@@ -47,13 +47,13 @@ def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
     tight = options(schemes=(3,), rates=(0.0, 0.75))
     prepare_guests.insist_fit(tight, STATIC)
     with pytest.raises(
-        UsageError, match=r"--rates 0.75 leaves 2 GB, of which scheme 3's guests can have 1.83 GB .* leave them 2 GB at least; lower"
+        UsageError, match=r"--overcommit 0.75 leaves 2 GB, of which scheme 3's guests can have 1.83 GB .* leave them 2 GB at least; lower"
     ):
         prepare_guests.insist_fit(tight, BALLOONS)
 
 
 def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
-    with pytest.raises(UsageError, match=r"--rates 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
+    with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
         prepare_guests.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
     with pytest.raises(UsageError, match=r"need for themselves \(208 MB\)"):
         emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})

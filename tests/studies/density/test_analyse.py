@@ -233,18 +233,18 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5, 6))
-    (never,) = [text for text in finished(given, simulate(given)).look_at if "--points" in text]
+    (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
     assert never == (
-        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; density with --points 1,2,3,5,6,11 "
+        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; density with --databases 1,2,3,5,6,11 "
         "measures 11, too"
     )
     near = options(at=0.81)  # 8/0.81 = 9.9 are held
     noisy = finished(near, simulate(near, noise=0.02))
     assert "its end beyond what was measured" in noisy.answer
     assert any(text.startswith("the end of the crossing's interval lies beyond 10 databases") for text in noisy.look_at)
-    assert any("--points 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
+    assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
     seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
-    assert seen.findings["databases_held"].high < 12 and not any("--points" in text for text in seen.look_at)
+    assert seen.findings["databases_held"].high < 12 and not any("--databases" in text for text in seen.look_at)
 
 
 def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simulate: Any) -> None:
@@ -258,11 +258,11 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     enough = re.fullmatch(r"by their spread --repeats (\d+) narrows it to ± 10 %", more)
     assert found and int(found[1]) > 10 and enough and int(enough[1]) > int(found[2]), wide
     (hopeless,) = said(0.6)
-    assert hopeless.endswith("try longer --seconds, or a quieter hour")
+    assert hopeless.endswith("try longer --duration, or a quieter hour")
     given = options(points=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
     (asked,) = [text for text in lost.look_at if "is known to" in text]
-    assert asked.endswith("try longer --seconds, or a quieter hour"), "no fewer repeats than were asked for are advised"
+    assert asked.endswith("try longer --duration, or a quieter hour"), "no fewer repeats than were asked for are advised"
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
@@ -273,9 +273,9 @@ def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: An
     (full,) = said(memory_holds=6)
     assert full.endswith("the most that were measured; memory holds no more: lower --memory or --scale")
     (near,) = said(memory_holds=9)
-    assert near.endswith("density with --points 1,2,3,5,6,9 measures 9, too")
+    assert near.endswith("density with --databases 1,2,3,5,6,9 measures 9, too")
     (free,) = said(memory_holds=40)
-    assert free.endswith("density with --points 1,2,3,5,6,11 measures 11, too")
+    assert free.endswith("density with --databases 1,2,3,5,6,11 measures 11, too")
     assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six were planned, and are to be run first"
 
 

@@ -46,10 +46,10 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
 
 def test_the_most_that_memory_holds_is_kept():
     asked = {"runtime": "process", "scale": 1, "host_memory": "1GB"}
-    holds = prepared(**asked, points=(1, 2)).options.memory_holds
-    assert prepared(**asked, points=(1, holds)).options.memory_holds == holds > 2
+    holds = prepared(**asked, databases=(1, 2)).options.memory_holds
+    assert prepared(**asked, databases=(1, holds)).options.memory_holds == holds > 2
     with pytest.raises(UsageError, match=f"which holds {holds};"):
-        prepared(**asked, points=(1, holds + 1))
+        prepared(**asked, databases=(1, holds + 1))
 
 
 def test_guests_leave_room_for_their_hypervisors(monkeypatch):
@@ -58,25 +58,27 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 104 * 2**20)
     monkeypatch.setattr("pgherd.prepare.vm_options.hypervisor", lambda *given, dry: (None, None))
     monkeypatch.setattr("pgherd.prepare.vm_options.sentence", lambda *given: "Guests run.")
-    asked = {"runtime": "vm", "vcpus": 1, "scale": 1, "points": (1, 2), "host_memory": "2GB"}
+    asked = {"runtime": "vm", "vcpus": 1, "scale": 1, "databases": (1, 2), "host_memory": "2GB"}
     options = prepared(**asked).options
     assert 512 * 2**20 < options.container_memory <= 2**30 - 104 * 2**20 and options.container_memory % 2**26 == 0
     with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU are more than .* of 2 GB, which holds 1;"):
         prepared(**asked, memory="1GB")
     assert prepared(**asked, memory="900MB").options.container_memory == 900 * 2**20
-    assert prepared(**asked, memory="1GB", guest_memory="guest-balloon").options.container_memory == 2**30, "balloons leave room for them"
+    assert prepared(**asked, memory="1GB", vm_memory_policy="guest-balloon").options.container_memory == 2**30, (
+        "balloons leave room for them"
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ({"cores": 4096}, UsageError, "--cores 4096 is more than this host has"),
+        ({"host_cores": 4096}, UsageError, "--host-cores 4096 is more than this host has"),
         ({"host_memory": "900TB"}, UsageError, "--host-memory 900 TB is more than this host has"),
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
-        ({"points": (0, 1)}, UsageError, "a number of databases is at least 1"),
-        ({"points": (1, 100000)}, UsageError, "100000 databases of .* are more than the host's memory budget"),
+        ({"databases": (0, 1)}, UsageError, "a number of databases is at least 1"),
+        ({"databases": (1, 100000)}, UsageError, "100000 databases of .* are more than the host's memory budget"),
         ({"scale": 100000}, CapabilityError, "one database needs .* but the host's memory budget is"),
-        ({"points": (1,), "scale": 100000}, UsageError, "^one database needs .*; lower --scale or --memory, or raise --host-memory$"),
+        ({"databases": (1,), "scale": 100000}, UsageError, "^one database needs .*; lower --scale or --memory, or raise --host-memory$"),
         ({"threads": 8, "clients": 2}, UsageError, "--threads 8 is more than --clients 2"),
         ({"runtime": "process", "cpu_mode": "quota"}, CapabilityError, "--cpu-mode quota needs the cgroup runtime"),
         ({"runtime": "process", "memory": "1GB"}, CapabilityError, "--memory needs the cgroup runtime"),
@@ -84,12 +86,12 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
         ({"set": ("nonsense=1",)}, UsageError, 'unrecognized configuration parameter "nonsense"'),
         ({"set": ("work_mem",)}, UsageError, "write it as name=value"),
         ({"set": ("port=99",)}, UsageError, "pgherd sets it itself"),
-        ({"like": "/nonexistent.conf"}, UsageError, "--like /nonexistent.conf cannot be read"),
+        ({"settings_from": "/nonexistent.conf"}, UsageError, "--settings-from /nonexistent.conf cannot be read"),
         ({"pg_bin": "/nonexistent"}, UsageError, "/nonexistent"),
         ({"pg_version": "9"}, UsageError, "not supported"),
-        ({"init": "x.sql"}, UsageError, "--init fills a database for scripts of your own"),
+        ({"init_script": "x.sql"}, UsageError, "--init-script fills a database for scripts of your own"),
         ({"memory": "much"}, UsageError, "'much' is not a memory size"),
-        ({"seconds": "long"}, UsageError, "'long' is not a duration"),
+        ({"duration": "long"}, UsageError, "'long' is not a duration"),
         ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* at least 5 windows of 1 min, so that it takes 5 min"),
         ({"soak": "299s"}, UsageError, "--soak 299s is too short"),
         ({"threshold": ("x=1",)}, UsageError, "no threshold 'x'"),
@@ -104,22 +106,22 @@ def test_databases_that_fit_into_memory_are_no_io_bound_ones(monkeypatch):
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, 10**15))
     words = "fits into .* memory of .*, and the trials will not be I/O-bound; give --scale"
-    small, large = (prepared(intent="io-bound", runtime="process", scale=scale, points=(1,)).choices for scale in (1, 10**6))
+    small, large = (prepared(bound_by="io-bound", runtime="process", scale=scale, databases=(1,)).choices for scale in (1, 10**6))
     assert any(re.search(words, line) for line in small) and not any(re.search(words, line) for line in large)
-    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, points=(1,)).choices)
+    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).choices)
 
 
 def test_more_databases_than_the_disk_holds_are_refused(monkeypatch):
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 9 * 10**8, 10**8))
-    with pytest.raises(UsageError, match="need .* below .*, which has 95.4 MB free; lower --points or --scale"):
-        prepared(points=(1, 2))
+    with pytest.raises(UsageError, match="need .* below .*, which has 95.4 MB free; lower --databases or --scale"):
+        prepared(databases=(1, 2))
 
 
 def test_settings_of_the_users_own_are_taken_over(tmp_path):
     conf = tmp_path / "postgresql.conf"
     conf.write_text("work_mem = 12MB\nport = 5433\n")
-    found = prepared(like=str(conf), set=("random_page_cost=1.1",))
+    found = prepared(settings_from=str(conf), set=("random_page_cost=1.1",))
     assert found.options.settings["work_mem"] == "12MB" and found.options.settings["random_page_cost"] == "1.1"
-    assert any("Left out of --like: port" in line for line in found.choices)
-    assert {row.name: row.why for row in found.settings}["work_mem"] == "from --like"
+    assert any("Left out of --settings-from: port" in line for line in found.choices)
+    assert {row.name: row.why for row in found.settings}["work_mem"] == "from --settings-from"

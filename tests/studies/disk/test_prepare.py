@@ -54,12 +54,12 @@ def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directori
 
 def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
     monkeypatch.setattr(block_trace, "refused", lambda node: "")
-    found = prepared(trace=True)
+    found = prepared(trace_io=True)
     assert found.surroundings.trace and any("perf traces block requests" in choice for choice in found.choices)
     assert not prepared().surroundings.trace
     monkeypatch.setattr(block_trace, "refused", lambda node: "perf is not installed")
-    with pytest.raises(CapabilityError, match="--trace: perf is not installed"):
-        prepared(trace=True)
+    with pytest.raises(CapabilityError, match="--trace-io: perf is not installed"):
+        prepared(trace_io=True)
 
 
 def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
@@ -73,7 +73,7 @@ def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
 
 
 def test_volumes_are_looked_at_and_left_as_they_are(place):
-    found = prepared(volume=(f"a={place}", str(place)), size="64MB", rate="70,30", depth=4)
+    found = prepared(volume=(f"a={place}", str(place)), file_size="64MB", rate_iops="70,30", iodepth=4)
     assert [one.name for one in found.options.volumes] == ["a", "disk1"]
     one = found.options.volumes[0]
     assert one.size == 64 * 2**20 and one.filesystem and found.disk == 128 * 2**20
@@ -96,15 +96,15 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
     ("asked", "error", "said"),
     [
         (
-            {"rate": "70,30", "rwmixread": 70},
+            {"rate_iops": "70,30", "rwmixread": 70},
             UsageError,
-            "--rwmixread 70 with --rate 70,30: rwmixread and a rate exclude each other: fio limits",
+            "--rwmixread 70 with --rate-iops 70,30: rwmixread and a rate exclude each other: fio limits",
         ),
         ({"rwmixread": 70}, UsageError, "a mix is stated as two rates"),
-        ({"rate": "100"}, UsageError, "as two rates|two rates, reads and writes"),
-        ({"rate": "70,0"}, UsageError, "rates of 1 per second and more"),
+        ({"rate_iops": "100"}, UsageError, "as two rates|two rates, reads and writes"),
+        ({"rate_iops": "70,0"}, UsageError, "rates of 1 per second and more"),
         ({"tests": ("mix",)}, UsageError, "needs its two rates"),
-        ({"tests": ("random-read",), "rate": "70,30"}, UsageError, "which --tests leaves out"),
+        ({"tests": ("random-read",), "rate_iops": "70,30"}, UsageError, "which --tests leaves out"),
         ({"tests": ("fast",)}, UsageError, "no test 'fast'; there are random-read"),
         ({"volume": ("/nonexistent",)}, UsageError, "--volume /nonexistent does not exist"),
         ({"volume": ("/etc/hostname",)}, UsageError, "--volume /etc/hostname is not a directory"),
@@ -113,9 +113,9 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         ({"allow_format": ("/dev/sdz",), "volume": ("/tmp",)}, UsageError, "no --volume names device:/dev/sdz"),
         ({"volume": ("/tmp", "disk0=/var")}, UsageError, "'disk0' stands twice"),
         ({"volume": ("all=/tmp",)}, UsageError, "'all' stands for all volumes"),
-        ({"size": "1MB"}, UsageError, "a file has at least 16 MB"),
-        ({"size": "900TB"}, UsageError, "900 TB"),
-        ({"cores": 4096}, UsageError, "--cores 4096 is more"),
+        ({"file_size": "1MB"}, UsageError, "a file has at least 16 MB"),
+        ({"file_size": "900TB"}, UsageError, "900 TB"),
+        ({"host_cores": 4096}, UsageError, "--host-cores 4096 is more"),
         ({"run_as": "no-such-account"}, UsageError, "no user 'no-such-account'"),
     ],
 )
@@ -145,7 +145,7 @@ def test_an_engine_that_this_fio_lacks_is_refused():
     node.engines = "psync\n"
     assert prepared(node).options.engine == "psync"
     with pytest.raises(CapabilityError, match="no engine 'io_uring'; it has psync"):
-        prepared(node, engine="io_uring")
+        prepared(node, ioengine="io_uring")
 
 
 @pytest.mark.parametrize("code", [126, 127])
@@ -159,11 +159,11 @@ def test_a_shell_that_finds_no_fio_says_the_same(code):
 
 
 def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
-    one = prepared(volume=(f"data={place}",), size="64MB", seed=3).options
+    one = prepared(volume=(f"data={place}",), file_size="64MB", seed=3).options
     smaller = one.model_copy(update={"volumes": (one.volumes[0].model_copy(update={"size": 32 * 2**20}),), "cores": 1, "seed": 4})
     found = over_hosts({"a": one, "b": smaller})
     assert [volume.volume.target for volume in found.volumes] == ["a/data", "b/data"] and found.hosts == ("a", "b")
     assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.cores, found.seed) == (1, 3)
     assert found.fio_version == "3.33"
-    with pytest.raises(UsageError, match=r"different engines \(libaio on a, psync on b\); name one that all have with --engine"):
+    with pytest.raises(UsageError, match=r"different engines \(libaio on a, psync on b\); name one that all have with --ioengine"):
         over_hosts({"a": one, "b": one.model_copy(update={"engine": "psync"})})

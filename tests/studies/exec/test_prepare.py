@@ -26,13 +26,13 @@ def test_a_plain_command_is_completed():
 def test_everything_that_can_be_said():
     options = prepared(
         "env",
-        value=("rate=rate=([0-9.]+) MB/s", "n=[0-9]+"),
+        extract=("rate=rate=([0-9.]+) MB/s", "n=[0-9]+"),
         unit=("rate=MB/s",),
         env=("A=b=c", "EMPTY="),
-        seconds="30s",
-        ramp="5s",
+        duration="30s",
+        warmup="5s",
         repeats=7,
-        budget="10m",
+        time_budget="10m",
     ).options
     assert options.values == (Value(name="rate", pattern="rate=([0-9.]+) MB/s", unit="MB/s"), Value(name="n", pattern="[0-9]+"))
     assert options.env == {"A": "b=c", "EMPTY": ""}
@@ -49,22 +49,22 @@ def test_everything_that_can_be_said():
         (("/etc",), {}, "there is no program '/etc'"),
         (("sleep", "a\0b"), {}, "NUL character"),
         (("sleep",), {"cwd": "/no/such/directory"}, "cannot enter /no/such/directory"),
-        (("sleep",), {"value": ("rate",)}, "--value rate: write NAME=REGEX"),
-        (("sleep",), {"value": ("rate=",)}, "--value rate=: write NAME=REGEX"),
-        (("sleep",), {"value": ("rate=(",)}, "not a regular expression"),
-        (("sleep",), {"value": ("rate=(a)(b)",)}, "it has 2 groups"),
-        (("sleep",), {"value": ("a b=x",)}, "letters, digits and _"),
-        (("sleep",), {"value": ("a=x", "a=y")}, "given twice"),
-        (("sleep",), {"unit": ("rate=MB/s",)}, "there is no --value rate"),
+        (("sleep",), {"extract": ("rate",)}, "--extract rate: write NAME=REGEX"),
+        (("sleep",), {"extract": ("rate=",)}, "--extract rate=: write NAME=REGEX"),
+        (("sleep",), {"extract": ("rate=(",)}, "not a regular expression"),
+        (("sleep",), {"extract": ("rate=(a)(b)",)}, "it has 2 groups"),
+        (("sleep",), {"extract": ("a b=x",)}, "letters, digits and _"),
+        (("sleep",), {"extract": ("a=x", "a=y")}, "given twice"),
+        (("sleep",), {"unit": ("rate=MB/s",)}, "there is no --extract rate"),
         (("sleep",), {"env": ("A",)}, "--env A: write NAME=VALUE"),
         (("sleep",), {"env": ("a-b=1",)}, "no name of a variable"),
-        (("sleep",), {"ramp": "1s"}, "--ramp is for a command that runs on"),
-        (("sleep",), {"seconds": "3s", "timeout": "9s"}, "give one of them"),
-        (("sleep",), {"seconds": "0"}, "a time above zero"),
-        (("sleep",), {"seconds": "soon"}, "not a duration"),
-        (("sleep",), {"cores": 10000}, "more than this host has"),
+        (("sleep",), {"warmup": "1s"}, "--warmup is for a command that runs on"),
+        (("sleep",), {"duration": "3s", "timeout": "9s"}, "give one of them"),
+        (("sleep",), {"duration": "0"}, "a time above zero"),
+        (("sleep",), {"duration": "soon"}, "not a duration"),
+        (("sleep",), {"host_cores": 10000}, "more than this host has"),
         (("sleep",), {"threshold": ("x=1",)}, "no threshold 'x'"),
-        (("sleep",), {"run_as": "root"}, "run as root by --privileged"),
+        (("sleep",), {"run_as": "root"}, "run as root by --as-root"),
         (("sleep",), {"run_as": "no-such-account"}, "no user 'no-such-account'"),
     ],
 )
@@ -93,7 +93,7 @@ def test_without_a_directory_it_is_ours(monkeypatch):
 
 def test_only_root_runs_a_command_as_root(monkeypatch):
     if os.geteuid() == 0:
-        assert prepared(privileged=True).options.privileged
+        assert prepared(as_root=True).options.privileged
     else:
         with pytest.raises(CapabilityError, match="needs root"):
-            prepared(privileged=True)
+            prepared(as_root=True)

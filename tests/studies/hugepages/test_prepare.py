@@ -55,8 +55,8 @@ def test_without_root_there_is_nothing_to_compare(fake_pools):
 
 def test_kinds_by_name_in_any_spelling_the_first_is_the_baseline(fake_pools):
     node = fake_pools.PoolNode()
-    assert kinds(node, pages=("1gb", "OFF", "2 MB"))[0] == ("1GB", "none", "2MB")
-    assert kinds(node, pages=("2MB",))[0] == ("none", "2MB"), "one alone is compared with ordinary pages"
+    assert kinds(node, page_sizes=("1gb", "OFF", "2 MB"))[0] == ("1GB", "none", "2MB")
+    assert kinds(node, page_sizes=("2MB",))[0] == ("none", "2MB"), "one alone is compared with ordinary pages"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_kinds_by_name_in_any_spelling_the_first_is_the_baseline(fake_pools):
 )
 def test_kinds_that_are_none(fake_pools, pages, message):
     with pytest.raises(UsageError, match=message):
-        kinds(fake_pools.PoolNode(), pages=pages)
+        kinds(fake_pools.PoolNode(), page_sizes=pages)
 
 
 def test_the_scale_is_what_memory_holds():
@@ -76,14 +76,14 @@ def test_the_scale_is_what_memory_holds():
     assert small < large == module.SCALES[0]
     assert module._scale(HugepagesRequest(scale=7), facts) == (7, [])
     assert module._scale(HugepagesRequest(host_memory="100GB"), facts)[1] == ["Scale 30: about 456 MB, all of it in shared buffers."]
-    for asked in ({"set": ("shared_buffers=64MB",)}, {"like": "postgresql.conf"}, {"memory": "200MB"}):
+    for asked in ({"set": ("shared_buffers=64MB",)}, {"settings_from": "postgresql.conf"}, {"memory": "200MB"}):
         (said,) = module._scale(HugepagesRequest(host_memory="100GB", **asked), facts)[1]
         assert said.endswith(" MB."), "whether they hold it is not known, or known to be false"
 
 
 def test_ordinary_pages_alone_are_no_comparison():
     with pytest.raises(UsageError, match="only none is to be measured"):
-        prepare(NODE, HugepagesRequest(pages=("none",)), dry=True)
+        prepare(NODE, HugepagesRequest(page_sizes=("none",)), dry=True)
 
 
 def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
@@ -93,7 +93,7 @@ def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
 
 def test_a_server_that_the_host_cannot_hold_names_options_of_this_verb():
     needs_pages()
-    asked = HugepagesRequest(pages=("none", "2MB"), scale=100_000, host_memory="1GB")
+    asked = HugepagesRequest(page_sizes=("none", "2MB"), scale=100_000, host_memory="1GB")
     with pytest.raises(
         UsageError, match=r"'none': one database needs .* memory budget is .*; lower --scale or --memory, or raise --host"
     ) as said:
@@ -110,7 +110,7 @@ def needs_pages():
 def prepared():
     needs_pages()
     before = {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()}
-    found = prepare(NODE, HugepagesRequest(pages=("none", "2MB"), scale=5, memory="1GB", seed=3), dry=False)
+    found = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, memory="1GB", seed=3), dry=False)
     assert {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()} == before
     return found
 
@@ -130,12 +130,12 @@ def test_a_request_is_completed_for_this_host(prepared):
 
 def test_blocks_that_are_asked_for_are_all_run():
     needs_pages()
-    found = prepare(NODE, HugepagesRequest(pages=("none", "2MB"), scale=5, blocks=30), dry=True)
+    found = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, max_blocks=30), dry=True)
     assert found.options.most == 30
 
 
 def test_more_pages_than_memory_are_refused():
     needs_pages()
-    asked = HugepagesRequest(pages=("none", "2MB"), scale=5, set=("shared_buffers=1TB",), runtime="process")
+    asked = HugepagesRequest(page_sizes=("none", "2MB"), scale=5, set=("shared_buffers=1TB",), runtime="process")
     with pytest.raises(CapabilityError, match=r"huge pages of 2MB take 1.\d* TB"):
         prepare(NODE, asked, dry=True)

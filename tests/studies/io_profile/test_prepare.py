@@ -39,7 +39,7 @@ def test_memory_is_twice_the_database_where_it_can_be_limited():
 
 
 def test_a_setting_s_values_are_compared():
-    found = prepared(scale=5, compare="checkpoint_completion_target=0.5,0.9")
+    found = prepared(scale=5, compare_setting="checkpoint_completion_target=0.5,0.9")
     assert [arm.name for arm in found.options.arms] == ["0.5", "0.9"] and found.options.baseline == "0.5"
     values = [arm.options["settings"].get("checkpoint_completion_target", "the default") for arm in found.options.arms]
     assert values[0] == "0.5" and values[1] in ("0.9", "the default")
@@ -75,12 +75,12 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
     [
         ({}, "2.2 checkpoints (max_wal_size is large enough for that)"),
         ({"set": ("max_wal_size=64MB",)}, "2.2 checkpoints (more, where WAL reaches max_wal_size)"),
-        ({"compare": "max_wal_size=64MB,1GB"}, "2.2 checkpoints (more, where WAL reaches max_wal_size)"),
-        ({"compare": "checkpoint_timeout=30s,60s"}, None),
+        ({"compare_setting": "max_wal_size=64MB,1GB"}, "2.2 checkpoints (more, where WAL reaches max_wal_size)"),
+        ({"compare_setting": "checkpoint_timeout=30s,60s"}, None),
     ],
 )
 def test_how_many_checkpoints_a_trial_holds_is_told(asked, said):
-    found = prepared(**{"scale": 1, "compare": "full_page_writes=on,off", **asked})
+    found = prepared(**{"scale": 1, "compare_setting": "full_page_writes=on,off", **asked})
     told = [choice for choice in found.choices if choice.startswith("checkpoint_timeout 30 s: ")]
     assert [choice.endswith(f"{said}.") for choice in told] == ([] if said is None else [True]), told
 
@@ -88,11 +88,11 @@ def test_how_many_checkpoints_a_trial_holds_is_told(asked, said):
 def test_beyond_the_memory():
     if prepared(scale=5).surroundings.runtime != "cgroup":
         pytest.skip("memory is limited by control groups, and none can be made here")
-    found = prepared(io_bound=3.0, memory="256MB")
+    found = prepared(memory_ratio=3.0, memory="256MB")
     (arm,) = found.options.arms
     assert (arm.options["workload"], arm.options["scale"], arm.options["intent"]) == ("random-block", 768, "io-bound")
     assert found.options.io_bound == 3.0
-    arms = prepared(io_bound=3.0, memory="256MB", partitions=2, compare="full_page_writes=on,off").options.arms
+    arms = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.arms
     assert {one.options["settings"]["shared_buffers"] for one in arms} == {arm.options["settings"]["shared_buffers"]}
     assert {(one.options["partitions"], one.options["scale"]) for one in arms} == {(2, 768)}
     refused = block_trace.refused(NODE)
@@ -102,12 +102,12 @@ def test_beyond_the_memory():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"compare": "checkpoint_completion_target"}, "write it as SETTING=VALUE,VALUE"),
-        ({"compare": "=1,2"}, "write it as SETTING=VALUE,VALUE"),
-        ({"compare": "wal_compression=on"}, "one value cannot be compared"),
-        ({"compare": "a=1,2", "variant": ("x:a=1",)}, "say the same thing in two ways"),
-        ({"checkpoint_every": "10s"}, "between 30 s and a day"),
-        ({"io_bound": 2.0, "workload": "orders"}, "random-block, not orders"),
+        ({"compare_setting": "checkpoint_completion_target"}, "write it as SETTING=VALUE,VALUE"),
+        ({"compare_setting": "=1,2"}, "write it as SETTING=VALUE,VALUE"),
+        ({"compare_setting": "wal_compression=on"}, "one value cannot be compared"),
+        ({"compare_setting": "a=1,2", "variant": ("x:a=1",)}, "say the same thing in two ways"),
+        ({"checkpoint_timeout": "10s"}, "between 30 s and a day"),
+        ({"memory_ratio": 2.0, "workload": "orders"}, "random-block, not orders"),
     ],
 )
 def test_what_contradicts_itself_is_said(asked, message):
@@ -116,7 +116,7 @@ def test_what_contradicts_itself_is_said(asked, message):
 
 
 def test_names_of_variants():
-    assert module._variants(StorageRequest(compare="max_wal_size=64MB, 1GB")) == ("64MB:max_wal_size=64MB", "1GB:max_wal_size=1GB")
+    assert module._variants(StorageRequest(compare_setting="max_wal_size=64MB, 1GB")) == ("64MB:max_wal_size=64MB", "1GB:max_wal_size=1GB")
 
 
 @pytest.mark.parametrize(("variants", "blocks"), [(1, 6), (2, 6), (3, 7), (4, 7), (5, 8)])

@@ -55,10 +55,10 @@ def test_a_plain_request_is_completed():
         ({"to": ("a b",)}, "write HOST or HOST:PORT"),
         ({"to": ("-R",)}, "write HOST or HOST:PORT"),
         ({"to": ("db2:70000",)}, "write HOST or HOST:PORT"),
-        ({"to": ("db2",), "limit": "1M"}, "--namespaces is not given"),
-        ({"to": ("db2",), "seconds": "1s"}, "give 2 s or more"),
+        ({"to": ("db2",), "netns_rate": "1M"}, "--netns is not given"),
+        ({"to": ("db2",), "duration": "1s"}, "give 2 s or more"),
         ({"to": ("db2",), "congestion": "magic"}, "this kernel has"),
-        ({"to": ("db2",), "cores": 10000}, "more than this host has"),
+        ({"to": ("db2",), "host_cores": 10000}, "more than this host has"),
         ({"to": ("db2",), "threshold": ("x=1",)}, "no threshold 'x'"),
     ],
 )
@@ -96,10 +96,10 @@ def test_what_is_no_rate_is_said(text):
 
 def test_namespaces_say_what_they_change(monkeypatch):
     monkeypatch.setattr(module.namespaces, "insist", lambda node: None)
-    found = prepared(namespaces=True, limit="200M")
+    found = prepared(netns=True, netns_rate="200M")
     assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.choices)
     with pytest.raises(UsageError, match="between 0.01ms and 10s"):
-        prepared(namespaces=True, delay="1h")
+        prepared(netns=True, netns_delay="1h")
 
 
 def test_namespaces_need_root(monkeypatch):
@@ -131,11 +131,11 @@ def free_port():
     ("asked", "message"),
     [
         ({"over": (host("a"),)}, "the cluster has one host, a"),
-        ({"over": (host("a"),), "between": ("a",)}, "--between names one host, a"),
-        ({"to": ("db2",), "between": ("a", "b")}, "--cluster is not given"),
+        ({"over": (host("a"),), "hosts": ("a",)}, "--hosts names one host, a"),
+        ({"to": ("db2",), "hosts": ("a", "b")}, "--cluster is not given"),
         ({"over": (host("a"), host("b")), "to": ("c",)}, "--to with --cluster"),
         ({"over": (host("a"), host("b")), "reverse": True}, "--reverse with --cluster"),
-        ({"over": (host("a"), host("b")), "limit": "1M"}, "pgherd shapes no other link"),
+        ({"over": (host("a"), host("b")), "netns_rate": "1M"}, "pgherd shapes no other link"),
         ({"to": ("db2",), "port": 5300}, "write --to HOST:PORT"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_budget_without_room_for_a_trial_is_why_there_is_none(server, options)
     found = analyse(own, results)
     assert results == [] and found.grade == "C" and not found.warnings and not found.tables
     assert found.answer.startswith("Nothing can be said: no trial was run, since the budget of 5 s has no room for a trial, which")
-    assert found.answer.endswith("; raise --budget.") and stop.startswith("the budget of 5 s has no room")
+    assert found.answer.endswith("; raise --time-budget.") and stop.startswith("the budget of 5 s has no room")
 
 
 def test_nothing_lives(server, options):

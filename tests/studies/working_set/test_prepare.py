@@ -39,7 +39,7 @@ def test_a_plain_request():
 
 def test_swap_is_made_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
-    found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), sweeps=("memory",))
+    found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), vary=("memory",))
     assert found.options.swap == found.surroundings.swap
     assert found.surroundings.swap.kind == "file" and found.surroundings.swap.size >= 200 << 20
     (change,) = found.confirm
@@ -52,7 +52,7 @@ def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size,
     """The database of 32 MB is a little larger on disk: so much is read into buffers of 64 MB, and no more."""
     monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: None)
     found = prepared(
-        host_memory="2GB", scale=32, buffers="64MB", swap=swap, memory_sizes=(size,), sweeps=("memory",), clients=(2,), ramp="1s"
+        host_memory="2GB", scale=32, shared_buffers="64MB", swap=swap, memory_sizes=(size,), vary=("memory",), clients=(2,), warmup="1s"
     )
     assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.choices) is warned
 
@@ -65,7 +65,7 @@ def test_the_hosts_swap_is_used_unless_something_else_is_said():
 
 
 def test_sizes_as_asked_and_no_others():
-    options = prepared(memory_sizes=("200MB", "100MB", "0.5GB"), host_memory="2GB", sweeps=("memory",), scale=32).options
+    options = prepared(memory_sizes=("200MB", "100MB", "0.5GB"), host_memory="2GB", vary=("memory",), scale=32).options
     assert options.memory_sizes == (100, 200, 512) and options.buffer_sizes == () and not options.refine
 
 
@@ -92,8 +92,8 @@ class TestInGuests:
         ("asked", "words"),
         [
             ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB does not come up, it needs 160 MB"),
-            ({"buffer_sizes": ("16MB",), "difference": "64MB"}, "--difference: a guest of 80 MB does not come up"),
-            ({"state": "restarted"}, "would leave files in a guest's page cache"),
+            ({"shared_buffers_sizes": ("16MB",), "extra_memory": "64MB"}, "--extra-memory: a guest of 80 MB does not come up"),
+            ({"start_state": "restarted"}, "would leave files in a guest's page cache"),
             ({"swap": "zram"}, "--swap zram is for containers under cgroup"),
         ],
     )
@@ -103,7 +103,7 @@ class TestInGuests:
 
 
 def test_what_writes_begins_afresh():
-    assert prepared(updates=25, host_memory="2GB", scale=32).options.state == "fresh"
+    assert prepared(update_percent=25, host_memory="2GB", scale=32).options.state == "fresh"
     assert prepared(workload="orders", scale=1, host_memory="2GB").options.state == "fresh"
     assert prepared(workload="select-only", host_memory="2GB").options.state == "restarted"
 
@@ -111,13 +111,13 @@ def test_what_writes_begins_afresh():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"set": ("shared_buffers=1GB",)}, "--buffers"),
+        ({"set": ("shared_buffers=1GB",)}, "--shared-buffers"),
         ({"clients": (2, 2)}, "different numbers of clients"),
         ({"clients": (0,)}, "at least 1"),
         ({"host_memory": "100MB", "scale": 128}, "no range to find a knee in"),
         ({"memory_sizes": ("3GB",), "host_memory": "2GB"}, "more than the run may use"),
-        ({"buffers": "100kB"}, "whole MB"),
-        ({"difference": "what"}, "not a memory size"),
+        ({"shared_buffers": "100kB"}, "whole MB"),
+        ({"extra_memory": "what"}, "not a memory size"),
     ],
 )
 def test_what_cannot_be_asked(asked, words):
@@ -125,7 +125,7 @@ def test_what_cannot_be_asked(asked, words):
         prepared(**asked)
 
 
-@pytest.mark.parametrize("asked", [{"memory": "1GB"}, {"server": "dbname=x"}, {"rate": 5.0}, {"huge_pages": "2MB"}, {"state": "warm"}])
+@pytest.mark.parametrize("asked", [{"memory": "1GB"}, {"dsn": "dbname=x"}, {"rate": 5.0}, {"huge_pages": "2MB"}, {"start_state": "warm"}])
 def test_what_does_not_go_with_it(asked):
     with pytest.raises(ValidationError):
         WorkingSetRequest(**asked)

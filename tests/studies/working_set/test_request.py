@@ -14,13 +14,13 @@ def test_defaults():
     assert asked.client_place == "outside" and asked.state == "restarted" and asked.precision == 0.05
 
 
-@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"server": "dbname=x"}, {"huge_pages": "2MB"}])
+@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"dsn": "dbname=x"}, {"huge_pages": "2MB"}])
 def test_what_the_study_decides_itself(given):
     with pytest.raises(ValidationError, match="does not go with a working set"):
         WorkingSetRequest(**given)
 
 
-@pytest.mark.parametrize("given", [{"state": "warm"}, {"points": 3}, {"precision": "0%"}, {"sweeps": ()}, {"sweeps": ("disk",)}])
+@pytest.mark.parametrize("given", [{"start_state": "warm"}, {"initial_sizes": 3}, {"precision": "0%"}, {"vary": ()}, {"vary": ("disk",)}])
 def test_what_is_wrong(given):
     with pytest.raises(ValidationError):
         WorkingSetRequest(**given)

@@ -59,7 +59,7 @@ def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
     first = found.tables["comparison"][0]
     assert found.answer.startswith("Nobody can tell yet whether other and base differ")
     assert first["verdict"] == "cannot tell" and first["more"] > 0 and f"about {first['more']} more blocks" in found.answer
-    assert any(text.startswith(f"a run that is likely to tell: --blocks {14 + first['more']} --budget ") for text in found.look_at)
+    assert any(text.startswith(f"a run that is likely to tell: --blocks {14 + first['more']} --time-budget ") for text in found.look_at)
 
 
 def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):

@@ -47,7 +47,7 @@ class Watched:
 
 
 def parse(texts: Sequence[str], layout: Layout) -> tuple[Part, ...]:
-    """Parse ``--platform`` options. A cgroup may be given as in /proc/PID/cgroup, or by its directory.
+    """Parse ``--track`` options. A cgroup may be given as in /proc/PID/cgroup, or by its directory.
 
     Raises:
         UsageError: invalid form, no name, the root cgroup, or two parts that overlap.
@@ -57,24 +57,22 @@ def parse(texts: Sequence[str], layout: Layout) -> tuple[Part, ...]:
         kind, equals, name = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise UsageError(f"--platform {text}: {_FORM}")
+            raise UsageError(f"--track {text}: {_FORM}")
         if kind == "process":
             if "/" in name:
-                raise UsageError(f"--platform {text}: give the process name without its directory: process={name.rpartition('/')[2]}")
+                raise UsageError(f"--track {text}: give the process name without its directory: process={name.rpartition('/')[2]}")
             part = Part("process", name)
         elif kind == "cgroup":
             part = Part("cgroup", _relative_path(name, layout))
             if not part.name:
-                raise UsageError(
-                    f"--platform {text}: the root group contains all processes; give one below it, such as cgroup=/system.slice"
-                )
+                raise UsageError(f"--track {text}: the root group contains all processes; give one below it, such as cgroup=/system.slice")
         else:
-            raise UsageError(f"--platform {text}: unknown kind '{kind}'; {_FORM}")
+            raise UsageError(f"--track {text}: unknown kind '{kind}'; {_FORM}")
         for other in parts:
             if part.name == other.name or (
                 part.kind == other.kind == "cgroup" and (_contains(part.name, other.name) or _contains(other.name, part.name))
             ):
-                raise UsageError(f"--platform {text}: {other.kind}={other.name} overlaps and would be counted twice; give only one of them")
+                raise UsageError(f"--track {text}: {other.kind}={other.name} overlaps and would be counted twice; give only one of them")
         parts.append(part)
     return tuple(parts)
 
@@ -90,14 +88,14 @@ def check(node: Node, texts: Sequence[str], base: str | None = None) -> None:
         if part.kind == "process":
             if not _pids_named(node, part.name):
                 raise UsageError(
-                    f"--platform process={part.name}: no process outside pgherd has this name now; 'ps -e -o comm=,args=' lists all names"
+                    f"--track process={part.name}: no process outside pgherd has this name now; 'ps -e -o comm=,args=' lists all names"
                 )
             continue
         if _group(node, part.name, layout) is None:
-            raise UsageError(f"--platform cgroup={part.name}: no such cgroup with a CPU counter; 'systemd-cgls' lists them")
+            raise UsageError(f"--track cgroup={part.name}: no such cgroup with a CPU counter; 'systemd-cgls' lists them")
         experiment = [hierarchy.own.strip("/") for hierarchy in _hierarchies(layout)] + ([_relative_path(base, layout)] if base else [])
         if any(path == part.name or _contains(part.name, path) for path in experiment):
-            raise UsageError(f"--platform cgroup={part.name}: this cgroup contains pgherd and what it measures; give a different one")
+            raise UsageError(f"--track cgroup={part.name}: this cgroup contains pgherd and what it measures; give a different one")
 
 
 def watch(node: Node, texts: Sequence[str]) -> Watched:

@@ -369,7 +369,7 @@ def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
         return _verdict("switch-skew", True if single else None, "a single target" if single else "not seen", wanted, "no target began")
     counted = _began_in_period(phase)
     observed = f"{phase.skew * 1000:.0f} ms ({phase.phase}), {'some of it counted' if counted else 'all before the measured period'}"
-    why = "clients connect one after another, on some databases later: a longer --ramp keeps that out of the measured period"
+    why = "clients connect one after another, on some databases later: a longer --warmup keeps that out of the measured period"
     return _verdict("switch-skew", phase.skew <= limits.switch_skew, observed, wanted, why, warn=not counted)
 
 

@@ -188,7 +188,7 @@ def wait_until_ended(node: Node, until: float, running: list[Running], stage: St
         if remaining <= 0:
             raise TrialError(
                 f"{waiting[0].load.driver} on {waiting[0].target} had not ended after {format_seconds(until - started)}, its time "
-                f"limit; raise it with --timeout, or end it by the clock with --seconds"
+                f"limit; raise it with --timeout, or end it by the clock with --duration"
             )
         for driver in waiting:
             with contextlib.suppress(TimeoutError):

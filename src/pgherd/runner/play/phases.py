@@ -231,7 +231,7 @@ def _reap(running: list[Running], stage: Stage) -> None:
             if code == -driver.driver.stop_signal:  # it had not installed its signal handler yet
                 message = (
                     f"{driver.load.driver} on {driver.target} had not generated load when its time was over, "
-                    f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --ramp is too short"
+                    f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --warmup is too short"
                 )
             raise TrialError(f"{message}; {stage.said(driver.target)}")
 

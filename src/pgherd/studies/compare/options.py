@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from pgherd.model.trial import State
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.request import AskedArm, BlocksRequest
+from pgherd.study.option import option, redefined
 
 __all__ = ["CompareOptions", "CompareRequest"]
 
 
 class CompareRequest(BlocksRequest):
     """Options of ``pgherd compare`` as given on the command line or in a scenario: variants of one server, with the options of
-    databases for what they share, or arms that are studies by themselves."""
+    databases for what they share, or scenarios of any study that compares nothing."""
 
-    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
-    arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
-    arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
-        None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
+    variant: tuple[str, ...] = option(
+        (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
     )
+    arms: tuple[AskedArm, ...] = option((), "Scenario files to compare.", positional="[SCENARIO…]")
+    interleave: Literal["slices", "trials"] | None = option(
+        None, "Alternate variants in time slices of a trial, or by trials.", metavar="HOW", computed="slices where valid"
+    )
+    duration: str | None = redefined(BlocksRequest, "duration", None, computed="2.5s per slice, 5s per trial")
+    warmup: str | None = redefined(BlocksRequest, "warmup", None, computed="0.3s or 0.5s")
+    start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="warm with slices, else restarted or fresh")

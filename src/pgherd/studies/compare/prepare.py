@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +25,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages
 from pgherd.prepare import duplicate_variants, merge_variants, registry, version_defaults
 from pgherd.prepare.prepared_study import Prepared, most_pages, thresholds
+from pgherd.prepare.scenarios import read_scenario
 from pgherd.prepare.variants import FIXED, apply, parse_variant
 from pgherd.runner.deploy import pages
 from pgherd.studies.compare import prepare_interleaved
@@ -48,15 +51,15 @@ be spent measuring, whatever a transition costs."""
 EXTRA: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3}
 """Seconds that a transition and the end of the drivers are taken to need."""
 RAMP = 0.5
-_BOTH = frozenset({"seed", "state", "run_as", "cores", "host_memory", "platform", "threshold", "budget"})
+_BOTH = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
 """Options that arms of their own take from the comparison, beside those that are its own."""
-_NOT_VARIED = FIXED | {"points", "at", "intent", "soak", "state"}
+_NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_state"}
 
 
 def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
     """Complete a comparison for this host; see ``runner.catalogue.prepare`` for what it raises."""
     metric, limits = _metric(asked), thresholds(asked.threshold)
-    asked_budget = parse_seconds(asked.budget) if asked.budget else None
+    asked_budget = parse_seconds(asked.time_budget) if asked.time_budget else None
     facts = gather(node)
     seed = asked.seed if asked.seed is not None else random.randrange(2**31)
     study, requests = _requests(asked, facts, seed)
@@ -84,7 +87,7 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         metric=metric,
         most=1,
         precision=asked.precision,
-        equivalence=asked.equivalence,
+        equivalence=asked.equivalence_margin,
         budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
         own=bool(asked.arms),
         side_by_side=stand.together,
@@ -111,17 +114,17 @@ def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, 
             "that compares nothing itself)"
         )
     # All arms get the same budget of the host, whatever is free when each is looked at.
-    given = {name: getattr(asked, name) for name in asked.model_fields_set & set(DensityRequest.model_fields) - {"budget", "repeats"}}
-    cores = asked.cores or facts.cores
+    given = {name: getattr(asked, name) for name in asked.model_fields_set & set(DensityRequest.model_fields) - {"time_budget", "repeats"}}
+    cores = asked.host_cores or facts.cores
     defaults = {"vcpus": max(1.0, math.floor(cores / 2)) if cores >= 2 else cores, "host_memory": _free_memory(facts)}
-    base = DensityRequest.model_validate({**defaults, **given, "points": (1,), "seed": seed})
+    base = DensityRequest.model_validate({**defaults, **given, "databases": (1,), "seed": seed})
     requests: dict[str, Model] = {} if len(asked.variant) > 1 else {BASE: base}
     for text in asked.variant:
         name, changes = parse_variant(text)
         if name in requests:
             other = " (which the request without changes has)" if len(asked.variant) == 1 else ""
             raise UsageError(f"--variant {text}: the name '{name}' stands twice{other}; give each variant a name of its own")
-        theirs = asked.server or "server" in changes  # of somebody else's server no limits are ours
+        theirs = asked.dsn or "dsn" in changes  # of somebody else's server no limits are ours
         requests[name] = apply(_unlimited(base, given) if theirs else base, changes, name, fixed=_NOT_VARIED)
     return "density", _off_pages(requests)
 
@@ -164,10 +167,10 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
         raise UsageError(f"--{stray[0]} is for --variant; scenarios say it in their files")
     request_of = study_of(studies[0]).request_model
     # All arms get the same budget of the host, as those of variants do.
-    shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"budget"}}, "seed": seed}
+    shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"time_budget"}}, "seed": seed}
     requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
     for name, request in requests.items():
-        if getattr(request, "variant", ()) or getattr(request, "compare", None):
+        if getattr(request, "variant", ()) or getattr(request, "compare_setting", None):
             raise UsageError(
                 f"a comparison cannot be compared, and scenario '{name}' is one, of variants of its own; give a scenario of each of them"
             )
@@ -193,8 +196,8 @@ def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
     What writes changes its database, and what differs in more than settings and limits is restored whenever the arm changes:
     then all begin fresh. Else all are restarted.
     """
-    if "state" in asked.model_fields_set:
-        return asked.state
+    if "start_state" in asked.model_fields_set:
+        return asked.start_state
     if any(not getattr(one.options, "read_only", True) or getattr(one.options, "state", None) == "fresh" for one in made.values()):
         return "fresh"
     planned = [variants.trials(Arm(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()]
@@ -214,12 +217,12 @@ def _measured_once(asked: CompareRequest, options: Model, state: State, together
     changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "check_depth": False}
     if not isinstance(options, CompareOptions):  # a watched server (storage), which has a budget in any case
         changes["budget_seconds"] = None
-    if asked.variant or "state" in asked.model_fields_set:
+    if asked.variant or "start_state" in asked.model_fields_set:
         changes["state"] = state
     if asked.variant:
         length, ramp = (prepare_interleaved.SECONDS, prepare_interleaved.RAMP) if together else (LENGTH[state], RAMP)
-        changes["seconds"] = parse_seconds(asked.seconds) if asked.seconds else length
-        changes["ramp"] = parse_seconds(asked.ramp) if asked.ramp else ramp
+        changes["seconds"] = parse_seconds(asked.duration) if asked.duration else length
+        changes["ramp"] = parse_seconds(asked.warmup) if asked.warmup else ramp
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
 
 
@@ -237,11 +240,11 @@ def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
     trials = variants.block(options, 0)
     extra = {state: prepare_interleaved.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
-    if asked.blocks is not None:
+    if asked.max_blocks is not None:
         # Who names a number of blocks wants them run, unless a budget is named too.
-        budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 1.5 * each * asked.blocks)
-        return options.model_copy(update={"most": asked.blocks, "budget_seconds": budget})
-    budget = options.budget_seconds if asked.budget else max(options.budget_seconds, 8 * each)
+        budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 1.5 * each * asked.max_blocks)
+        return options.model_copy(update={"most": asked.max_blocks, "budget_seconds": budget})
+    budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 8 * each)
     return options.model_copy(update={"most": max(1, math.floor(budget / each)), "budget_seconds": budget})
 
 
@@ -281,7 +284,9 @@ def _too_few(options: CompareOptions) -> list[str]:
         return []
     shared = f"{variants} variants share 5 %, which takes" if variants > 1 else "5 % takes"
     blocks = f"{options.most} block{'' if options.most == 1 else 's'}"
-    return [f"Warning: {blocks} can tell no difference, however large it is: {shared} at least {least}; raise --blocks or --budget."]
+    return [
+        f"Warning: {blocks} can tell no difference, however large it is: {shared} at least {least}; raise --max-blocks or --time-budget."
+    ]
 
 
 def _differences(options: CompareOptions) -> list[str]:
@@ -318,3 +323,13 @@ def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings:
 
 def _who(asked: CompareRequest) -> str:
     return "variant" if asked.variant else "scenario"
+
+
+def read_arguments(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Read scenario files as arms, each under its file's name. Raises UsageError if one cannot be read."""
+    found = []
+    for file in files:
+        scenario = read_scenario(file)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).strip("-.")[:40] or "scenario"
+        found.append({"name": name, "study": scenario.study, "options": scenario.options})
+    return found

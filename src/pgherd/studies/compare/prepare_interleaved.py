@@ -48,20 +48,20 @@ def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[s
     Raises:
         UsageError: side by side was asked for, and cannot be.
     """
-    if asked.arrangement == "one-at-a-time":
+    if asked.interleave == "trials":
         return Arrangement(False, "Arms one at a time, as asked: each trial brings its variant's server up.")
     if all(getattr(one.options, "server", None) for one in made.values()):
-        if asked.arrangement is not None:
-            raise UsageError("--arms is for servers of our own: those that --server names are up all the time; leave it out")
+        if asked.interleave is not None:
+            raise UsageError("--interleave is for servers of our own: those that --dsn names are up all the time; leave it out")
         return Arrangement(False, "Somebody else's servers are up all the time; each trial loads one of them, in the state that it is in.")
     given: dict[str, int | None] = {}
     why = _why_not(asked, made)
     if not why:
         given, why = _room(requests, made)
-    if why and asked.arrangement is not None:
-        raise UsageError(f"--arms side-by-side cannot be: {why}; leave it out, or give --arms one-at-a-time")
-    if not why and asked.arrangement is None and (metric or DEFAULT) not in STEADY:
-        why = f"{metric} wants longer trials, of which a run holds few (--arms side-by-side asks for short ones)"
+    if why and asked.interleave is not None:
+        raise UsageError(f"--interleave slices cannot be: {why}; leave it out, or give --interleave trials")
+    if not why and asked.interleave is None and (metric or DEFAULT) not in STEADY:
+        why = f"{metric} wants longer trials, of which a run holds few (--interleave slices asks for short ones)"
     if why:
         return Arrangement(False, f"Arms one at a time: {why}.")
     each = sorted({limit for limit in given.values() if limit is not None})
@@ -83,8 +83,8 @@ def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
         return "scenarios are studies by themselves, each with a deployment of its own"
     if dishonest := _dishonest([one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]):
         return dishonest
-    if "state" in asked.model_fields_set and asked.state != "warm":
-        return f"--state {asked.state} is to be brought about before every trial"
+    if "start_state" in asked.model_fields_set and asked.start_state != "warm":
+        return f"--start-state {asked.start_state} is to be brought about before every trial"
     if slow := [one.pace for one in made.values() if one.pace is not None and one.pace > SLOWEST]:
         return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in turns of {1000 * time_slices.SECONDS:g} ms"
     if (clients := max(getattr(one.options, "clients", None) or 1 for one in made.values())) > MOST_CLIENTS:

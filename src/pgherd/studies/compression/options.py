@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.units import format_bytes
+from pgherd.study.measurement_options import SampleRequest
+from pgherd.study.option import option
 from pgherd.study.study_options import StudyOptions
 
 SEGMENT = 2**20
@@ -97,18 +99,15 @@ def deployment(options: CompressionOptions, source: Source) -> Deployment:
 SIZES = ("4k", "8k", "16k", "32k", "128k", "1M")
 
 
-class CompressionRequest(Model):
-    """Options of ``pgherd compression`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+class CompressionRequest(SampleRequest):
+    """Options of ``pgherd compression`` as given on the command line or in a scenario. None: pgherd chooses."""
 
-    kinds: tuple[str, ...] = Field(KINDS, description="data that pgherd makes, KIND or KIND@SCALE: pgbench, orders, realistic; or 'none'")
-    dsn: str | None = Field(None, description="a database of yours, by its DSN; it is only read")
-    directory: str | None = Field(None, description="a directory of yours; it is only read")
-    codecs: tuple[str, ...] = Field(CODECS, description="lz4, or zstd-LEVEL (1 to 22)")
-    blocks: tuple[str, ...] = Field(SIZES, description="sizes of the blocks that are compressed each for itself")
-    samples: int = Field(SAMPLES, ge=4, description="segments of 1 MB to read of each kind")
-    encrypt: bool = Field(True, description="compress the same data encrypted first, too")
-    filesystem: str | None = Field(None, description="a directory on a file system that compresses, to see what it gives")
-    seed: int | None = Field(None, description="seed of the choice of segments")
-    pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
-    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17, or 'embedded'")
-    run_as: str | None = Field(None, description="the account that servers run as (root only)")
+    data: tuple[str, ...] = option(KINDS, "Generated data to test.", metavar="KIND[@SCALE],…|none", web=True)
+    dsn: str | None = option(None, "Database to sample; read only.", metavar="DSN")
+    dir: str | None = option(None, "Directory to sample; read only.", metavar="DIR")
+    codecs: tuple[str, ...] = option(CODECS, "Codecs: lz4, zstd-LEVEL.", metavar="CODEC,…", web=True)
+    block_sizes: tuple[str, ...] = option(SIZES, "Block sizes, each compressed separately.", metavar="SIZE,…", web=True)
+    segments: int = option(SAMPLES, "1 MB segments to read per kind of data.", metavar="N", web=True, filled="16", ge=4)
+    encrypt: bool = option(True, "Also test encrypted data.")
+    filesystem: str | None = option(None, "Also write to this btrfs or ZFS directory.", metavar="DIR")
+    seed: int | None = option(None, "Seed for the choice of segments.", metavar="N", computed="random", web=True)

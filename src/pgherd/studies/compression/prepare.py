@@ -27,7 +27,7 @@ MEMORY = 512 * 2**20
 
 def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     """Complete a compression request for this host; see ``runner.catalogue.prepare`` for what it raises."""
-    sources, sizes = _sources(asked), _blocks(asked.blocks)
+    sources, sizes = _sources(asked), _blocks(asked.block_sizes)
     for name in asked.codecs:
         probe_codecs.check(name)
     realistic = any(source.workload == "realistic" for source in sources)
@@ -54,7 +54,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     if asked.filesystem is not None:
         kind = probe_file_system.check(node, asked.filesystem)
         choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
-        size = format_bytes(asked.samples * SEGMENT)
+        size = format_bytes(asked.segments * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
     memory = min(MEMORY, facts.memory)
     return Prepared(
@@ -63,7 +63,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
             sources=sources,
             codecs=asked.codecs,
             blocks=sizes,
-            samples=asked.samples,
+            samples=asked.segments,
             encrypt=asked.encrypt,
             filesystem=None if asked.filesystem is None else os.path.abspath(asked.filesystem),
             pg_bin="" if installation is None else installation.bin,
@@ -86,21 +86,21 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
 def _sources(asked: CompressionRequest) -> tuple[Source, ...]:
     if not asked.codecs:
         raise UsageError("--codecs names no codec; give one, such as lz4")
-    found = [] if asked.kinds == ("none",) else [_kind(word) for word in asked.kinds]
+    found = [] if asked.data == ("none",) else [_kind(word) for word in asked.data]
     if asked.dsn is not None:
         found.append(Source(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
-    if asked.directory is not None:
-        directory = os.path.abspath(asked.directory)
+    if asked.dir is not None:
+        directory = os.path.abspath(asked.dir)
         if not os.path.isdir(directory):
-            raise UsageError(f"--dir {asked.directory}: there is no such directory")
+            raise UsageError(f"--dir {asked.dir}: there is no such directory")
         if not os.access(directory, os.R_OK | os.X_OK):
-            raise UsageError(f"--dir {asked.directory} cannot be read; run pgherd as somebody who may")
+            raise UsageError(f"--dir {asked.dir} cannot be read; run pgherd as somebody who may")
         found.append(Source(name="directory", directory=directory))
     twice = {one.name for one in found if sum(other.name == one.name for other in found) > 1}
     if twice:
-        raise UsageError(f"--kinds names {', '.join(sorted(twice))} more than once; give each kind of data once")
+        raise UsageError(f"--data names {', '.join(sorted(twice))} more than once; give each kind of data once")
     if not found:
-        raise UsageError("there is nothing to compress: give --kinds, --dsn or --dir")
+        raise UsageError("there is nothing to compress: give --data, --dsn or --dir")
     return tuple(found)
 
 
@@ -108,12 +108,14 @@ def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
     sizes = tuple(parse_bytes(word) for word in words)
     wrong = [word for word, size in zip(words, sizes, strict=True) if size not in POSSIBLE_BLOCKS]
     if wrong or not words:
-        raise UsageError(f"--blocks: a block is a power of two from 512 bytes to 1 MB, such as 8k, not {', '.join(wrong) or 'nothing'}")
+        raise UsageError(
+            f"--block-sizes: a block is a power of two from 512 bytes to 1 MB, such as 8k, not {', '.join(wrong) or 'nothing'}"
+        )
     return sizes
 
 
 def _kind(word: str) -> Source:
     match = re.fullmatch(r"([a-z]+)(?:@([1-9]\d{0,6}))?", word)
     if not match or match[1] not in KINDS:
-        raise UsageError(f"--kinds: '{word}' is no kind of data; there are {', '.join(KINDS)}, each with @SCALE if you like, or none")
+        raise UsageError(f"--data: '{word}' is no kind of data; there are {', '.join(KINDS)}, each with @SCALE if you like, or none")
     return Source(name=match[1], workload=match[1], scale=int(match[2] or SCALES[match[1]]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from pgherd.analysis import overcommitment
 from pgherd.model.deployment import Staging
@@ -13,6 +13,7 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.load_patterns import Plan
+from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
 
 SCHEMES = {1: "1/1/M", 2: "1/M/M", 3: "M/M/M", 4: "M/M/M + balloon"}
@@ -91,6 +92,17 @@ class ConsolidationOptions(DatabaseOptions):
 Paper = Literal["E4", "E5", "E6"]
 
 
+def _rate(value: object) -> object:
+    """``30%`` as 0.3; other values unchanged."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return float(value.strip()[:-1]) / 100
+    return value
+
+
+Rate = Annotated[float, BeforeValidator(_rate)]
+"""A share, written as ``0.3`` or ``30%``."""
+
+
 class ConsolidationRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd consolidation`` as given on the command line or in a scenario.
 
@@ -98,55 +110,46 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     (schemes 1 and 2) has the same vCPUs, and the memory of all of them, as in E4.
     """
 
-    databases: int | None = Field(None, ge=2, le=64, description="databases that share the host")
-    schemes: tuple[int, ...] | None = Field(None, description="1: 1/1/M, 2: 1/M/M, 3: M/M/M, 4: as 3 with a database balloon each")
-    buffers: tuple[int, ...] | None = Field(None, description="shared buffers, per cent of a server's share of memory")
-    rates: tuple[float, ...] | None = Field(None, description="rates of overcommitment, 1 − available ÷ configured memory")
-    warehouses: int | None = Field(None, ge=1, description="orders: warehouses of each database")
-    high: int | None = Field(None, ge=1, description="clients of a busy database")
-    low: int | None = Field(None, ge=1, description="clients of a quiet database")
-    pattern: str = Field("alternating", description="a pattern by name, or the clients as 30,2,30,2/2,30,2,30")
-    periods: int | None = Field(None, ge=1, le=96, description="periods of a trial")
-    period: str | None = Field(None, description="measured length of each period")
-    blocks: int | None = Field(None, ge=1, description="how often every combination is measured, in mixed order")
-    staging: Staging = Field(
-        "limit", description="how memory is withheld: by the host group's limit, or by an idle container of locked memory"
+    LEFT_OUT: ClassVar[dict[str, str]] = {
+        "duration": "a trial consists of periods; give the length of one with period_length",
+        **dict.fromkeys(("huge_pages", "vm_huge_pages"), "no control group counts huge pages, so memory cannot be shared out with them"),
+        **dict.fromkeys(
+            ("dsn", "allow_writes", "rate", "init_script"),
+            "consolidation makes its own servers, and loads them as hard as it can; leave it out",
+        ),
+    }
+
+    databases: int | None = option(None, "Databases sharing the host.", metavar="N", computed="2", web=True, filled="2", ge=2, le=64)
+    schemes: tuple[int, ...] | None = option(
+        None, "1: 1/1/M, 2: 1/M/M, 3: M/M/M, 4: as 3 with pg_balloon.", metavar="N,…", computed="all", web=True, filled="2,3"
     )
-    working_set: tuple[str, ...] = Field((), description="working set of a busy database, and of a quiet one, as container memory")
-    paper: Paper | None = Field(None, description="the published set-up: E4 (undercommitted), E5 (overcommitted), E6 (memory at 30 %)")
-    workload: BuiltinWorkload = Field("orders", description="what loads each database")
-    client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the databases' containers")
-    state: State = Field("fresh", description="state of the servers at the start of each trial")
+    overcommit: tuple[Rate, ...] | None = option(
+        None, "Overcommitment levels, 1 − available/configured memory.", metavar="X,…", computed="0"
+    )
+    shared_buffers_percent: tuple[int, ...] | None = option(
+        None, "shared_buffers, % of each server's memory.", metavar="PERCENT,…", computed="25,75"
+    )
+    pattern: str = option("alternating", "alternating, diurnal, steady, burst, or client counts.", metavar="NAME|N,N/N,N")
+    busy_clients: int | None = option(None, "Clients of a busy database.", metavar="N", computed="30", web=True, ge=1)
+    quiet_clients: int | None = option(None, "Clients of a quiet database.", metavar="N", computed="2", web=True, ge=1)
+    periods: int | None = option(None, "Periods per trial.", metavar="N", computed="4", web=True, ge=1, le=96)
+    period_length: str | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
+    overcommit_by: Staging = option("limit", "How memory is withheld: limit or locked.", metavar="HOW")
+    working_set_size: tuple[str, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
+    preset: Paper | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
+    workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "orders")
+    scale: int | None = redefined(DatabaseRequest, "scale", None, computed="warehouses in 3/4 of its memory", filled="1")
+    vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="an equal share of 3/4 of the cores")
+    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="1GB")
+    repeats: int | None = redefined(
+        DatabaseRequest, "repeats", None, help="Repeats of every combination; 3 or more give intervals.", computed="1"
+    )
+    warmup: str | None = redefined(DatabaseRequest, "warmup", "3s")
+    time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed="none")
+    client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
+    start_state: State = redefined(DatabaseRequest, "start_state", "fresh")
 
-    @field_validator("repeats")
-    @classmethod
-    def _blocks_are_repeats(cls, repeats: int | None) -> int | None:
-        if repeats is not None:
-            raise ValueError("consolidation counts blocks, not repeats; give blocks")
-        return repeats
-
-    @field_validator("seconds")
-    @classmethod
-    def _periods_have_seconds(cls, seconds: str | None) -> str | None:
-        if seconds is not None:
-            raise ValueError("a trial consists of periods; give the length of one with period")
-        return seconds
-
-    @field_validator("huge_pages", "guest_pages")
-    @classmethod
-    def _no_huge_pages(cls, huge_pages: str | None) -> str | None:
-        if huge_pages not in (None, "off"):
-            raise ValueError("no control group counts huge pages, so memory cannot be shared out with them")
-        return huge_pages
-
-    @field_validator("server", "rate", "init")
-    @classmethod
-    def _own_servers(cls, given: object) -> object:
-        if given is not None:
-            raise ValueError("consolidation makes its own servers, and loads them as hard as it can; leave it out")
-        return given
-
-    @field_validator("working_set")
+    @field_validator("working_set_size")
     @classmethod
     def _one_or_two(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         if len(given) > 2:

@@ -31,27 +31,27 @@ HOST = 11 / 8
 """The host's memory by default, as a multiple of what is configured: E4's 12 GB, of which an idle container takes one, for 8 GB."""
 CPU = 0.75
 """Of the host's cores that all databases' containers have together by default: E4's 2 × 3 vCPUs on 8 cores, the rest for clients."""
-PERIOD, RAMP = "8s", "3s"
+PERIOD = "8s"
 E4: dict[str, Any] = {
     "databases": 2,
-    "cores": 8.0,
+    "host_cores": 8.0,
     "host_memory": "11GB",
     "vcpus": 3.0,
     "memory": "4GB",
-    "warehouses": 30,
-    "high": 30,
-    "low": 2,
+    "scale": 30,
+    "busy_clients": 30,
+    "quiet_clients": 2,
     "periods": 4,
-    "period": "10m",
-    "ramp": "40s",
+    "period_length": "10m",
+    "warmup": "40s",
     "schemes": (1, 2, 3, 4),
-    "buffers": (25, 75),
+    "shared_buffers_percent": (25, 75),
 }
 """E4's set-up: 12 GB, of which an idle container takes one."""
 PAPERS: dict[str, dict[str, Any]] = {
     "E4": E4,
-    "E5": E4 | {"rates": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "staging": "locked"},
-    "E6": E4 | {"rates": (0.0, 0.3), "staging": "locked"},
+    "E5": E4 | {"overcommit": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "overcommit_by": "locked"},
+    "E6": E4 | {"overcommit": (0.0, 0.3), "overcommit_by": "locked"},
 }
 
 # What a server cannot do without, whatever else is reclaimed: its processes at rest, and a backend's private pages.
@@ -70,7 +70,9 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         ground = replace(ground, asked=asked, scale=asked.scale or ground.scale)
         limits = ground.limits(CPU * ground.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
-            raise UsageError("--set shared_buffers: a consolidation study compares sizes of them; give --buffers instead, in per cent")
+            raise UsageError(
+                "--set shared_buffers: a consolidation study compares sizes of them; give --shared-buffers-percent instead, in per cent"
+            )
         policy = ground.guest_memory
         guests = policy is not None
         least = databases * share if policy is None else vm_memory_policy.needed(databases, share, policy.overhead)
@@ -83,7 +85,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
             ground.container_memory()  # asked for, it must be possible
             group = "control groups around the guests" if guests else "the cgroup runtime"
             if any(rates):
-                raise CapabilityError(f"--rates above 0 need {group}; 'pgherd doctor' says what would make it possible here")
+                raise CapabilityError(f"--overcommit above 0 need {group}; 'pgherd doctor' says what would make it possible here")
             if asked.swap is not None:
                 raise CapabilityError(f"--swap {asked.swap} needs {group}: without control groups no server is short of memory")
         if not limited and not guests:
@@ -95,7 +97,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         # With scheme 1 there is a golden copy of one database, and one of all of them in a server.
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
         copies *= 2 if guests else 1  # each is packed into a disk once more
-        disk = ground.disk(databases, size, f"--databases or {'--warehouses' if asked.workload == 'orders' else '--scale'}", copies)
+        disk = ground.disk(databases, size, f"--databases or {'--scale' if asked.workload == 'orders' else '--scale'}", copies)
         selected = ground.settings(size, load_patterns.most_connections(plan), None, cached=False)
         unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
         if set(schemes) <= set(unavailable):
@@ -113,22 +115,24 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
             low=low,
             pattern=asked.pattern,
             plan=plan,
-            blocks=asked.blocks or 1,
-            repeats=asked.blocks or 1,
-            seconds=parse_seconds(asked.period or PERIOD),
-            ramp=parse_seconds(asked.ramp or RAMP),
+            blocks=asked.repeats or 1,
+            repeats=asked.repeats or 1,
+            seconds=parse_seconds(asked.period_length or PERIOD),
+            ramp=parse_seconds(asked.warmup or "0s"),
             threads=asked.threads or 1,
             swap=_swap(ground, asked, rates, databases * share) if limited else None,
-            staging=asked.staging,
+            staging=asked.overcommit_by,
             balloon=balloon,
-            working_sets=tuple(parse_bytes(text) for text in asked.working_set),
+            working_sets=tuple(parse_bytes(text) for text in asked.working_set_size),
         )
         options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.blocks // 8)})
         _insist_enough(ground, options)
         if any(rates):
             ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
         said_of = f"{'/'.join(f'{percent}' for percent in buffers)} % of each server's share of memory"
-        row = settings.Row("shared_buffers", said_of, "128MB", "asked for with --buffers" if asked.buffers else "as E4")
+        row = settings.Row(
+            "shared_buffers", said_of, "128MB", "asked for with --shared-buffers-percent" if asked.shared_buffers_percent else "as E4"
+        )
         prepared = ground.prepared(
             "consolidation", options, replace(selected, rows=(*selected.rows, row)), disk=disk, memory=options.configured
         )
@@ -137,23 +141,23 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
 
 def _published(asked: ConsolidationRequest) -> ConsolidationRequest:
     """The request over the published set-up that it names, if any."""
-    if asked.paper is None:
+    if asked.preset is None:
         return asked
-    theirs = PAPERS[asked.paper]
+    theirs = PAPERS[asked.preset]
     if load_patterns.is_listed(asked.pattern):  # which says itself how many clients there are, and when
-        theirs = {name: value for name, value in theirs.items() if name not in ("high", "low", "periods")}
+        theirs = {name: value for name, value in theirs.items() if name not in ("busy_clients", "quiet_clients", "periods")}
     return ConsolidationRequest.model_validate(theirs | {name: getattr(asked, name) for name in asked.model_fields_set})
 
 
 def _load(asked: ConsolidationRequest, databases: int) -> tuple[load_patterns.Plan, int, int]:
     """The clients of each database in each period, of a busy one, and of a quiet one."""
     if load_patterns.is_listed(asked.pattern):
-        for option, value in (("--high", asked.high), ("--low", asked.low)):
+        for option, value in (("--busy-clients", asked.busy_clients), ("--quiet-clients", asked.quiet_clients)):
             if value is not None:
                 raise UsageError(f"{option} {value} is for patterns by name, and --pattern {asked.pattern} lists clients; leave one out")
         plan = load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
         return plan, *load_patterns.ends(plan)
-    high, low = asked.high or 30, asked.low or 2
+    high, low = asked.busy_clients or 30, asked.quiet_clients or 2
     return load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
 
 
@@ -167,32 +171,34 @@ def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:
 
 
 def _percents(asked: ConsolidationRequest) -> tuple[int, ...]:
-    wanted = asked.buffers or (25, 75)
+    wanted = asked.shared_buffers_percent or (25, 75)
     wrong = [percent for percent in wanted if not 1 <= percent <= 90]
     if wrong:
-        raise UsageError(f"--buffers {wrong[0]}: give shared buffers as 1 to 90 per cent of a server's share of memory, such as 25,75")
+        raise UsageError(
+            f"--shared-buffers-percent {wrong[0]}: give shared buffers as 1 to 90 per cent of a server's share of memory, such as 25,75"
+        )
     return tuple(sorted(set(wanted)))
 
 
 def _rates(asked: ConsolidationRequest) -> tuple[float, ...]:
     """Ascending, with the baseline that every other is held against."""
-    wanted = asked.rates or (0.0,)
+    wanted = asked.overcommit or (0.0,)
     wrong = [rate for rate in wanted if not 0 <= rate < 1]
     if wrong:
         raise UsageError(
-            f"--rates {wrong[0]:g}: a rate of overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
+            f"--overcommit {wrong[0]:g}: a rate of overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
         )
     return tuple(sorted({0.0, *wanted}))
 
 
 def _sized(ground: Preparation, asked: ConsolidationRequest, databases: int) -> tuple[ConsolidationRequest, int]:
     """The request with a scale, and each database's memory: the one follows from the other."""
-    if asked.warehouses is not None:
+    if asked.scale is not None:
         if asked.workload != "orders":
-            raise UsageError(f"--warehouses is for --workload orders only; the workload is {asked.workload}; give --scale")
-        if asked.scale is not None and asked.scale != asked.warehouses:
-            raise UsageError(f"--warehouses {asked.warehouses} and --scale {asked.scale} say two things; leave one out")
-        asked = asked.model_copy(update={"scale": asked.warehouses})
+            raise UsageError(f"--scale is for --workload orders only; the workload is {asked.workload}; give --scale")
+        if asked.scale is not None and asked.scale != asked.scale:
+            raise UsageError(f"--scale {asked.scale} and --scale {asked.scale} say two things; leave one out")
+        asked = asked.model_copy(update={"scale": asked.scale})
     size_of = find(asked.workload).size_estimate
     if asked.memory is not None:
         share = parse_bytes(asked.memory)
@@ -222,7 +228,7 @@ def _insist_budget(ground: Preparation, databases: int, share: int, least: int) 
         raise UsageError(
             f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{own}, more than "
             f"the host's budget of {format_bytes(ground.memory)}; lower --memory or --databases, or raise --host-memory. To have less than "
-            "is configured is what --rates is for"
+            "is configured is what --overcommit is for"
         )
 
 
@@ -245,14 +251,14 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
         left = options.available(rate)
         if left < least:
             raise UsageError(
-                f"--rates {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with {clients} "
-                f"clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --high or --databases, or raise "
+                f"--overcommit {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with {clients} "
+                f"clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --busy-clients or --databases, or raise "
                 "--memory"
             )
         if needed is not None and honest is not None and left < needed and rate > 0:
             raise UsageError(
-                f"--rates {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond {honest:.0%} "
-                "there is too little memory, whatever the container; lower the rate, or leave --working-set out to see what happens there"
+                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond {honest:.0%} "
+                "there is too little memory, whatever the container; lower the rate, or leave --working-set-size out to see what happens there"
             )
     if honest is not None and needed is not None:
         ground.choices.append(
@@ -262,7 +268,7 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
     elif any(options.rates):
         ground.choices.append(
             "Warning: up to which rate overcommitment is honest is not known; 'pgherd working-set' finds the working sets, and "
-            "--working-set takes them."
+            "--working-set-size takes them."
         )
     if options.swap is not None and options.swap.kind == "none" and any(options.rates):
         _warn_of_no_swap(ground, options)
@@ -297,8 +303,8 @@ def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme
     where = f"scheme {scheme} with {percent} % buffers and {clients} clients"
     if least > memory:
         raise UsageError(
-            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower --buffers or "
-            "--high"
+            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower --shared-buffers-percent or "
+            "--busy-clients"
         )
     likely = (
         usual

@@ -31,15 +31,15 @@ def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
             own = sum(guest.overhead for guest in guests)
             if left <= own:
                 raise UsageError(
-                    f"--rates {rate:g} leaves {format_bytes(left)}, which scheme {scheme}'s hypervisors need for themselves "
+                    f"--overcommit {rate:g} leaves {format_bytes(left)}, which scheme {scheme}'s hypervisors need for themselves "
                     f"({format_bytes(own)}); lower the rate, or raise --memory"
                 )
             together, minima = balloon_law.for_guests(guests, left, policy.reserve), sum(guest.minimum for guest in guests)
             if moves(policy.policy) and minima > together:
                 raise UsageError(
-                    f"--rates {rate:g} leaves {format_bytes(left)}, of which scheme {scheme}'s guests can have {format_bytes(together)} "
+                    f"--overcommit {rate:g} leaves {format_bytes(left)}, of which scheme {scheme}'s guests can have {format_bytes(together)} "
                     f"beside their hypervisors and the reserve, but their balloons leave them {format_bytes(minima)} at least; lower the "
-                    "rate, raise --memory, or use --guest-memory static"
+                    "rate, raise --memory, or use --vm-memory-policy static"
                 )
 
 

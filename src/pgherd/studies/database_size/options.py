@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.study.measurement_options import SampleRequest
+from pgherd.study.option import option
 from pgherd.study.study_options import StudyOptions
 
 SCALES = (1, 2, 5, 10, 20, 50)
@@ -41,11 +42,8 @@ def deployment(options: SizesOptions, scale: int) -> Deployment:
     return Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
 
 
-class SizesRequest(Model):
-    """Options of ``pgherd sizes`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+class SizesRequest(SampleRequest):
+    """Options of ``pgherd database-size`` as given on the command line or in a scenario. None: pgherd chooses."""
 
-    scales: Scales = Field(SCALES, description="pgbench scale factors to load and measure")
-    predict: Scales = Field(PREDICTED, description="scale factors whose size is predicted")
-    pg_bin: str | None = Field(None, description="directory of postgres, initdb and pgbench")
-    pg_version: str | None = Field(None, description="PostgreSQL major version to use, such as 17, or 'embedded'")
-    run_as: str | None = Field(None, description="the account that servers run as (root only)")
+    scales: Scales = option(SCALES, "Scale factors to load.", metavar="N,N,…", web=True, filled="1,2,5,10")
+    predict: Scales = option(PREDICTED, "Scale factors to predict.", metavar="N,N,…", web=True)

@@ -9,6 +9,12 @@ from pydantic import Field, field_validator
 
 from pgherd.model.deployment import Deployment, Host
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.option import WORKLOAD, option, redefined
+
+SMALL_HOST_CORES = 32
+E1_VCPUS = 4.0
+VCPUS_TEXT = f"{E1_VCPUS:g}; cores/8 below {SMALL_HOST_CORES} cores"
+"""CPU of a database: that of E1, or an eighth of a small host."""
 
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Fractions of the cores at which E1 was measured, after its first point of one database."""
@@ -105,10 +111,16 @@ def deployment(options: DensityOptions) -> Deployment:
 
 
 class DensityRequest(DatabaseRequest):
-    """Options of ``pgherd density`` as given on the command line or in a scenario, beside those of the databases."""
+    """Options of ``pgherd density`` as given on the command line or in a scenario."""
 
-    points: tuple[int, ...] | None = Field(None, description="numbers of databases to measure")
-    clients: int | None = Field(None, ge=1, description="clients of each database")
-    at: float = Field(0.85, gt=0, le=1, description="efficiency at which to say how many databases the host holds")
-    intent: Literal["cpu-bound", "io-bound"] = Field("cpu-bound", description="what the load is meant to be bound by")
-    soak: str | None = Field(None, description="hold one point for this long and judge steadiness")
+    databases: tuple[int, ...] | None = option(
+        None, "Numbers of databases to load.", metavar="N,N,…", computed="1 to 125 % of the cores", web=True
+    )
+    efficiency: float = option(0.85, "Efficiency that still counts as enough.", metavar="X", web=True, gt=0, le=1)
+    bound_by: Literal["cpu", "io"] = option("cpu", "Expected bottleneck (cpu, io); sizes the databases accordingly.", metavar="NAME")
+    soak: str | None = option(None, "Load the last point for this long and judge stability.", metavar="TIME")
+    clients: int | None = option(
+        None, "pgbench clients per database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
+    )
+    vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed=VCPUS_TEXT)
+    repeats: int | None = redefined(DatabaseRequest, "repeats", 3, help="Trials per point; the first point gets two more.")

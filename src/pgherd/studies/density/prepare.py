@@ -13,17 +13,11 @@ from pgherd.prepare.container_limits import Limits
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.runtimes.balloon_law import moves
-from pgherd.studies.density.options import SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
+from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
+from pgherd.study.database_options import DEFAULT_BUDGET
 
-SMALL_HOST_CORES = 32
-E1_VCPUS = 4.0
 E1_MEMORY = 8 * 2**30
-# A default run is to end within five minutes: this is left after copies, starts, the report, and some margin.
-DEFAULT_BUDGET = 260.0
-DEFAULT_SECONDS = 9.0
-DEFAULT_RAMP = 1.0
-DEFAULT_REPEATS = 3
 _ROUND = 64 * 2**20
 _LARGER = 1.5
 """What is advised for a database that is to be larger than memory, as a multiple of it."""
@@ -32,7 +26,7 @@ _LARGER = 1.5
 def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
     """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     with preparation(node, asked, dry) as ground:
-        if asked.points != (1,):
+        if asked.databases != (1,):
             ground.insist_own(
                 "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
                 "'pgherd compare' can load one that is there"
@@ -46,14 +40,14 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         if threads > clients:
             raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
         size = ground.database_bytes()
-        cached = asked.intent == "cpu-bound"
+        cached = asked.bound_by == "cpu"
         need = ground.memory_needed(size, clients, cached=cached)
         points, memory, holds = _points_and_memory(ground, asked, limits, need)
-        disk = ground.disk(max(points), size, "--scale" if asked.points == (1,) else "--points or --scale")
+        disk = ground.disk(max(points), size, "--scale" if asked.databases == (1,) else "--databases or --scale")
         selected = ground.settings(size, clients, memory, cached=cached)
         if not cached:
             ground.choices.extend(_cached_after_all(ground, size, memory))
-        repeats = asked.repeats or DEFAULT_REPEATS
+        repeats = asked.repeats or 1
         options = DensityOptions(
             **ground.options(limits, selected, memory),
             clients=clients,
@@ -64,10 +58,10 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
             placement=asked.placement,
             repeats=repeats,
             repeats_one=repeats + 2,
-            seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
-            ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
-            at=asked.at,
-            intent=asked.intent,
+            seconds=parse_seconds(asked.duration or "9s"),
+            ramp=parse_seconds(asked.warmup or "0s"),
+            at=asked.efficiency,
+            intent=f"{asked.bound_by}-bound",
             soak_seconds=soak,
         )
         if options.budget_seconds is None and options.soak_seconds is None:
@@ -82,7 +76,7 @@ def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> lis
     room, whose = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
     if size > room:
         return []
-    larger = "a larger database" if ground.asked.init else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
+    larger = "a larger database" if ground.asked.init_script else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
     return [
         f"Warning: a database of {format_bytes(size)} fits into {whose} memory of {format_bytes(room)}: next to nothing will be read "
         f"from a disk, and the trials will not be I/O-bound; give {larger}, or less --memory."
@@ -112,16 +106,16 @@ def _points_and_memory(
     given, budget = ground.container_memory(), ground.memory
     own = _hypervisor(ground)
     limit = host_share.holds(asked, budget, (given or need) + own)
-    wanted = tuple(sorted(set(asked.points))) if asked.points else None
+    wanted = tuple(sorted(set(asked.databases))) if asked.databases else None
     if wanted is not None:
         if wanted[0] < 1:
-            raise UsageError(f"--points {wanted[0]}: a number of databases is at least 1")
+            raise UsageError(f"--databases {wanted[0]}: a number of databases is at least 1")
         if limit < 1:  # fewer databases would not help; and a comparison's variant is one
             raise UsageError(f"{_too_large(given or need, own, budget)}; lower --scale or --memory, or raise --host-memory")
         if wanted[-1] > limit:
             raise UsageError(
-                f"--points {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory budget of "
-                f"{format_bytes(budget)}, which holds {limit}; lower --points, --scale or --memory, or raise --host-memory"
+                f"--databases {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory budget of "
+                f"{format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
         raise CapabilityError(_too_large(given or need, own, budget))

@@ -10,8 +10,8 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host, Volume
 from pgherd.model.load import Load
 from pgherd.studies.disk.access import DEFAULT, MIX, TESTS, Access
-from pgherd.study.cluster_options import SpreadRequest
-from pgherd.study.measurement_options import MeasuredOptions
+from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
+from pgherd.study.option import MEASUREMENT, option
 
 ALL = "all"
 """In the place of a volume's name: all volumes at once."""
@@ -135,31 +135,30 @@ class DiskOptions(MeasuredOptions):
         return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)
 
 
-class DiskRequest(SpreadRequest):
-    """Options of ``pgherd disk`` as given on the command line or in a scenario. None: pgherd chooses, and says what.
+class DiskRequest(MeasurementRequest):
+    """Options of ``pgherd disk`` as given on the command line or in a scenario. None: pgherd chooses.
 
     Sizes and durations are texts with units. A volume is a text as pgherd.prepare.volume_syntax reads it.
     """
 
-    volume: tuple[str, ...] = Field((), description="what is measured: [NAME=]DIR, [NAME=]loop:SIZE[@DIR] or [NAME=]device:/dev/X")
-    allow_format: tuple[str, ...] = Field((), description="block devices that may be formatted: their paths")
-    tests: tuple[str, ...] | None = Field(None, description="which tests; all but the mix by default, and the mix where rates are given")
-    size: str | None = Field(None, description="size of the file on each volume")
-    depth: int | None = Field(None, ge=1, le=4096, description="random I/Os in flight on each volume")
-    sequential_depth: int | None = Field(None, ge=1, le=4096, description="sequential I/Os in flight on each volume")
-    jobs: int | None = Field(None, ge=1, le=256, description="fio jobs that share a volume's I/Os")
-    engine: Literal["libaio", "io_uring", "psync"] | None = Field(None, description="fio's I/O engine")
-    rate: str | None = Field(None, description="the mix: reads and writes per second of each volume, as two rates such as 70,30")
-    rwmixread: int | None = Field(None, ge=0, le=100, description="refused: a mix is stated as two rates")
-    buffered: bool = Field(False, description="through the page cache, even where direct I/O is possible")
-    together: bool = Field(True, description="all volumes at once too")
-    check_depth: bool = Field(True, description="measure at twice the depth too, to tell whether the depth is the limit")
-    trace: bool = Field(False, description="trace the block requests of the volumes' devices one by one (perf)")
-    repeats: int | None = Field(None, ge=1, description="trials per test and volume")
-    seconds: str | None = Field(None, description="measured period of each trial")
-    ramp: str | None = Field(None, description="ramp-up before it, not counted")
-    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
-    seed: int | None = Field(None, ge=0, description="seed of the order of trials")
-    cores: float | None = Field(None, gt=0, description="cores of this host that the run reserves")
-    run_as: str | None = Field(None, description="the account that fio runs as (root only)")
-    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")
+    volume: tuple[str, ...] = option(
+        (),
+        "Volume to measure (repeatable).",
+        metavar="[NAME=]DIR|loop:SIZE[@DIR]|device:/dev/X",
+        computed="where data would go",
+        repeated=True,
+    )
+    tests: tuple[str, ...] | None = option(None, "Tests to run.", metavar="NAME,…", computed="all")
+    rate_iops: str | None = option(None, "Mixed read/write test at these IOPS.", metavar="READS,WRITES")
+    file_size: str | None = option(None, "Test file size per volume.", metavar="SIZE", computed="2GB, at most a quarter of the free space")
+    iodepth: int | None = option(None, "Random I/Os in flight.", metavar="N", computed="32", ge=1, le=4096)
+    sequential_iodepth: int | None = option(None, "Sequential I/Os in flight.", metavar="N", computed="8", ge=1, le=4096)
+    numjobs: int | None = option(None, "fio jobs per volume.", metavar="N", computed="1", ge=1, le=256)
+    ioengine: Literal["libaio", "io_uring", "psync"] | None = option(
+        None, "fio I/O engine: libaio, io_uring or psync.", metavar="NAME", computed="libaio"
+    )
+    buffered: bool = option(False, "Use the page cache.")
+    concurrent: bool = option(True, "Also test all volumes at once.")
+    double_iodepth: bool = option(True, "Also test twice the depth.")
+    allow_format: tuple[str, ...] = option((), "Allow formatting this empty device; asks for its name.", metavar="/dev/X", repeated=True)
+    trace_io: bool = option(False, "Trace block requests with perf.", MEASUREMENT)

@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from pgherd.drivers.fio import MIX_WITH_RATE
 from pgherd.host import direct_io, file_systems, mounts, paths
 from pgherd.host.account import server_account
 from pgherd.host.block_devices import chain, devices_of
@@ -35,8 +34,6 @@ LOOP_SHARE = 0.85
 """Of a volume that pgherd formats, so much may be the file: the file system's own structures take the rest."""
 MEMORY = 256 * 2**20
 """What fio takes for each volume."""
-DEFAULT_SECONDS = 6.0
-DEFAULT_RAMP = 2.0
 
 
 def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
@@ -47,30 +44,30 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     facts = gather(node)
     account = server_account(asked.run_as)
     version, engines = _fio(node)
-    traced = io_view.insist_traceable(node, asked.trace)
+    traced = io_view.insist_traceable(node, asked.trace_io)
     volumes = _volumes(asked, dry, node)
     found = [_look(node, asked, one, account) for one in volumes]
-    cores = host_share.cores_of(asked.cores, facts)
-    engine = asked.engine or ("libaio" if "libaio" in engines else "psync")
+    cores = host_share.cores_of(asked.host_cores, facts)
+    engine = asked.ioengine or ("libaio" if "libaio" in engines else "psync")
     if engine not in engines:
         raise CapabilityError(f"this fio has no engine '{engine}'; it has {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
     options = DiskOptions(
         volumes=tuple(found),
         tests=tests,
-        depth=asked.depth or DiskOptions.model_fields["depth"].default,
-        sequential_depth=asked.sequential_depth or DiskOptions.model_fields["sequential_depth"].default,
-        jobs=asked.jobs or 1,
+        depth=asked.iodepth or DiskOptions.model_fields["depth"].default,
+        sequential_depth=asked.sequential_iodepth or DiskOptions.model_fields["sequential_depth"].default,
+        jobs=asked.numjobs or 1,
         engine=engine,
         rate=rate,
-        together=asked.together,
-        check_depth=asked.check_depth,
+        together=asked.concurrent,
+        check_depth=asked.double_iodepth,
         fio_version=version,
         cores=cores,
         memory=facts.memory,
         repeats=asked.repeats or DiskOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
-        ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
-        budget_seconds=parse_seconds(asked.budget) if asked.budget else None,
+        seconds=parse_seconds(asked.duration or "6s"),
+        ramp=parse_seconds(asked.warmup or "0s"),
+        budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
         seed=asked.seed if asked.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
@@ -80,7 +77,7 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
         study="disk",
         options=options,
         surroundings=Surroundings(
-            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found)), trace=asked.trace
+            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found)), trace=asked.trace_io
         ),
         thresholds=limits,
         facts=facts,
@@ -107,7 +104,7 @@ def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
     first = next(iter(options.values()))
     engines = {host: one.engine for host, one in options.items()}
     if len(set(engines.values())) > 1:
-        raise UsageError(f"the hosts' fio would use different engines ({versions_text(engines)}); name one that all have with --engine")
+        raise UsageError(f"the hosts' fio would use different engines ({versions_text(engines)}); name one that all have with --ioengine")
     volumes = []
     for host, one in options.items():
         for number, volume in enumerate(one.volumes):
@@ -123,18 +120,16 @@ def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
 
 
 def _rate(asked: DiskRequest) -> tuple[float, float] | None:
-    if asked.rwmixread is not None:
-        if asked.rate is not None:
-            raise UsageError(f"--rwmixread {asked.rwmixread} with --rate {asked.rate}: {MIX_WITH_RATE}")
-        raise UsageError(f"--rwmixread {asked.rwmixread}: a mix is stated as two rates, reads and writes per second, such as --rate 70,30")
-    if asked.rate is None:
+    if asked.rate_iops is None:
         return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", asked.rate)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", asked.rate_iops)
     if match is None:
-        raise UsageError(f"--rate {asked.rate}: a mix is stated as two rates, reads and writes per second, such as --rate 70,30")
+        raise UsageError(
+            f"--rate-iops {asked.rate_iops}: a mix is stated as two rates, reads and writes per second, such as --rate-iops 70,30"
+        )
     reads, writes = float(match[1]), float(match[2])
     if min(reads, writes) < 1:
-        raise UsageError(f"--rate {asked.rate}: fio takes rates of 1 per second and more; for reads or writes alone use --tests")
+        raise UsageError(f"--rate-iops {asked.rate_iops}: fio takes rates of 1 per second and more; for reads or writes alone use --tests")
     return reads, writes
 
 
@@ -145,9 +140,9 @@ def _tests(asked: DiskRequest, rate: tuple[float, float] | None) -> tuple[str, .
     if unknown or not asked.tests:
         raise UsageError(f"--tests: there is no test '{unknown[0] if unknown else ''}'; there are {', '.join(TESTS)}")
     if MIX in asked.tests and rate is None:
-        raise UsageError("--tests mix needs its two rates, reads and writes per second: --rate 70,30")
+        raise UsageError("--tests mix needs its two rates, reads and writes per second: --rate-iops 70,30")
     if rate is not None and MIX not in asked.tests:
-        raise UsageError(f"--rate {asked.rate} is that of the mix, which --tests leaves out; add mix to it")
+        raise UsageError(f"--rate-iops {asked.rate_iops} is that of the mix, which --tests leaves out; add mix to it")
     return asked.tests
 
 
@@ -208,9 +203,9 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         CapabilityError: it cannot be had.
     """
     option = "--volume"
-    wanted = parse_bytes(asked.size) if asked.size else None
+    wanted = parse_bytes(asked.file_size) if asked.file_size else None
     if wanted is not None and wanted < LEAST_SIZE:
-        raise UsageError(f"--size {asked.size}: a file has at least {format_bytes(LEAST_SIZE)}; raise it")
+        raise UsageError(f"--file-size {asked.file_size}: a file has at least {format_bytes(LEAST_SIZE)}; raise it")
     if volume.kind == "device":
         assert volume.path is not None
         file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
@@ -248,7 +243,7 @@ def _size(wanted: int | None, room: int, volume: Volume) -> int:
     """Bytes of the file, a whole number of the largest I/O."""
     if wanted is not None and wanted > room:
         raise UsageError(
-            f"--size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(wanted)}; lower it"
+            f"--file-size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(wanted)}; lower it"
         )
     size = wanted or min(DEFAULT_SIZE, room if volume.kind != "directory" else max(room // 4, LEAST_SIZE))
     if size < LEAST_SIZE:

@@ -11,7 +11,8 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
-from pgherd.study.cluster_options import SpreadRequest
+from pgherd.study.measurement_options import MeasurementRequest
+from pgherd.study.option import option, redefined
 from pgherd.study.study_options import StudyOptions
 
 TIMEOUT = 600.0
@@ -75,20 +76,16 @@ class ExecOptions(StudyOptions):
         return Load(driver="command", options=options)
 
 
-class ExecRequest(SpreadRequest):
-    """Options of ``pgherd exec`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+class ExecRequest(MeasurementRequest):
+    """Options of ``pgherd exec`` as given on the command line or in a scenario. None: pgherd chooses."""
 
-    command: tuple[str, ...] = Field((), description="the program and its arguments, a word each; no shell reads them")
-    value: tuple[str, ...] = Field((), description="a number to read from its output, NAME=REGEX")
-    unit: tuple[str, ...] = Field((), description="the unit of a value, NAME=UNIT")
-    env: tuple[str, ...] = Field((), description="a variable of its environment, NAME=VALUE; it has PATH, LC_ALL=C and TZ=UTC besides")
-    cwd: str | None = Field(None, description="the directory in which it is started; by default that in which pgherd is")
-    privileged: bool = Field(False, description="as root: run it as root, not under the servers' account")
-    seconds: str | None = Field(None, description="it runs on: end it after this measured period; by default it ends by itself")
-    ramp: str | None = Field(None, description="with seconds: ramp-up before, not counted")
-    timeout: str | None = Field(None, description="the longest that it may take where it ends by itself")
-    repeats: int | None = Field(None, ge=1, description="how often it is run")
-    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
-    cores: float | None = Field(None, gt=0, description="cores of this host that the run reserves")
-    run_as: str | None = Field(None, description="the account that it runs as (root only)")
-    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")
+    command: tuple[str, ...] = option((), "Command and its arguments; no shell reads them.", positional="COMMAND…")
+    extract: tuple[str, ...] = option((), "Extract a number from the output (repeatable).", metavar="NAME=REGEX", repeated=True)
+    unit: tuple[str, ...] = option((), "Unit of an extracted number (repeatable).", metavar="NAME=UNIT", repeated=True)
+    env: tuple[str, ...] = option((), "Environment variable (repeatable).", metavar="NAME=VALUE", repeated=True)
+    cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one")
+    timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
+    as_root: bool = option(False, "Run the command as root.")
+    repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")
+    duration: str | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
+    warmup: str | None = redefined(MeasurementRequest, "warmup", None, computed="none")

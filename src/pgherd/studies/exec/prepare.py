@@ -37,18 +37,18 @@ def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
         raise UsageError("a word of the command holds a NUL character, which no program can be given")
     limits = thresholds(asked.threshold)
     values, variables = _values(asked), _variables(asked)
-    if asked.seconds is None and asked.ramp is not None:
-        raise UsageError("--ramp is for a command that runs on: give --seconds, after which it is ended, too")
-    if asked.seconds is not None and asked.timeout is not None:
-        raise UsageError("--timeout is for a command that ends by itself, and --seconds ends it by the clock: give one of them")
+    if asked.duration is None and asked.warmup is not None:
+        raise UsageError("--warmup is for a command that runs on: give --duration, after which it is ended, too")
+    if asked.duration is not None and asked.timeout is not None:
+        raise UsageError("--timeout is for a command that ends by itself, and --duration ends it by the clock: give one of them")
     facts = gather(node)
-    cores = host_share.cores_of(asked.cores, facts)
-    if asked.privileged and not facts.root:
-        raise CapabilityError("--privileged needs root; without it the command runs as you")
+    cores = host_share.cores_of(asked.host_cores, facts)
+    if asked.as_root and not facts.root:
+        raise CapabilityError("--as-root needs root; without it the command runs as you")
     if asked.run_as == "root":
-        raise UsageError("--run-as root: a command is run as root by --privileged")
+        raise UsageError("--run-as root: a command is run as root by --as-root")
     account = server_account(asked.run_as)
-    runs_as = None if asked.privileged else account
+    runs_as = None if asked.as_root else account
     cwd = os.path.abspath(asked.cwd if asked.cwd is not None else os.getcwd())
     _insist_there(node, asked.command[0], cwd, runs_as)
     fields = ExecOptions.model_fields
@@ -56,15 +56,15 @@ def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
         command=asked.command,
         env=variables,
         cwd=cwd,
-        privileged=asked.privileged,
+        privileged=asked.as_root,
         values=values,
         hosts=tuple(host.name for host in asked.over) or ("local",),
         cores=cores,
-        seconds=_seconds("--seconds", asked.seconds) if asked.seconds is not None else None,
-        ramp=parse_seconds(asked.ramp) if asked.ramp is not None else 0.0,
+        seconds=_seconds("--duration", asked.duration) if asked.duration is not None else None,
+        ramp=parse_seconds(asked.warmup) if asked.warmup is not None else 0.0,
         timeout=_seconds("--timeout", asked.timeout) if asked.timeout is not None else TIMEOUT,
         repeats=asked.repeats or fields["repeats"].default,
-        budget_seconds=_seconds("--budget", asked.budget) if asked.budget is not None else None,
+        budget_seconds=_seconds("--time-budget", asked.time_budget) if asked.time_budget is not None else None,
         thresholds=limits,
     )
     return Prepared(
@@ -90,14 +90,14 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _values(asked: ExecRequest) -> tuple[Value, ...]:
-    patterns = dict(_pair("--value", word, "NAME=REGEX") for word in asked.value)
+    patterns = dict(_pair("--extract", word, "NAME=REGEX") for word in asked.extract)
     units = dict(_pair("--unit", word, "NAME=UNIT") for word in asked.unit)
-    for words, option in ((asked.value, "--value"), (asked.unit, "--unit")):
+    for words, option in ((asked.extract, "--extract"), (asked.unit, "--unit")):
         if len({word.partition("=")[0] for word in words}) < len(words):
             raise UsageError(f"{option} is given twice for one name")
     unknown = sorted(set(units) - set(patterns))
     if unknown:
-        raise UsageError(f"--unit {unknown[0]}={units[unknown[0]]}: there is no --value {unknown[0]}=REGEX")
+        raise UsageError(f"--unit {unknown[0]}={units[unknown[0]]}: there is no --extract {unknown[0]}=REGEX")
     found = []
     for name, pattern in patterns.items():
         try:
@@ -105,7 +105,7 @@ def _values(asked: ExecRequest) -> tuple[Value, ...]:
         except ValidationError as error:
             said = error.errors()[0]
             why = "letters, digits and _ make a name" if said["loc"] == ("name",) else said["msg"].removeprefix("Value error, ")
-            raise UsageError(f"--value {name}={pattern}: {why}") from None
+            raise UsageError(f"--extract {name}={pattern}: {why}") from None
     return tuple(found)
 
 
@@ -126,7 +126,7 @@ def _pair(option: str, word: str, wanted: str) -> tuple[str, str]:
 
 def _insist_there(node: Node, program: str, cwd: str, account: str | None) -> None:
     who = f"account '{account}'" if account else "you"
-    change = "; choose another with --run-as, or run it as root with --privileged" if account else ""
+    change = "; choose another with --run-as, or run it as root with --as-root" if account else ""
     if node.run(Command(["sh", "-c", _ENTER, "sh", cwd], user=account)).code != 0:
         raise UsageError(f"{who} cannot enter {cwd}, in which the command would be started; name another directory with --cwd{change}")
     if node.run(Command(["sh", "-c", _FIND, "sh", cwd, program], user=account)).code != 0:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from pgherd.model.trial import State
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.request import BlocksRequest
+from pgherd.study.option import option, redefined
 
 NONE, THP = "none", "thp"
 """The arms of ordinary pages and of transparent huge pages; every other arm is called by its page size, such as 2MB."""
@@ -33,11 +35,15 @@ class HugepagesOptions(CompareOptions):
 class HugepagesRequest(BlocksRequest):
     """Options of ``pgherd hugepages`` as given on the command line or in a scenario."""
 
-    pages: tuple[str, ...] = Field((), description="kinds of pages: none, page sizes such as 2MB and 1GB, thp; the first is the baseline")
+    LEFT_OUT: ClassVar[dict[str, str]] = {
+        **BlocksRequest.LEFT_OUT,
+        "huge_pages": "this study compares several kinds of pages; name them with page_sizes",
+    }
 
-    @field_validator("huge_pages")
-    @classmethod
-    def _pages_are_compared(cls, huge_pages: str | None) -> str | None:
-        if huge_pages is not None:
-            raise ValueError("this study compares several kinds of pages; name them with pages")
-        return huge_pages
+    page_sizes: tuple[str, ...] = option(
+        (), "none, 2MB, 1GB, thp; the first is the baseline.", metavar="SIZE,…", computed="all that exist", web=True
+    )
+    clients: int | None = redefined(BlocksRequest, "clients", None, computed="10")
+    duration: str | None = redefined(BlocksRequest, "duration", "8s")
+    start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="restarted; fresh if the load writes")
+    time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="6m50s")

@@ -34,7 +34,6 @@ CLIENTS = 10
 """As E9. Every connection has page tables of its own."""
 BUDGET = 440.0
 """Seconds for all trials: with the load of the database and the report a default run ends within eight minutes."""
-SECONDS, RAMP = "8s", "1s"
 """Three variants need seven blocks to be told from the baseline, and these fit where a restart, with reading the data back, takes up to
 3.5 s; up to 2.4 s 70 % of the time is spent measuring. New connections fill their page tables in the ramp, as far as the time goes."""
 _IN_GUESTS = (
@@ -51,7 +50,7 @@ def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
     scale, said = _scale(asked, facts)
     kinds, left_out = _kinds(node, asked, scale)
     if len(kinds) < 2:
-        raise UsageError(f"only {kinds[0]} is to be measured; name another kind of pages beside it, such as --pages none,2MB")
+        raise UsageError(f"only {kinds[0]} is to be measured; name another kind of pages beside it, such as --page-sizes none,2MB")
     request = _request(asked, kinds, scale)
     prepared = comparison.prepare(node, request, dry)
     assert isinstance(prepared.options, CompareOptions)
@@ -69,13 +68,13 @@ def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
 
 def _scale(asked: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[str]]:
     """The scale, and a sentence where it was chosen; None where the user's own SQL file fills the database."""
-    if asked.scale is not None or asked.init:
+    if asked.scale is not None or asked.init_script:
         return asked.scale, []
     memory = parse_bytes(asked.host_memory) if asked.host_memory else facts.memory_available
     limit = parse_bytes(asked.memory) / 2 if asked.memory else memory * MEMORY_SHARE
     fitting = [scale for scale in SCALES if settings.buffers_for(_size(scale), False) <= limit]
     scale = fitting[0] if fitting else SCALES[-1]
-    whole = fitting and asked.like is None and "shared_buffers" not in configuration.parse_set(asked.set)
+    whole = fitting and asked.settings_from is None and "shared_buffers" not in configuration.parse_set(asked.set)
     return scale, [f"Scale {scale}: about {format_bytes(_size(scale))}{', all of it in shared buffers' if whole else ''}."]
 
 
@@ -92,11 +91,11 @@ def _kinds(node: Node, asked: HugepagesRequest, scale: int | None) -> tuple[tupl
         UsageError: a kind is none, or stands twice.
         CapabilityError: this host can give no kind but the ordinary one.
     """
-    if asked.pages:
-        named = tuple(_named(kind) for kind in asked.pages)
+    if asked.page_sizes:
+        named = tuple(_named(kind) for kind in asked.page_sizes)
         twice = sorted({kind for kind in named if named.count(kind) > 1})
         if twice:
-            raise UsageError(f"--pages {','.join(asked.pages)}: {twice[0]} stands twice")
+            raise UsageError(f"--page-sizes {','.join(asked.page_sizes)}: {twice[0]} stands twice")
         return (named if len(named) > 1 or named == (NONE,) else (NONE, *named)), []
     found, refused = [NONE], []
     there = host_pages.pools(node)
@@ -133,12 +132,16 @@ def _named(kind: str) -> str:
 
 def _request(asked: HugepagesRequest, kinds: Sequence[str], scale: int | None) -> CompareRequest:
     """The comparison: one variant for each kind of pages, all else as asked, in trials long enough."""
-    given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - {"pages", "huge_pages", "repeats"}}
-    defaults: dict[str, Any] = {"seconds": SECONDS, "ramp": RAMP, "budget": None if asked.blocks else f"{BUDGET:g}s"}
+    given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - {"page_sizes", "huge_pages", "repeats"}}
+    defaults: dict[str, Any] = {
+        "duration": asked.duration,
+        "warmup": asked.warmup,
+        "time_budget": None if asked.max_blocks else f"{BUDGET:g}s",
+    }
     defaults |= {"clients": CLIENTS} if asked.clients is None else {}
     defaults |= {"scale": scale} if scale is not None else {}
     if asked.workload == "select-only" and not asked.script:
-        defaults["state"] = "restarted"  # nothing writes, and pages change with a restart
+        defaults["start_state"] = "restarted"  # nothing writes, and pages change with a restart
     variants = tuple(f"{kind}:huge-pages={'off' if kind == NONE else kind}" for kind in kinds)
     known = {name: value for name, value in {**defaults, **given}.items() if value is not None}
     return CompareRequest.model_validate({**known, "variant": variants})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from pgherd.model.load import ClientPlace
+from pgherd.model.trial import State
 from pgherd.study.comparison.options import Arm, CompareOptions
-from pgherd.study.comparison.request import Share
-from pgherd.study.database_options import BuiltinWorkload, DatabaseRequest
+from pgherd.study.comparison.request import BlocksRequest, Share
+from pgherd.study.database_options import BuiltinWorkload
+from pgherd.study.option import option, redefined
 
 
 class StorageOptions(CompareOptions):
@@ -35,27 +38,35 @@ class StorageOptions(CompareOptions):
         return self.arm(side).options
 
 
-class StorageRequest(DatabaseRequest):
-    """Options of ``pgherd storage`` as given on the command line or in a scenario.
+class StorageRequest(BlocksRequest):
+    """Options of ``pgherd io-profile`` as given on the command line or in a scenario.
 
-    Without ``compare`` and ``variant`` one server is watched; with either its variants are held against the first.
+    Without ``compare_setting`` and ``variant`` one server is watched; with either, its variants are compared with the first.
     """
 
-    workload: BuiltinWorkload = Field("tpcb-like", description="pgbench's builtin script, or one of pgherd's own workloads")
-    clients: int | None = Field(None, ge=1, description="clients of the database")
-    checkpoints: int | None = Field(None, ge=1, description="checkpoints that each trial is to hold")
-    checkpoint_every: str | None = Field(None, description="time from one checkpoint's start to the next's (checkpoint_timeout)")
-    compare: str | None = Field(None, description="a setting and its values, such as checkpoint_completion_target=0.5,0.9")
-    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
-    io_bound: float | None = Field(None, gt=1, description="a random-block database of so many times the container's memory")
-    metric: str | None = Field(None, description="the metric that decides a comparison")
-    blocks: int | None = Field(None, ge=1, description="blocks of a comparison at most; each holds every variant once, the baseline twice")
-    precision: Share | None = Field(None, description="go on until the interval is at most plus or minus this share")
-    equivalence: Share = Field(0.05, description="differences up to this share are not worth having")
+    LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("dsn", "allow_writes"), "the devices below an external server are not visible from here; leave it out"
+    )
 
-    @field_validator("server")
-    @classmethod
-    def _own_servers(cls, server: str | None) -> str | None:
-        if server is not None:
-            raise ValueError("the devices below somebody else's server cannot be seen from here; leave --server out")
-        return server
+    checkpoints: int | None = option(None, "Minimum checkpoints per trial.", metavar="N", computed="3; 2 in a comparison", web=True, ge=1)
+    checkpoint_timeout: str | None = option(
+        None, "checkpoint_timeout of the servers.", metavar="TIME", computed="30s", web=True, filled="30s"
+    )
+    compare_setting: str | None = option(None, "Compare values of one setting; the first is the baseline.", metavar="SETTING=V,V")
+    variant: tuple[str, ...] = option(
+        (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
+    )
+    memory_ratio: float | None = option(None, "Random I/O on a database this many times larger than memory.", metavar="K", gt=1)
+    workload: BuiltinWorkload = redefined(BlocksRequest, "workload", "tpcb-like")
+    clients: int | None = redefined(BlocksRequest, "clients", None, computed="4 per core, at most 32")
+    max_blocks: int | None = redefined(BlocksRequest, "max_blocks", None, computed="6; more with more variants")
+    precision: Share | None = redefined(BlocksRequest, "precision", None)
+    equivalence_margin: Share = redefined(BlocksRequest, "equivalence_margin", 0.05)
+    vcpus: float | None = redefined(BlocksRequest, "vcpus", None, computed="all cores")
+    memory: str | None = redefined(BlocksRequest, "memory", None, computed="twice the database")
+    repeats: int | None = redefined(BlocksRequest, "repeats", None, help="Trials of one server.", computed="3")
+    duration: str | None = redefined(BlocksRequest, "duration", None, computed="95s; 65s in a comparison; 20s with --memory-ratio")
+    warmup: str | None = redefined(BlocksRequest, "warmup", None, computed="5s")
+    time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="as long as that takes")
+    start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="fresh")
+    client_placement: ClientPlace = redefined(BlocksRequest, "client_placement", "inside", computed="outside")

@@ -42,8 +42,8 @@ TIMES_DATABASE = 2
 """As E11: 32 GB of memory for a database of 15 GB."""
 LEAST_MEMORY = 512 * 2**20
 _ROUND = 64 * 2**20
-_OWN = {"checkpoints", "checkpoint_every", "compare", "variant", "io_bound", "metric", "blocks", "precision", "equivalence", "repeats"}
-_COMPARISON = ("metric", "blocks", "precision", "equivalence")
+_COMPARISON = ("metric", "max_blocks", "precision", "equivalence_margin")
+_OWN = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats"} | {*_COMPARISON}
 _EXTRA = 6.0
 """Seconds that a trial needs beyond its load: restoring, starting, reading the trace."""
 
@@ -51,29 +51,29 @@ _EXTRA = 6.0
 class _Comparison(CompareRequest):
     """A comparison of servers that may be meant to be bound by I/O, which decides how large their buffers are."""
 
-    intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
+    bound_by: Literal["cpu", "io"] = "cpu"
 
 
 def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
     """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     variants = _variants(asked)
     facts = gather(node)
-    untraced = "" if asked.io_bound is None else block_trace.refused(node)
-    given, said = _fields(asked, facts, variants, trace=asked.trace or (asked.io_bound is not None and not untraced))
+    untraced = "" if asked.memory_ratio is None else block_trace.refused(node)
+    given, said = _fields(asked, facts, variants, trace=asked.trace_io or (asked.memory_ratio is not None and not untraced))
     try:
         prepared = _completed(node, given, variants, asked, dry)
     except CapabilityError:
-        if asked.memory is not None or asked.io_bound is not None or "memory" not in given:
+        if asked.memory is not None or asked.memory_ratio is not None or "memory" not in given:
             raise
         del given["memory"]
         said = [*said[1:], "Warning: memory is not limited (that needs control groups), so it is not twice the database's size as in E11."]
         prepared = _completed(node, given, variants, asked, dry)
     assert isinstance(prepared.options, CompareOptions)
-    every = None if asked.io_bound else _every(asked)
+    every = None if asked.memory_ratio else _every(asked)
     options = StorageOptions(
         **prepared.options.model_dump(exclude={"repeats", "io_bound", "every", "untraced"}),
         repeats=asked.repeats or REPEATS,
-        io_bound=asked.io_bound,
+        io_bound=asked.memory_ratio,
         every=every,
         untraced=untraced,
     )
@@ -83,10 +83,10 @@ def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
 def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
     """What the arms' own study is asked for, and sentences; the first is on memory."""
     given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - _OWN}
-    cores = asked.cores or facts.cores
-    given.setdefault("client_place", "outside")
-    given["trace"] = trace
-    if asked.io_bound is not None:
+    cores = asked.host_cores or facts.cores
+    given.setdefault("client_placement", "outside")
+    given["trace_io"] = trace
+    if asked.memory_ratio is not None:
         given, said = _io_bound(asked, given, cores)
     else:
         given, said = _cached(asked, given, cores, variants)
@@ -100,10 +100,10 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants
     given.setdefault("workload", "tpcb-like")
     given.setdefault("vcpus", cores)
     given.setdefault("clients", max(4, min(MOST_CLIENTS, round(4 * cores))))
-    if not asked.init and asked.scale is None and asked.workload in ("tpcb-like", "simple-update", "select-only"):
+    if not asked.init_script and asked.scale is None and asked.workload in ("tpcb-like", "simple-update", "select-only"):
         given["scale"] = max(SCALE, given["clients"])
     said = []
-    if asked.memory is None and not asked.init:
+    if asked.memory is None and not asked.init_script:
         size = find("pgbench" if asked.workload in ("tpcb-like", "simple-update", "select-only") else asked.workload).size_estimate(
             given.get("scale") or asked.scale or SCALE
         )
@@ -111,9 +111,9 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants
             memory = max(LEAST_MEMORY, math.ceil(TIMES_DATABASE * size / _ROUND) * _ROUND)
             given["memory"] = str(memory)
             said.append(f"Memory {format_bytes(memory)}: {TIMES_DATABASE} × the database, as in E11.")
-    given.setdefault("ramp", f"{RAMP:g}s")
-    seconds = parse_seconds(asked.seconds) if asked.seconds else many * every + 5
-    given["seconds"] = f"{seconds:g}s"
+    given.setdefault("warmup", f"{RAMP:g}s")
+    seconds = parse_seconds(asked.duration) if asked.duration else many * every + 5
+    given["duration"] = f"{seconds:g}s"
     names = {text.partition("=")[0].strip().lower() for text in asked.set}
     chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={every:g}s"]
     given["set"] = (*chosen, *asked.set)
@@ -129,18 +129,18 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants
 def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
     if "workload" in asked.model_fields_set and asked.workload != "random-block":
         raise UsageError(
-            f"--io-bound reads single blocks at random: its workload is random-block, not {asked.workload}; leave one of them out"
+            f"--memory-ratio reads single blocks at random: its workload is random-block, not {asked.workload}; leave one of them out"
         )
-    assert asked.io_bound is not None
+    assert asked.memory_ratio is not None
     memory = parse_bytes(asked.memory) if asked.memory else BOUND_MEMORY
-    given |= {"workload": "random-block", "memory": str(memory), "intent": "io-bound"}
-    given["scale"] = asked.scale or math.ceil(asked.io_bound * memory / 2**20)
+    given |= {"workload": "random-block", "memory": str(memory), "bound_by": "io"}
+    given["scale"] = asked.scale or math.ceil(asked.memory_ratio * memory / 2**20)
     given.setdefault("clients", max(4, min(MOST_CLIENTS, round(BOUND_CLIENTS_PER_CORE * cores))))
     given.setdefault("vcpus", cores)
-    given.setdefault("ramp", f"{RAMP:g}s")
-    given.setdefault("seconds", f"{BOUND_SECONDS:g}s")
+    given.setdefault("warmup", f"{RAMP:g}s")
+    given.setdefault("duration", f"{BOUND_SECONDS:g}s")
     return given, [
-        f"A database of {given['scale']} MiB, {asked.io_bound:g} × the memory of {format_bytes(memory)}, read and updated at random."
+        f"A database of {given['scale']} MiB, {asked.memory_ratio:g} × the memory of {format_bytes(memory)}, read and updated at random."
     ]
 
 
@@ -148,17 +148,28 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     """One arm by the study of databases, or a comparison; its options are a comparison's in both cases."""
     if variants:
         own = {name: getattr(asked, name) for name in _COMPARISON if name in asked.model_fields_set}
-        blocks = {} if asked.blocks or asked.budget else {"blocks": _least_blocks(len(variants))}
-        request = {**given, **own, **blocks, "equivalence": asked.equivalence, "variant": tuple(variants), "state": "fresh"}
-        return comparison.prepare(node, _Comparison.model_validate({"arrangement": "one-at-a-time", **request}), dry)
-    request = {"state": "fresh" if asked.workload != "select-only" and asked.io_bound is None else "restarted", **given, "points": (1,)}
+        blocks = {} if asked.max_blocks or asked.time_budget else {"max_blocks": _least_blocks(len(variants))}
+        request = {
+            **given,
+            **own,
+            **blocks,
+            "equivalence_margin": asked.equivalence_margin,
+            "variant": tuple(variants),
+            "start_state": "fresh",
+        }
+        return comparison.prepare(node, _Comparison.model_validate({"interleave": "trials", **request}), dry)
+    request = {
+        "start_state": "fresh" if asked.workload != "select-only" and asked.memory_ratio is None else "restarted",
+        **given,
+        "databases": (1,),
+    }
     prepared = registry.prepare(node, "density", DensityRequest.model_validate(request), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1, "repeats_one": 1})
     arm = Arm(name=ALONE, study="density", options=options.model_dump(mode="json"))
     each = options.seconds + options.ramp + _EXTRA
-    budget = parse_seconds(asked.budget) if asked.budget else 1.5 * each * (asked.repeats or REPEATS) + 30
+    budget = parse_seconds(asked.time_budget) if asked.time_budget else 1.5 * each * (asked.repeats or REPEATS) + 30
     single = StorageOptions(arms=(arm,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)
     return replace(prepared, options=single)
 
@@ -169,25 +180,29 @@ def _least_blocks(variants: int) -> int:
 
 
 def _variants(asked: StorageRequest) -> tuple[str, ...]:
-    """The variants' texts; ``--compare NAME=A,B`` is one for each value, called by it."""
-    if asked.compare is None:
+    """The variants' texts; ``--compare-setting NAME=A,B`` is one for each value, called by it."""
+    if asked.compare_setting is None:
         return asked.variant
     if asked.variant:
-        raise UsageError("--compare and --variant say the same thing in two ways; give one of them")
-    name, equals, rest = asked.compare.partition("=")
+        raise UsageError("--compare-setting and --variant say the same thing in two ways; give one of them")
+    name, equals, rest = asked.compare_setting.partition("=")
     values = [value.strip() for value in rest.split(",")]
     if not name.strip() or not equals or not all(values):
-        raise UsageError(f"--compare {asked.compare}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9")
+        raise UsageError(
+            f"--compare-setting {asked.compare_setting}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9"
+        )
     if len(values) < 2:
-        raise UsageError(f"--compare {asked.compare}: one value cannot be compared; give two or more, such as {name}={values[0]},…")
+        raise UsageError(
+            f"--compare-setting {asked.compare_setting}: one value cannot be compared; give two or more, such as {name}={values[0]},…"
+        )
     return tuple(f"{value}:{name.strip()}={value}" for value in values)
 
 
 def _every(asked: StorageRequest) -> float:
-    every = parse_seconds(asked.checkpoint_every) if asked.checkpoint_every else EVERY
+    every = parse_seconds(asked.checkpoint_timeout) if asked.checkpoint_timeout else EVERY
     if not 30 <= every <= 86400:
         raise UsageError(
-            f"--checkpoint-every {every:g} s: checkpoint_timeout is between 30 s and a day; for shorter ones let WAL bring them about, "
+            f"--checkpoint-timeout {every:g} s: checkpoint_timeout is between 30 s and a day; for shorter ones let WAL bring them about, "
             "such as by --set max_wal_size=64MB"
         )
     return every
@@ -217,7 +232,7 @@ def _where(node: Node, one: DensityOptions) -> str:
         what, where = "WAL and a tablespace", f"{wal_name}; data on {_device(node, data)}{told}"
     return (
         f"Warning: {what} lie on one device ({where}): what each of them does to it is not told apart; name another place with "
-        "--wal-dir DIR or --wal-on."
+        "--wal-dir DIR or --wal-volume."
     )
 
 

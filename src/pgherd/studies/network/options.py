@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 
 from pgherd.model.deployment import Deployment, Host, Link
 from pgherd.model.load import Load
-from pgherd.study.cluster_options import SpreadRequest
-from pgherd.study.measurement_options import MeasuredOptions
+from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
+from pgherd.study.option import CLUSTER, option
 
 STREAMS = (1, 2, 4, 8, 16)
 MOST_STREAMS = 128
@@ -63,24 +63,16 @@ class NetworkOptions(MeasuredOptions):
         return Load(driver="iperf3", clients=max(1, streams), options=options)
 
 
-class NetworkRequest(SpreadRequest):
-    """Options of ``pgherd network`` as given on the command line or in a scenario. None: pgherd chooses, and says what."""
+class NetworkRequest(MeasurementRequest):
+    """Options of ``pgherd network`` as given on the command line or in a scenario. None: pgherd chooses."""
 
-    to: tuple[str, ...] = Field((), description="where an iperf3 server answers: HOST or HOST:PORT")
-    port: int | None = Field(None, ge=1, le=65535, description="of a cluster: where the hosts' iperf3 servers listen in their trials")
-    namespaces: bool = Field(False, description="between two network namespaces of this host")
-    limit: str | None = Field(None, description="namespaces: bits per second that the link lets through, such as 200M")
-    delay: str | None = Field(None, description="namespaces: time that every packet is held up, each way")
-    between: tuple[str, ...] = Field((), description="of a cluster: the hosts between which it is measured; all by default")
-    streams: Streams = Field(STREAMS, description="numbers of parallel TCP streams")
-    reverse: bool = Field(False, description="the far end sends")
-    window: str | None = Field(None, description="size of the socket buffers; the kernel tunes them otherwise")
-    congestion: str | None = Field(None, description="TCP's congestion control algorithm")
-    repeats: int | None = Field(None, ge=1, description="trials of each number of streams")
-    seconds: str | None = Field(None, description="measured period of each trial")
-    ramp: str | None = Field(None, description="ramp-up before it, not counted")
-    budget: str | None = Field(None, description="time for all trials; reruns of tainted trials fit into it too")
-    seed: int | None = Field(None, ge=0, description="seed of the order of trials")
-    cores: float | None = Field(None, gt=0, description="cores of this host that the run reserves")
-    run_as: str | None = Field(None, description="the account that iperf3 runs as (root only)")
-    threshold: tuple[str, ...] = Field((), description="change a verdict's threshold, NAME=VALUE")
+    to: tuple[str, ...] = option((), "Host running 'iperf3 --server' (repeatable).", metavar="HOST[:PORT]", repeated=True)
+    streams: Streams = option(STREAMS, "Numbers of parallel streams; 1 is always included.", metavar="N,N,…", web=True, filled="1,2,4")
+    reverse: bool = option(False, "Receive instead of send.")
+    window: str | None = option(None, "TCP window size.", metavar="SIZE", computed="chosen by the kernel")
+    congestion: str | None = option(None, "TCP congestion control.", metavar="NAME", computed="the system's")
+    netns: bool = option(False, "Test between two network namespaces of this host (root).", web=True, filled="yes")
+    netns_rate: str | None = option(None, "Limit the link to this bit rate, such as 200M.", metavar="RATE", web=True)
+    netns_delay: str | None = option(None, "Add this delay each way, such as 5ms.", metavar="TIME", web=True)
+    hosts: tuple[str, ...] = option((), "Cluster hosts to test.", CLUSTER, metavar="HOST,HOST,…", computed="all")
+    port: int | None = option(None, "Port for iperf3 servers on a cluster's hosts.", CLUSTER, metavar="N", computed="5201", ge=1, le=65535)

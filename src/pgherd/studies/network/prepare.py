@@ -27,8 +27,6 @@ PORT = 5201
 """iperf3's own."""
 MEMORY = 128 * 2**20
 """What iperf3 and the sockets' buffers take."""
-DEFAULT_SECONDS = 6.0
-DEFAULT_RAMP = 2.0
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
@@ -39,8 +37,8 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
     links = _links(asked)
     facts = gather(node)
     account = server_account(asked.run_as)
-    cores = host_share.cores_of(asked.cores, facts)
-    if asked.namespaces:
+    cores = host_share.cores_of(asked.host_cores, facts)
+    if asked.netns:
         _insist_namespaces(node, links[-1], dry)
     options = NetworkOptions(
         links=links,
@@ -51,14 +49,14 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
         iperf3_version=version,
         cores=cores,
         repeats=asked.repeats or NetworkOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
-        ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
-        budget_seconds=parse_seconds(asked.budget) if asked.budget else None,
+        seconds=parse_seconds(asked.duration or "6s"),
+        ramp=parse_seconds(asked.warmup or "0s"),
+        budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
         seed=asked.seed if asked.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
     if options.seconds < 2:
-        raise UsageError(f"--seconds {asked.seconds}: iperf3 counts by seconds; give 2 s or more")
+        raise UsageError(f"--duration {asked.duration}: iperf3 counts by seconds; give 2 s or more")
     for link in links:
         if link.kind == "remote" and not dry:
             _try(node, link)
@@ -88,7 +86,7 @@ def over_hosts(options: Mapping[str, NetworkOptions]) -> NetworkOptions:
 def _changes(asked: NetworkRequest) -> tuple[str, ...]:
     if asked.over:
         return (f"iperf3's server on port {asked.port or PORT} of the host's address in the cluster, in trials that send to it alone",)
-    return ("two network namespaces with a pair of virtual cards, held by processes of pgherd's",) if asked.namespaces else ()
+    return ("two network namespaces with a pair of virtual cards, held by processes of pgherd's",) if asked.netns else ()
 
 
 def _between(asked: NetworkRequest) -> tuple[Link, ...]:
@@ -98,12 +96,12 @@ def _between(asked: NetworkRequest) -> tuple[Link, ...]:
         UsageError: there is but one host, or something is asked for that a cluster does not have.
         CapabilityError: no server can listen at this host's address.
     """
-    for said, given in (("--to", asked.to), ("--namespaces", asked.namespaces), ("--reverse", asked.reverse)):
+    for said, given in (("--to", asked.to), ("--netns", asked.netns), ("--reverse", asked.reverse)):
         if given:
             raise UsageError(f"{said} with --cluster: it measures from every host of the cluster to every other; leave {said} out")
     ends = asked.over  # those of ``between`` alone, where it names any
     if len(ends) < 2:
-        one = "--between names" if asked.between else "the cluster has"
+        one = "--hosts names" if asked.hosts else "the cluster has"
         raise UsageError(f"{one} one host, {ends[0].name}: there is no link to measure; --to names a host outside of a cluster")
     port = asked.port or PORT
     _insist_listening(asked.over, port)
@@ -142,30 +140,32 @@ def _iperf3(node: Node) -> str:
 
 
 def _links(asked: NetworkRequest) -> tuple[Link, ...]:
-    if not asked.namespaces and (asked.limit is not None or asked.delay is not None):
+    if not asked.netns and (asked.netns_rate is not None or asked.netns_delay is not None):
         raise UsageError(
-            "--limit and --delay shape the link between namespaces, and --namespaces is not given; pgherd shapes no other link"
+            "--netns-rate and --netns-delay shape the link between namespaces, and --netns is not given; pgherd shapes no other link"
         )
     if asked.over:
         return _between(asked)
     if asked.port is not None:
         raise UsageError(f"--port {asked.port} is that of the servers on a cluster's hosts; for another's write --to HOST:PORT")
-    if asked.between:
-        raise UsageError(f"--between {','.join(asked.between)} names hosts of a cluster, and --cluster is not given")
-    if not asked.to and not asked.namespaces:
+    if asked.hosts:
+        raise UsageError(f"--hosts {','.join(asked.hosts)} names hosts of a cluster, and --cluster is not given")
+    if not asked.to and not asked.netns:
         raise UsageError(
             "there is nothing to measure to: give --to HOST, where 'iperf3 --server' runs, --cluster for all pairs of its hosts, or "
-            "--namespaces for two ends on this host"
+            "--netns for two ends on this host"
         )
     links = [_remote(word) for word in asked.to]
     twice = sorted({link.name for link in links if sum(other.name == link.name for other in links) > 1})
     if twice:
         raise UsageError(f"--to names {', '.join(twice)} more than once")
-    if asked.namespaces:
-        delay = None if asked.delay is None else 1000 * parse_seconds(asked.delay)
+    if asked.netns:
+        delay = None if asked.netns_delay is None else 1000 * parse_seconds(asked.netns_delay)
         if delay is not None and not 0.01 <= delay <= 10000:
-            raise UsageError(f"--delay {asked.delay}: give a time between 0.01ms and 10s, such as 5ms")
-        links.append(Link(name="namespaces", kind="namespaces", rate=None if asked.limit is None else parse_bits(asked.limit), delay=delay))
+            raise UsageError(f"--netns-delay {asked.netns_delay}: give a time between 0.01ms and 10s, such as 5ms")
+        links.append(
+            Link(name="namespaces", kind="namespaces", rate=None if asked.netns_rate is None else parse_bits(asked.netns_rate), delay=delay)
+        )
     return tuple(links)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pgherd.model.base import Model
 from pgherd.model.load import ClientPlace
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.option import option, redefined
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Clients per core at which a curve is measured, beside one, two, four … clients; E3 went from 1 beyond 48 on 32 cores."""
@@ -99,10 +100,21 @@ def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
 
 
 class ScalingRequest(DatabaseRequest):
-    """Options of ``pgherd scaling`` as given on the command line or in a scenario, beside those of the databases."""
+    """Options of ``pgherd scaling`` as given on the command line or in a scenario."""
 
-    clients: tuple[int, ...] | None = Field(None, description="numbers of clients to measure; these and no others")
-    # The container is the server's: what a transaction costs it is seen without pgbench's part. (Linux 6.18 has also been seen to
-    # run nothing else for tens of seconds while both, in one control group without a quota, kept all CPUs busy.)
-    client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the database's container")
-    variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; ratios are to the first")
+    LEFT_OUT: ClassVar[dict[str, str]] = {
+        "rate": "scaling measures how much a number of clients gets, each as fast as it can; leave the rate out"
+    }
+
+    clients: tuple[int, ...] | None = option(
+        None, "Numbers of clients.", metavar="N,N,…", computed="1 to 4 per core, more where needed", web=True
+    )
+    variant: tuple[str, ...] = option(
+        (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
+    )
+    vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
+    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
+    repeats: int | None = redefined(DatabaseRequest, "repeats", 3, help="Series: measurements of each number of clients.")
+    # The container is the server's: the cost of a transaction is seen without pgbench's part. (Linux 6.18 was also observed to
+    # run no other process for tens of seconds while both, in one cgroup without a quota, kept all CPUs busy.)
+    client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")

@@ -16,13 +16,8 @@ from pgherd.prepare.prepared_study import Prepared, most_pages
 from pgherd.prepare.variants import FIXED, expand
 from pgherd.studies.scaling.options import BEYOND, ScalingOptions, ScalingRequest, Variant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
-from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
 
-# A default run is to end within five minutes: this is left after the copy, the start, the report, and some margin.
-DEFAULT_BUDGET = 260.0
-DEFAULT_SECONDS = 9.0
-DEFAULT_RAMP = 1.0
-DEFAULT_SERIES = 3
 SPARE = 1.15
 """More time than under load: transitions, reruns, further points."""
 RESTART = 6.0
@@ -30,7 +25,7 @@ RESTART = 6.0
 
 BASE = "base"
 """The name of the request without changes, against which one variant alone is held."""
-_SHARED = {"clients", "state"}
+_SHARED = {"clients", "start_state"}
 """Options that are the same for all variants, beside those of every study."""
 _BRANCHES = ("tpcb-like", "simple-update")
 """Builtin scripts that pgbench's documentation wants as many branches for as there are clients."""
@@ -72,9 +67,9 @@ def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
             most=most,
             refine=asked.clients is None,
             threads=asked.threads or max(1, math.ceil(limits.vcpus)),
-            repeats=asked.repeats or DEFAULT_SERIES,
-            seconds=parse_seconds(asked.seconds) if asked.seconds else DEFAULT_SECONDS,
-            ramp=parse_seconds(asked.ramp) if asked.ramp else DEFAULT_RAMP,
+            repeats=asked.repeats or 1,
+            seconds=parse_seconds(asked.duration or "9s"),
+            ramp=parse_seconds(asked.warmup or "0s"),
         )
         need = memory or ground.memory_needed(size, most)
         return ground.prepared("scaling", options, selected, disk=ground.disk(1, size), memory=need)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,7 +13,11 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
+from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
+
+SCALE = 128
+"""Size of the random-block table, MiB."""
 
 Sweep = Literal["memory", "buffers"]
 """What is varied: the container's memory with fixed shared buffers, or shared buffers with a fixed difference to the container's memory."""
@@ -95,34 +99,41 @@ def least_beside(clients: int, runtime: RuntimeName) -> int:
 
 
 class WorkingSetRequest(SwapRequest, DatabaseRequest):
-    """Options of ``pgherd working-set`` as given on the command line or in a scenario, beside those of the databases."""
+    """Options of ``pgherd working-set`` as given on the command line or in a scenario."""
 
-    clients: tuple[int, ...] | None = Field(None, description="loads: numbers of clients, each with a working set of its own")
-    sweeps: tuple[Sweep, ...] = Field(SWEEPS, min_length=1, description="what is varied: memory, buffers, or both")
-    buffers: str | None = Field(None, description="shared_buffers while the container's memory is varied")
-    difference: str | None = Field(None, description="container memory beyond shared_buffers while these are varied")
-    memory_sizes: tuple[str, ...] = Field((), description="container sizes to measure; these and no others")
-    buffer_sizes: tuple[str, ...] = Field((), description="sizes of shared_buffers to measure; these and no others")
-    points: int | None = Field(None, ge=4, description="sizes of each curve to begin with")
-    configured: str | None = Field(None, description="memory that each database would be given, for the headroom")
-    precision: Share = Field(0.05, description="go on until half of each knee's interval is at most this share of it")
-    paper: Literal["E7"] | None = Field(None, description="the published set-up")
-    workload: BuiltinWorkload = Field("random-block", description="pgbench's builtin script, or one of pgherd's own workloads")
-    # A container's memory is the server's alone, as in E7: pgbench's is not part of a working set.
-    client_place: ClientPlace = Field("outside", description="whether pgbench runs inside the database's container")
-    state: State = Field("restarted", description="state of the servers at the start of each trial; fresh where the load writes")
+    LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("memory", "dsn", "allow_writes", "rate", "huge_pages"),
+        "it does not go with a working set: sizes are varied by the study (memory_sizes), on servers of its own, by clients "
+        "as fast as they can, and reserved huge pages lie outside the memory limit",
+    )
 
-    @field_validator("memory", "server", "rate", "huge_pages")
-    @classmethod
-    def _not_here(cls, value: object) -> object:
-        if value is not None:
-            raise ValueError(
-                "it does not go with a working set: sizes are varied by the study (memory_sizes), on servers of its own, by clients "
-                "as fast as they can, and reserved huge pages lie outside the memory limit"
-            )
-        return value
+    clients: tuple[int, ...] | None = option(
+        None, "Numbers of clients; each has its own working set.", metavar="N,N,…", computed="30,2", web=True
+    )
+    vary: tuple[Sweep, ...] = option(SWEEPS, "What to vary.", metavar="memory,buffers", web=True, filled="memory", min_length=1)
+    shared_buffers: str | None = option(
+        None, "shared_buffers while memory is varied.", metavar="SIZE", computed="half the database", web=True
+    )
+    extra_memory: str | None = option(
+        None, "Memory beyond shared_buffers while that is varied.", metavar="SIZE", computed="from the first sweep"
+    )
+    initial_sizes: int | None = option(None, "Sizes per curve before refinement.", metavar="N", computed="6", web=True, ge=4)
+    memory_sizes: tuple[str, ...] = option((), "Measure only these container sizes.", metavar="SIZE,…")
+    shared_buffers_sizes: tuple[str, ...] = option((), "Measure only these sizes of shared_buffers.", metavar="SIZE,…")
+    precision: Share = option(0.05, "Stop when the interval's half-width is at most this.", metavar="PERCENT")
+    configured_memory: str | None = option(None, "Memory per database to compute headroom for.", metavar="SIZE", web=True)
+    preset: Literal["E7"] | None = option(None, "Use a published set-up: E7.", metavar="NAME")
+    workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "random-block")
+    scale: int | None = redefined(DatabaseRequest, "scale", None, computed=f"{SCALE} MiB", filled="")
+    vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
+    repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Initial measurements of each size.", computed="1")
+    duration: str | None = redefined(DatabaseRequest, "duration", "3s")
+    warmup: str | None = redefined(DatabaseRequest, "warmup", "1500ms")
+    # A container's memory is the server's only, as in E7: that of pgbench is not part of a working set.
+    client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
+    start_state: State = redefined(DatabaseRequest, "start_state", "restarted")
 
-    @field_validator("state")
+    @field_validator("start_state")
     @classmethod
     def _not_warm(cls, state: State) -> State:
         if state == "warm":

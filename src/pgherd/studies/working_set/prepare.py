@@ -18,14 +18,11 @@ from pgherd.prepare.container_limits import Limits
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
-from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, WorkingSetOptions, WorkingSetRequest, least_beside
+from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, SCALE, WorkingSetOptions, WorkingSetRequest, least_beside
 
 CLIENTS = (30, 2)
 """As E7."""
-SCALE = 128
-"""MiB of the default workload's table: on two cores a default run is to end within five minutes."""
 POINTS = 6
-SECONDS, RAMP = 3.0, 1.5
 BUDGET = 265.0
 """Seconds for all trials of a default run; a longer plan gets PER_TRIAL more for each trial than its load, and times SPARE for sizes near
 the knees."""
@@ -35,13 +32,13 @@ PAPER: dict[str, Any] = {
     "workload": "orders",
     "scale": 30,
     "clients": (30, 2),
-    "buffers": "1GB",
-    "configured": "4GB",
-    "points": 8,
+    "shared_buffers": "1GB",
+    "configured_memory": "4GB",
+    "initial_sizes": 8,
     "repeats": 2,
-    "seconds": "3m",
-    "ramp": "1m",
-    "budget": "10h",
+    "duration": "3m",
+    "warmup": "1m",
+    "time_budget": "10h",
 }
 """E7's set-up, for containers in place of virtual machines."""
 ROOM = 1.2
@@ -70,7 +67,7 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
         selected = ground.settings(size, max(clients), None, cached=False)
         memory_sizes = _memory_sizes(asked, database, buffers, clients, most, ground.runtime)
         buffer_sizes = _buffer_sizes(asked, database, most)
-        difference = None if asked.difference is None else _mb(asked.difference, "--difference")
+        difference = None if asked.extra_memory is None else _mb(asked.extra_memory, "--extra-memory")
         _insist_made(asked, memory_sizes, buffer_sizes, difference, least)
         swap = _swap(ground, asked, max([*memory_sizes, *buffer_sizes]) * MB)
         ground.choices.extend(_unwarmed(asked, ground.facts, guest, memory_sizes, min(buffers, database)))
@@ -81,21 +78,21 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
                 "state": _state(ground),
             },
             clients=clients,
-            sweeps=tuple(dict.fromkeys(asked.sweeps)),
+            sweeps=tuple(dict.fromkeys(asked.vary)),
             buffers=buffers,
-            memory_sizes=memory_sizes if "memory" in asked.sweeps else (),
-            buffer_sizes=buffer_sizes if "buffers" in asked.sweeps else (),
+            memory_sizes=memory_sizes if "memory" in asked.vary else (),
+            buffer_sizes=buffer_sizes if "buffers" in asked.vary else (),
             difference=difference,
             most=most,
             least=least,
             configured=_configured(asked, ground, size, clients),
             database=database,
-            refine=not (asked.memory_sizes or asked.buffer_sizes),
+            refine=not (asked.memory_sizes or asked.shared_buffers_sizes),
             swap=swap,
             threads=asked.threads or max(1, math.ceil(_limits(ground).vcpus)),
             repeats=asked.repeats or 1,
-            seconds=parse_seconds(asked.seconds) if asked.seconds else SECONDS,
-            ramp=parse_seconds(asked.ramp) if asked.ramp else RAMP,
+            seconds=parse_seconds(asked.duration or "3s"),
+            ramp=parse_seconds(asked.warmup or "0s"),
         )
         ground.choices.append(_plan(options))
         ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
@@ -108,13 +105,13 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
 
 def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
     """The request over E7's set-up where that is asked for, with this study's own defaults, and without what it sets itself."""
-    if asked.paper is not None:
+    if asked.preset is not None:
         asked = WorkingSetRequest.model_validate(PAPER | {name: getattr(asked, name) for name in asked.model_fields_set})
     if any(name.lower() == "shared_buffers" for name in configuration.parse_set(asked.set)):
-        raise UsageError("--set shared_buffers: the study varies it; say with --buffers what it is while memory is varied")
+        raise UsageError("--set shared_buffers: the study varies it; say with --shared-buffers what it is while memory is varied")
     changes: dict[str, object] = {}
-    if asked.workload == "random-block" and not asked.script and not asked.init:
-        changes["updates"] = asked.updates or 0
+    if asked.workload == "random-block" and not asked.script and not asked.init_script:
+        changes["update_percent"] = asked.update_percent or 0
         changes["scale"] = asked.scale or SCALE
     return asked.model_copy(update=changes)
 
@@ -123,9 +120,9 @@ def _insist_made(
     asked: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
 ) -> None:
     """That no container is asked for which is too small to be made at all (MB); raises UsageError."""
-    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in asked.sweeps else {}
-    if "buffers" in asked.sweeps and difference is not None:
-        smallest["--difference"] = buffer_sizes[0] + difference
+    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in asked.vary else {}
+    if "buffers" in asked.vary and difference is not None:
+        smallest["--extra-memory"] = buffer_sizes[0] + difference
     for option, size in smallest.items():
         if size < least:
             raise UsageError(f"{option}: a guest of {size} MB does not come up, it needs {least} MB; give larger ones")
@@ -134,8 +131,8 @@ def _insist_made(
 def _words(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
     """What the reader must know of the load and of swap."""
     said = []
-    if asked.workload == "random-block" and not asked.updates:
-        said.append("Reads only (--updates 0): waiting for commits would hide what reading costs.")
+    if asked.workload == "random-block" and not asked.update_percent:
+        said.append("Reads only (--update-percent 0): waiting for commits would hide what reading costs.")
     if guest:
         said.append(
             "Guests have no swap: one that is smaller than its server's own memory does not get slow, its kernel ends processes. E7's had "
@@ -160,11 +157,11 @@ def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_si
     """That servers which swap cannot well be warmed in less memory than the ``warmed`` MB that are read into shared buffers: containers
     have their size from the start here (why that is slow: pgherd.runner.deploy.budget)."""
     swaps = not guest and (bool(facts.swap) if asked.swap is None else asked.swap != "none")
-    if "memory" not in asked.sweeps or not swaps or memory_sizes[0] >= warmed:
+    if "memory" not in asked.vary or not swaps or memory_sizes[0] >= warmed:
         return []
     return [
         f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial, and with "
-        "swap that may hardly come to an end; give larger --memory-sizes, or lower --buffers."
+        "swap that may hardly come to an end; give larger --memory-sizes, or lower --shared-buffers."
     ]
 
 
@@ -191,13 +188,13 @@ def _state(ground: Preparation) -> str:
     """What writes is restored for every trial: its tables grow, and E7's sizes are to see the same database. A guest is booted for every
     trial: a server that is restarted in it would find its files in the guest's page cache."""
     if ground.runtime == "vm":
-        if ground.asked.state != "fresh" and "state" in ground.asked.model_fields_set:
+        if ground.asked.start_state != "fresh" and "start_state" in ground.asked.model_fields_set:
             raise UsageError(
-                f"--state {ground.asked.state} would leave files in a guest's page cache; leave it out: guests are booted anew"
+                f"--start-state {ground.asked.start_state} would leave files in a guest's page cache; leave it out: guests are booted anew"
             )
         return "fresh"
-    if "state" in ground.asked.model_fields_set or ground.read_only:
-        return ground.asked.state
+    if "start_state" in ground.asked.model_fields_set or ground.read_only:
+        return ground.asked.start_state
     if ground.own is not None and ground.own.read_only:
         return "restarted"
     ground.choices.append("The load writes: each trial begins with a fresh copy of the database.")
@@ -213,8 +210,8 @@ def _mb(text: str, option: str, least: int = 0) -> int:
 
 def _buffers(asked: WorkingSetRequest, size: int) -> int:
     """Half of the database: the container is then twice its buffers where its memory is short, which is where E7 saw a dip."""
-    if asked.buffers is not None:
-        return _mb(asked.buffers, "--buffers", 1)
+    if asked.shared_buffers is not None:
+        return _mb(asked.shared_buffers, "--shared-buffers", 1)
     return max(LEAST_BUFFERS, size // 2 // MB)
 
 
@@ -230,9 +227,9 @@ def _memory_sizes(
     if high < 1.2 * low:
         raise UsageError(
             f"containers from {low} to {high} MB are no range to find a knee in: the host's budget is {most} MB and shared buffers are "
-            f"{buffers} MB; raise --host-memory, or lower --buffers or --scale"
+            f"{buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
         )
-    sizes = _spread(low, high, asked.points or POINTS)
+    sizes = _spread(low, high, asked.initial_sizes or POINTS)
     half = 2 * buffers
     if low < half < high and all(abs(size - half) > 0.05 * half for size in sizes):
         sizes = tuple(sorted({*sizes, half}))
@@ -241,10 +238,10 @@ def _memory_sizes(
 
 def _buffer_sizes(asked: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
     """From an eighth of the database to a quarter more than it; each by the same factor larger than the one before."""
-    if asked.buffer_sizes:
-        return _given(asked.buffer_sizes, "--buffer-sizes", most)
+    if asked.shared_buffers_sizes:
+        return _given(asked.shared_buffers_sizes, "--shared-buffers-sizes", most)
     low, high = max(LEAST_BUFFERS, database // 8), min(most, max(round(1.25 * database), 4 * LEAST_BUFFERS))
-    points = asked.points or POINTS
+    points = asked.initial_sizes or POINTS
     return tuple(sorted({round(low * (high / low) ** (index / (points - 1))) for index in range(points)}))
 
 
@@ -261,10 +258,12 @@ def _given(texts: tuple[str, ...], option: str, most: int) -> tuple[int, ...]:
 
 def _configured(asked: WorkingSetRequest, ground: Preparation, size: int, clients: tuple[int, ...]) -> int:
     """What each database would be given: enough to hold it whole in shared buffers, unless something else was said."""
-    if asked.configured is not None:
-        return _mb(asked.configured, "--configured", 1)
+    if asked.configured_memory is not None:
+        return _mb(asked.configured_memory, "--configured-memory", 1)
     whole = ground.memory_needed(size, max(clients)) // MB
-    ground.choices.append(f"Headroom is counted against {whole} MB for each database, which hold it in shared buffers; say --configured.")
+    ground.choices.append(
+        f"Headroom is counted against {whole} MB for each database, which hold it in shared buffers; say --configured-memory."
+    )
     return whole
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pgherd.model.base import Model
 from pgherd.study.comparison.options import Name
-from pgherd.study.database_options import DatabaseRequest
+from pgherd.study.database_options import BUDGET_TEXT, DatabaseRequest
+from pgherd.study.option import WORKLOAD, option, redefined
 
 
 def _share(value: object) -> object:
@@ -35,17 +36,22 @@ class AskedArm(Model):
 
 
 class BlocksRequest(DatabaseRequest):
-    """What every comparison may be told, whatever it compares."""
+    """What every comparison takes, whatever it compares."""
 
-    clients: int | None = Field(None, ge=1, description="clients of the database")
-    metric: str | None = Field(None, description="the metric that decides")
-    blocks: int | None = Field(None, ge=1, description="blocks at most; each holds everything compared once, and the baseline twice")
-    precision: Share | None = Field(None, description="go on until the interval is at most plus or minus this share")
-    equivalence: Share = Field(0.02, description="differences up to this share are not worth having")
+    LEFT_OUT: ClassVar[dict[str, str]] = {"repeats": "a comparison counts blocks, not repeats; give max_blocks"}
 
-    @field_validator("repeats")
-    @classmethod
-    def _blocks_are_repeats(cls, repeats: int | None) -> int | None:
-        if repeats is not None:
-            raise ValueError("a comparison counts blocks, not repeats; give blocks")
-        return repeats
+    clients: int | None = option(
+        None, "pgbench clients of the database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
+    )
+    metric: str | None = option(None, "Metric that decides the comparison.", metavar="NAME", computed="throughput")
+    max_blocks: int | None = option(
+        None, "Maximum number of randomized blocks.", metavar="N", computed="as many as --time-budget holds", web=True, ge=1
+    )
+    precision: Share | None = option(
+        None, "Stop when the interval's half-width is at most this.", metavar="PERCENT", computed="until decided"
+    )
+    equivalence_margin: Share = option(0.02, "Differences up to this count as equivalent.", metavar="PERCENT")
+    vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="half of the cores")
+    memory: str | None = redefined(DatabaseRequest, "memory", None, computed="what is free, at most 8 GB")
+    repeats: int | None = redefined(DatabaseRequest, "repeats", None)
+    time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed=BUDGET_TEXT)

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pgherd.cli.scenarios import json_schema, read_scenario, request, write_scenario
 from pgherd.model.errors import UsageError
+from pgherd.prepare.scenarios import json_schema, read_scenario, request, write_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -28,7 +28,7 @@ def test_comparisons_of_ours_have_blocks_enough_to_decide():
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    options = {"vcpus": 0.5, "points": (1, 2, 4), "set": ("work_mem=8MB",), "seconds": "3s"}
+    options = {"vcpus": 0.5, "points": (1, 2, 4), "set": ("work_mem=8MB",), "duration": "3s"}
     write_scenario(tmp_path / "s.yaml", "density", options)
     assert request("density", read_scenario(tmp_path / "s.yaml").options) == request("density", options)
 
@@ -56,12 +56,12 @@ def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
 
 
 def test_no_password_is_written_or_told(tmp_path):
-    options = {"server": "postgresql://me:s3cret@h/app", "variant": ('b:server="host=h password=s3cret"',), "clients": 2}
+    options = {"dsn": "postgresql://me:s3cret@h/app", "variant": ('b:server="host=h password=s3cret"',), "clients": 2}
     write_scenario(tmp_path / "s.yaml", "compare", options)
     text = (tmp_path / "s.yaml").read_text()
     assert "s3cret" not in text and "postgresql://me:***@h/app" in text and "password=***" in text
     with pytest.raises(UsageError) as caught:
-        request("density", {"server": ["postgresql://me:s3cret@h/app"]})
+        request("density", {"dsn": ["postgresql://me:s3cret@h/app"]})
     assert "'server'" in str(caught.value) and "s3cret" not in str(caught.value)
 
 

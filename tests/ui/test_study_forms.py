@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.offers import OFFERS, arguments
+from pgherd.ui.study_forms import OFFERS, arguments
 
 DANGEROUS = {
     *("set", "like", "script", "init", "pg_bin", "data_on", "wal_on", "temp_on", "wal_dir", "tablespaces_on", "allow_format", "server"),
@@ -47,7 +47,7 @@ def test_what_stands_in_the_fields_is_taken(study):
 def test_words_of_the_command_line():
     given = {"points": " 1, 2,4", "workload": "tpcb-like", "seconds": "5s", "vcpus": "0.5", "memory": "512MB", "scale": "", "at": "85%"}
     assert arguments("density", given) == [
-        *("--points=1,2,4", "--workload=tpcb-like", "--seconds=5s", "--at=85%", "--vcpus=0.5", "--memory=512MB"),
+        *("--points=1,2,4", "--workload=tpcb-like", "--duration=5s", "--at=85%", "--vcpus=0.5", "--memory=512MB"),
     ]
     assert arguments("network", {"namespaces": "yes"}) == ["--namespaces"]
 

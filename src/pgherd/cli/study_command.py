@@ -1,0 +1,172 @@
+"""Verbs of studies: the command line of each is made from the declared options of its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgherd.cli.metrics_options import metrics_options
+from pgherd.cli.output import json_option, runs_option, whole_numbers, yes_option
+from pgherd.study.option import SECTIONS, Declared, declared
+from pgherd.study.study import Study
+
+RUN_SECTION = "Run and output"
+SHOWN_ALWAYS = ("help", "help_all")
+_NOT_OF_THE_STUDY = frozenset({"runs", "dry_run", "write_scenario", "no_report", "as_json"})
+
+
+class StudyOption(click.Option):
+    """An option with the section of ``--help-all`` under which it is listed."""
+
+    def __init__(self, *arguments: Any, section: str = RUN_SECTION, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.section = section
+
+
+class StudyCommand(click.Command):
+    """The verb of a study: ``--help`` lists its common options, ``--help-all`` all of them in sections."""
+
+    def __init__(self, study: Study) -> None:
+        """Make the command line of a study."""
+        options = list(declared(study.request_model))
+        self.study = study
+        self.positional = next((one for one in options if one.option.positional), None)
+        shown = {name.replace("-", "_") for name in study.common} | {*SHOWN_ALWAYS}
+        super().__init__(
+            study.name,
+            callback=self._run,
+            params=[*map(parameter, options), *_run_options()],
+            help=study.help,
+            short_help=study.help,
+            context_settings={"allow_interspersed_args": False} if _takes_a_command(self.positional) else {},
+        )
+        self.params.append(
+            StudyOption(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Show all options.")
+        )
+        self._shown = shown
+
+    def _run(self, **given: Any) -> int:
+        """Launch the study; returns the exit code."""
+        from pgherd.cli.launch import launch
+
+        values = {name: value for name, value in given.items() if name not in _NOT_OF_THE_STUDY and value not in (None, ())}
+        if self.positional is not None and (read := self.study.hook("prepare", "read_arguments")) is not None:
+            words = values.pop(self.positional.name, ())
+            values |= {self.positional.name: read(words)} if words else {}
+        return launch(
+            self.study.name,
+            values,
+            runs=given["runs"],
+            dry_run=given["dry_run"],
+            scenario=given["write_scenario"],
+            report=not given["no_report"],
+            as_json=given["as_json"],
+        )
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the study's line and its examples."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.study.help)
+        if self.study.examples:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_dl([*self.study.examples], col_max=64) if any(
+                    comment for _, comment in self.study.examples
+                ) else formatter.write_text("\n".join(command for command, _ in self.study.examples))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the common options, or all of them in sections."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        if not ctx.meta.get(_ALL):
+            shown = [one for one in options if one.name in self._shown or "--help" in one.opts]
+            order = [name.replace("-", "_") for name in self.study.common]
+            self._section(
+                ctx, formatter, "Options", sorted(shown, key=lambda one: order.index(one.name) if one.name in order else len(order))
+            )
+            return
+        for section in (*SECTIONS, RUN_SECTION):
+            self._section(ctx, formatter, section, [one for one in options if getattr(one, "section", RUN_SECTION) == section])
+
+    @staticmethod
+    def _section(ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Sequence[click.Option]) -> None:
+        records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+_ALL = "pgherd.cli.help_all"
+
+
+def _help_all(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def _takes_a_command(positional: Declared | None) -> bool:
+    """Whether the words after the options are a command with options of its own."""
+    return positional is not None and positional.option.positional.startswith("COMMAND")
+
+
+def parameter(one: Declared) -> click.Parameter:
+    """Return the parameter of click for a declared option."""
+    if one.option.positional:
+        kind: Any = click.UNPROCESSED if _takes_a_command(one) else click.Path(dir_okay=False, path_type=Path)
+        return click.Argument([one.name], nargs=-1, type=kind, metavar=one.option.positional)
+    text = one.option.help + (f"  [default: {one.default_text}]" if one.default_text else "")
+    more: dict[str, Any] = {"section": one.option.section, "help": text, "default": None}
+    names = [one.flag, one.name]
+    match one.kind:
+        case "flag":
+            return StudyOption(names, is_flag=True, **more)
+        case "switch":
+            return StudyOption([f"{one.flag}/--no-{one.flag.removeprefix('--')}", one.name], **more)
+        case "choice":
+            more |= {"type": click.Choice(one.choices), "metavar": one.option.metavar or None}
+        case "whole number" | "number":
+            more |= {"type": one.element, "metavar": one.option.metavar or None}
+        case "repeated":
+            more |= {"multiple": True, "metavar": one.option.metavar}
+        case "list":
+            more |= {"callback": whole_numbers if one.element is int else _words, "metavar": one.option.metavar}
+        case "text":
+            more |= {"metavar": one.option.metavar or "TEXT"}
+    return StudyOption(names, **more)
+
+
+def _words(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """Split a list such as ``a,b``."""
+    if value is None:
+        return None
+    words = tuple(word.strip() for word in value.split(",") if word.strip())
+    if not words:
+        raise click.BadParameter(f"'{value}' is empty; give words such as a,b")
+    return words
+
+
+def _run_options() -> list[click.Parameter]:
+    """Options of every verb that executes a run."""
+
+    @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
+    @click.option(
+        "--write-scenario",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Save these options as a scenario file and exit.",
+    )
+    @yes_option
+    @click.option("--no-report", is_flag=True, help="Do not write the HTML report.")
+    @json_option
+    @runs_option
+    @metrics_options
+    def run() -> None:
+        """Carry the options."""
+
+    function: Callable[..., Any] = run
+    return list(reversed(function.__click_params__))  # type: ignore[attr-defined]

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import click
+import pytest
+
+from pgherd.cli import launch as launching
+from pgherd.cli.main import run
+from pgherd.cli.study_command import StudyCommand
+from pgherd.study.option import declared
+from pgherd.study.registry import studies, study_of
+
+RUN = {"dry_run", "write_scenario", "yes", "no_report", "as_json", "runs", "metrics", "metrics_token", "help_all"}
+SHORT_LINES = 45
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_the_command_line_has_each_declared_option_and_those_of_every_run(name):
+    names = {parameter.name for parameter in StudyCommand(study_of(name)).params}
+    assert names == {one.name for one in declared(study_of(name).request_model)} | RUN
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_every_option_has_a_short_help(name):
+    for parameter in StudyCommand(study_of(name)).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert len(parameter.help.partition("  [default")[0]) <= 70, parameter.name
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_the_common_options_exist(name):
+    study = study_of(name)
+    names = {one.name for one in declared(study.request_model)} | RUN
+    assert study.common and {option.replace("-", "_") for option in study.common} <= names
+    assert {option.replace("-", "_") for option in study.web} <= {one.name for one in declared(study.request_model) if one.option.web}
+
+
+def test_help_shows_common_options_and_help_all_every_one(capsys):
+    assert run(["density", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert "--databases N,N,…" in short and "--help-all" in short and "--vm-ksm" not in short
+    assert len(short.splitlines()) <= SHORT_LINES
+    assert run(["density", "--help-all"]) == 0
+    full = capsys.readouterr().out
+    assert all(f"\n{section}:\n" in full for section in ("Study", "Workload", "Storage", "Cluster", "Run and output"))
+    assert "--vm-ksm" in full and "[default: 4; cores/8 below 32 cores]" in " ".join(full.split())
+
+
+def test_only_given_options_reach_the_study(monkeypatch):
+    called = {}
+    monkeypatch.setattr(launching, "launch", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
+    words = ["--iodepth", "4", "--no-concurrent", "--volume", "/a", "--volume", "/b", "--tests", "random-read, qd1", "--no-report"]
+    assert run(["disk", *words, "--runs", "/there", "--write-scenario", "file.yaml"]) == 3
+    options = {"iodepth": 4, "concurrent": False, "volume": ("/a", "/b"), "tests": ("random-read", "qd1")}
+    how = {"runs": Path("/there"), "dry_run": False, "scenario": Path("file.yaml"), "report": False, "as_json": False}
+    assert called == {"study": "disk", "options": options, **how}
+
+
+def test_a_list_without_words_is_refused(capsys):
+    assert run(["disk", "--tests", ", "]) == 2
+    assert "', ' is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "offered"), [("density", True), ("exec", True), ("database-size", False), ("compression", False)])
+def test_studies_that_run_on_other_hosts_take_a_cluster(name, offered, capsys):
+    assert run([name, "--help-all"]) == 0
+    assert ("--cluster NAME" in capsys.readouterr().out) is offered

@@ -1,0 +1,53 @@
+from typing import Literal
+
+import pytest
+from pydantic import ValidationError
+
+from pgherd.study.option import LIMITS, WORKLOAD, StudyRequest, declared, option, redefined
+
+
+class Base(StudyRequest):
+    count: int | None = option(None, "A count.", WORKLOAD, metavar="N", computed="two", gt=0)
+    kind: Literal["x", "y"] = option("x", "A kind.", LIMITS)
+    sizes: tuple[int, ...] | None = option(None, "Sizes.")
+    files: tuple[str, ...] = option((), "Files.", repeated=True)
+    quick: bool = option(False, "Be quick.")
+    careful: bool | None = option(None, "Be careful.")
+
+
+class Narrow(Base):
+    LEFT_OUT = {"quick": "this one is never quick"}  # noqa: RUF012
+
+    count: int | None = redefined(Base, "count", 5)
+
+
+def kinds(model):
+    return {one.name: (one.kind, one.default_text) for one in declared(model)}
+
+
+def test_kinds_and_defaults_follow_from_the_field():
+    assert kinds(Base) == {
+        "count": ("whole number", "two"),
+        "kind": ("choice", "x"),
+        "sizes": ("list", ""),
+        "files": ("repeated", ""),
+        "quick": ("flag", ""),
+        "careful": ("switch", ""),
+    }
+
+
+def test_options_are_ordered_by_section():
+    assert [one.name for one in declared(Base)] == ["sizes", "files", "quick", "careful", "count", "kind"]
+
+
+def test_a_redefined_option_keeps_its_limits():
+    assert kinds(Narrow)["count"] == ("whole number", "5")
+    with pytest.raises(ValidationError, match="greater than 0"):
+        Narrow(count=0)
+
+
+def test_an_option_that_is_left_out_is_refused_with_the_reason():
+    assert "quick" not in kinds(Narrow)
+    assert Narrow(quick=False).quick is False, "its default contradicts nothing"
+    with pytest.raises(ValidationError, match="this one is never quick"):
+        Narrow(quick=True)
