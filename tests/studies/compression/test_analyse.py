@@ -1,6 +1,8 @@
 import pytest
-
 from pgherd.studies.compression.study import STUDY
+from hypothesis import given
+from hypothesis import strategies as st
+from pgherd.studies.compression.analyse import segments_by_relation
 
 
 def test_every_kind_gets_its_ratio_with_e15_beside(options, results):
@@ -58,3 +60,13 @@ def test_what_a_file_system_made_of_it_stands_in_the_table(options, results):
     tables = STUDY.analyse(options(), [found[0].model_copy(update={"probe": probe}), *found[1:]]).tables
     assert tables["compression"][0]["file system"].value == pytest.approx(2.0)
     assert any(row["codec"] == "file-system" and row["block"] == "its own" for row in tables["ratios"])
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_a_relation_may_have_any_name(name):
+    probe = {f"raw_bytes/3/{name}": 100.0, f"compressed_bytes/lz4/8192/3/{name}": 40.0, f"stored_bytes/lz4/8192/3/{name}": 60.0}
+    found = segments_by_relation(probe | {f"size_bytes/{name}": 1000.0, f"segments/{name}": 10.0, "unknown": 1.0})
+    assert list(found) == [name]
+    one = found[name]
+    assert (one.size, one.segments, one.raw) == (1000.0, 10, {3: 100.0})
+    assert one.compressed == {("lz4", 8192): {3: 40.0}} and one.stored == {("lz4", 8192): {3: 60.0}}

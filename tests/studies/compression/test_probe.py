@@ -1,14 +1,16 @@
 from types import SimpleNamespace
-
 import pytest
-
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.runner.watcher import Watcher
 from pgherd.studies.compression import probe
 from pgherd.studies.compression.options import CompressionOptions, Source
-from pgherd.studies.compression.readings import relations
+from pgherd.studies.compression.analyse import segments_by_relation
 from pgherd.studies.compression.study import STUDY
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.studies.compression import probe_file_system
+from pgherd.studies.compression.probe import parse_compsize
+
 
 for library in ("lz4", "cryptography"):
     pytest.importorskip(library)
@@ -26,7 +28,7 @@ def session(tmp_path):
 
 def test_a_directory_is_read_and_compressed_block_by_block(session, tmp_path):
     (tmp_path / "text").write_bytes(b"all work and no play\n" * 100_000)
-    plain, encrypted = (relations(probe.measure(session, {}, trial, Watcher())) for trial in trials(tmp_path))
+    plain, encrypted = (segments_by_relation(probe.measure(session, {}, trial, Watcher())) for trial in trials(tmp_path))
     one = plain["files at the top"]
     assert one.size == 2_100_000 and one.segments == 3 and sum(one.raw.values()) == one.size
     assert sum(one.compressed["lz4", 32768].values()) < one.size / 20 < one.size
@@ -49,3 +51,31 @@ def test_a_database_that_may_not_be_read_says_what_to_grant(monkeypatch):
     closed.all = []
     with pytest.raises(TrialError, match="holds no table"):
         probe._of_database(None, "host=h")
+
+
+# compsize 1.5 on btrfs mounted with compress=zstd.
+TOLD = """Processed 1 file, 8 regular extents (8 refs), 0 inline.
+Type       Perc     Disk Usage   Uncompressed Referenced
+TOTAL        3%      32768      1048576      1048576
+zstd         3%      32768      1048576      1048576
+"""
+
+
+def test_compsize_tells_what_lies_on_disk():
+    assert parse_compsize(TOLD) == 32768
+
+
+def test_what_compsize_does_not_say_is_an_error():
+    with pytest.raises(TrialError, match="not btrfs"):
+        parse_compsize("", "x: not btrfs (or SELinux denied?)")
+
+
+def test_a_file_system_that_does_not_compress_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe_file_system, "kind_of", lambda node, directory: "xfs")
+    with pytest.raises(CapabilityError, match="xfs does not compress.*btrfs and zfs do"):
+        probe_file_system.require_compressing(LocalNode(), str(tmp_path))
+
+
+def test_a_directory_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        probe_file_system.require_compressing(LocalNode(), str(tmp_path / "gone"))

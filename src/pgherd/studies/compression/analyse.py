@@ -12,7 +12,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.compression import published
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, PLAIN, CompressionOptions
-from pgherd.studies.compression.readings import Relation, relations
+from pgherd.studies.compression.analyse import RelationSegments, segments_by_relation
 from pgherd.study.findings import as_finding, missing
 
 UNIT = "×"
@@ -28,7 +28,7 @@ WIDE = 0.1
 """Above this half-width, relative to the ratio, an interval is called wide."""
 
 Row = dict[str, Finding | str | int | float | None]
-Read = Mapping[str, Relation]
+Read = Mapping[str, RelationSegments]
 
 
 def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -37,7 +37,7 @@ def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Anal
     warnings: list[str] = []
     for result in results:
         kind, form = str(result.trial.point["kind"]), str(result.trial.point["form"])
-        found = {name: one for name, one in relations(result.probe).items() if one.raw}
+        found = {name: one for name, one in segments_by_relation(result.probe).items() if one.raw}
         if result.error is not None or not found:
             warnings.append(f"{_named(kind, form)} could not be compressed: {result.error or 'nothing was read of it'}")
         else:
@@ -56,7 +56,7 @@ def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Anal
         findings=findings,
         tables=_tables(options, read) if read else {},
         warnings=warnings,
-        figures={"headline": {"codec": codec, "block": block, "published": published.RATIO}},
+        figures={"headline": {"codec": codec, "block": block, "published": published.PUBLISHED_RATIO}},
     )
 
 
@@ -80,8 +80,8 @@ def _ratio(read: Read, codec: str, block: int, *, stored: bool = False, **beside
 
 def _beside(kind: str, form: str) -> dict[str, Any]:
     if form == ENCRYPTED:
-        return {"experiment": "E15", "published": published.ENCRYPTED}
-    return {"experiment": "E15", "published": published.E15} if kind == "realistic" else {}
+        return {"experiment": "E15", "published": published.PUBLISHED_ENCRYPTED}
+    return {"experiment": "E15", "published": published.PUBLISHED_TEXT} if kind == "realistic" else {}
 
 
 def _filler(findings: Mapping[str, Finding]) -> dict[str, Finding]:

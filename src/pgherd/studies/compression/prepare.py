@@ -29,9 +29,9 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     """Complete a compression request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     sources, sizes = _sources(asked), _blocks(asked.blocks)
     for name in asked.codecs:
-        probe_codecs.check(name)
+        probe_codecs.require_codec(name)
     realistic = any(source.workload == "realistic" for source in sources)
-    probe_codecs.require(*probe_codecs.modules_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
+    probe_codecs.require_libraries(*probe_codecs.libraries_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
     facts = gather(node)
     account = server_account(asked.run_as)
     cache = paths.cache_dir()
@@ -52,7 +52,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
             choices.append(f"Directory {source.directory} is only read.")
     changes = [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if own else []
     if asked.filesystem is not None:
-        kind = probe_file_system.check(node, asked.filesystem)
+        kind = probe_file_system.require_compressing(node, asked.filesystem)
         choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
         size = format_bytes(asked.samples * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")

@@ -23,8 +23,8 @@ from pgherd.runner.session import Session
 from pgherd.runner.watcher import Watcher
 from pgherd.studies.compression import probe_codecs, probe_segments
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR
-from pgherd.studies.compression.probe_file_system import Compressing
-from pgherd.studies.compression.probe_segments import Part
+from pgherd.studies.compression.probe import CompressedDirectory
+from pgherd.studies.compression.probe_segments import SegmentSource
 from pgherd.workloads.registry import fillings
 
 FORBIDDEN = (
@@ -46,11 +46,11 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
     blocks = [int(word) for word in asked["blocks"].split(",")]
     with contextlib.ExitStack() as stack:
         parts = stack.enter_context(_parts(session, installations, trial, watcher))
-        own = stack.enter_context(Compressing(session, asked["filesystem"])) if "filesystem" in asked else None
-        readings = dict(probe_segments.raw_readings(parts))
+        own = stack.enter_context(CompressedDirectory(session, asked["filesystem"])) if "filesystem" in asked else None
+        readings = dict(probe_segments.size_readings(parts))
         for part in parts:
             watcher.setup(f"compressing {part.name}, {trial.point.get('kind')}, {asked['form']}")
-            numbers = probe_segments.chosen(parts, int(asked["samples"]), int(asked["seed"]))[part.name]
+            numbers = probe_segments.choose_segments(parts, int(asked["samples"]), int(asked["seed"]))[part.name]
             for number, data in part.read(numbers):
                 interruption.insist()
                 if asked["form"] == ENCRYPTED:
@@ -58,7 +58,7 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
                 readings[f"raw_bytes/{number}/{part.name}"] = float(len(data))
                 for name, pack in packers.items():
                     for block in blocks:
-                        exact, stored = probe_codecs.compressed(pack, data, block, SECTOR)
+                        exact, stored = probe_codecs.compressed_sizes(pack, data, block, SECTOR)
                         readings[f"compressed_bytes/{name}/{block}/{number}/{part.name}"] = float(exact)
                         readings[f"stored_bytes/{name}/{block}/{number}/{part.name}"] = float(stored)
                 if own is not None:
@@ -69,14 +69,14 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
 
 
 @contextlib.contextmanager
-def _parts(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> Iterator[Sequence[Part]]:
+def _parts(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> Iterator[Sequence[SegmentSource]]:
     """The trial's data, readable while the context lasts."""
     import psycopg
 
     asked = trial.asked
     try:
         if "directory" in asked:
-            yield probe_segments.of_directory(asked["directory"])
+            yield probe_segments.sources_of_directory(asked["directory"])
         elif "dsn" in asked:
             passfile = str(session.work / "passfile-compression")
             server = External(session.node, asked["dsn"], name="dsn", passfile=passfile, account=session.account)
@@ -91,13 +91,13 @@ def _parts(session: Session, installations: Mapping[str, Installation], trial: T
         raise TrialError(f"the data cannot be read: {str(error).strip()}") from None
 
 
-def _of_database(query: Query, where: str) -> list[Part]:
+def _of_database(query: Query, where: str) -> list[SegmentSource]:
     relations = Relations(query)
     if not relations.all:
         raise TrialError(f"{where}: the database holds no table with a row in it")
     if not relations.readable:
         raise TrialError(FORBIDDEN.format(dsn=where))
-    return probe_segments.of_relations(relations)
+    return probe_segments.sources_of_relations(relations)
 
 
 @contextlib.contextmanager

@@ -19,13 +19,13 @@ Codec = Callable[[bytes], int]
 """Bytes that a block takes when compressed; never more than it has, since a block that does not shrink is stored as it is."""
 
 
-def require(*modules: str) -> None:
+def require_libraries(*modules: str) -> None:
     """Insist on these libraries; raises CapabilityError with the command that installs them."""
     for module in modules:
         _library(module)
 
 
-def check(name: str) -> None:
+def require_codec(name: str) -> None:
     """Whether there is such a codec; raises UsageError."""
     level = re.fullmatch(r"zstd-(\d{1,2})", name)
     if name != "lz4" and not (level and 1 <= int(level[1]) <= MOST_ZSTD):
@@ -44,7 +44,7 @@ def codec(name: str) -> Codec:
         UsageError: there is none.
         CapabilityError: its library is not installed.
     """
-    check(name)
+    require_codec(name)
     library = _library(library_of(name))
     if name == "lz4":
         return lambda block: min(len(block), len(library.compress(block, store_size=False)))
@@ -68,7 +68,7 @@ def encrypt(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def compressed(pack: Codec, data: bytes, block: int, sector: int) -> tuple[int, int]:
+def compressed_sizes(pack: Codec, data: bytes, block: int, sector: int) -> tuple[int, int]:
     """Bytes of the data after compression in blocks of ``block`` bytes, and the same with each block rounded up to sectors (but
     never above what the block takes uncompressed)."""
     view, exact, stored = memoryview(data), 0, 0
@@ -80,7 +80,7 @@ def compressed(pack: Codec, data: bytes, block: int, sector: int) -> tuple[int, 
     return exact, stored
 
 
-def modules_for(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> list[str]:
+def libraries_for(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> list[str]:
     """The libraries that a run with these needs."""
     found = {library_of(name) for name in codecs}
     found |= {"cryptography.hazmat.primitives.ciphers"} if encrypts else set()
@@ -101,5 +101,5 @@ def versions(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> dict[
     """Package → version of these libraries."""
     from importlib.metadata import version
 
-    packages = {module.partition(".")[0] for module in modules_for(codecs, encrypts=encrypts, realistic=realistic)}
+    packages = {module.partition(".")[0] for module in libraries_for(codecs, encrypts=encrypts, realistic=realistic)}
     return {package: version(package) for package in sorted(packages)}

@@ -20,7 +20,7 @@ _COMPSIZE = re.compile(r"^TOTAL\s+\d+%\s+(\d+)\s+(\d+)\s+(\d+)", re.MULTILINE)
 _SETTLE_SECONDS = 120.0
 
 
-def kind_of(node: Node, directory: str) -> str:
+def file_system_type(node: Node, directory: str) -> str:
     """The type of the file system that a directory lies on, as stat(1) names it; raises UsageError where there is none."""
     found = node.run(Command(["stat", "--file-system", "--format=%T", "--", directory]))
     if found.code != 0:
@@ -28,14 +28,14 @@ def kind_of(node: Node, directory: str) -> str:
     return found.out.strip()
 
 
-def check(node: Node, directory: str) -> str:
+def require_compressing(node: Node, directory: str) -> str:
     """The kind of a file system that compresses, and can be asked what it made of a file.
 
     Raises:
         UsageError: the directory is not there.
         CapabilityError: the file system does not compress, or the tool that asks it is missing.
     """
-    kind = kind_of(node, directory)
+    kind = file_system_type(node, directory)
     if kind not in KINDS:
         raise CapabilityError(f"--filesystem {directory}: {kind} does not compress what is written to it; {' and '.join(KINDS)} do")
     if kind == "btrfs":
@@ -46,7 +46,7 @@ def check(node: Node, directory: str) -> str:
     return kind
 
 
-class Compressing:
+class CompressedDirectory:
     """A private directory on such a file system, which goes at the end (and with the journal)."""
 
     def __init__(self, session: Session, directory: str) -> None:
@@ -54,10 +54,10 @@ class Compressing:
         self._session, self._node = session, session.node
         self._place = os.path.join(os.path.abspath(directory), f"pgherd-compression-{session.journal.id[:8]}")
         self._names: list[str] = []
-        self._kind = check(session.node, directory)
+        self._kind = require_compressing(session.node, directory)
         self._undo = 0
 
-    def __enter__(self) -> Compressing:
+    def __enter__(self) -> CompressedDirectory:
         """Make the directory."""
         try:
             self._undo = self._session.journal.make_tree(self._place)

@@ -17,14 +17,14 @@ from pgherd.model.errors import TrialError
 from pgherd.postgres.relations import Relation, Relations
 from pgherd.studies.compression.options import SEGMENT
 
-MOST_PARTS = 12
-LEAST = 4
+MAX_SOURCES = 12
+MIN_SEGMENTS = 4
 """Segments to read of each part, as far as it has them."""
 OTHERS = "all others together"
 
 
 @dataclass(frozen=True)
-class Extent:
+class SegmentReader:
     """Something that can be read in pieces: its size in bytes, and how to read ``(offset, length)``."""
 
     size: int
@@ -37,11 +37,11 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentSource:
     """A relation or a directory: what it is called and what it consists of."""
 
     name: str
-    extents: Sequence[Extent]
+    extents: Sequence[SegmentReader]
 
     @property
     def size(self) -> int:
@@ -65,31 +65,31 @@ class Part:
                 yield number, data
 
 
-def merged(parts: Sequence[Part], most: int = MOST_PARTS) -> list[Part]:
+def merge_small_sources(parts: Sequence[SegmentSource], most: int = MAX_SOURCES) -> list[SegmentSource]:
     """The parts that hold something, largest first; where there are more than ``most``, the smaller ones as one."""
     ordered = sorted((part for part in parts if part.size > 0), key=lambda part: (-part.size, part.name))
     if len(ordered) <= most:
         return ordered
     rest = [extent for part in ordered[most - 1 :] for extent in part.extents]
-    return [*ordered[: most - 1], Part(OTHERS, rest)]
+    return [*ordered[: most - 1], SegmentSource(OTHERS, rest)]
 
 
-def chosen(parts: Sequence[Part], samples: int, seed: int) -> dict[str, list[int]]:
+def choose_segments(parts: Sequence[SegmentSource], samples: int, seed: int) -> dict[str, list[int]]:
     """Part → numbers of the segments to read: in proportion to its size, but at least ``LEAST`` as far as it has them."""
     whole = sum(part.segments for part in parts)
     found = {}
     for part in parts:
-        count = min(part.segments, max(LEAST, round(samples * part.segments / max(whole, 1))))
+        count = min(part.segments, max(MIN_SEGMENTS, round(samples * part.segments / max(whole, 1))))
         found[part.name] = sorted(random.Random(f"{seed} {part.name}").sample(range(part.segments), count))
     return found
 
 
-def of_relations(relations: Relations) -> list[Part]:
+def sources_of_relations(relations: Relations) -> list[SegmentSource]:
     """The relations of a database as parts."""
-    return merged([Part(one.name, (Extent(one.size, _reader(relations, one)),)) for one in relations.all])
+    return merge_small_sources([SegmentSource(one.name, (SegmentReader(one.size, _reader(relations, one)),)) for one in relations.all])
 
 
-def of_directory(directory: str) -> list[Part]:
+def sources_of_directory(directory: str) -> list[SegmentSource]:
     """The ordinary files below a directory of this machine as parts; links are not followed, other file systems not entered.
 
     Raises:
@@ -99,7 +99,7 @@ def of_directory(directory: str) -> list[Part]:
         device = os.stat(directory).st_dev
     except OSError as error:
         raise TrialError(f"directory {directory} cannot be read: {error.strerror}") from None
-    found: dict[str, list[Extent]] = {}
+    found: dict[str, list[SegmentReader]] = {}
     for place, below, files in os.walk(directory):
         below[:] = sorted(name for name in below if _stays(os.path.join(place, name), device))
         top = os.path.relpath(place, directory).split(os.sep)[0]
@@ -107,13 +107,13 @@ def of_directory(directory: str) -> list[Part]:
             path = os.path.join(place, name)
             size = _size(path)
             if size:
-                found.setdefault("files at the top" if top == "." else f"{top}/", []).append(Extent(size, _file_reader(path)))
+                found.setdefault("files at the top" if top == "." else f"{top}/", []).append(SegmentReader(size, _file_reader(path)))
     if not found:
         raise TrialError(f"directory {directory} holds no file that can be read and has a byte in it")
-    return merged([Part(name, extents) for name, extents in found.items()])
+    return merge_small_sources([SegmentSource(name, extents) for name, extents in found.items()])
 
 
-def raw_readings(parts: Sequence[Part]) -> Mapping[str, float]:
+def size_readings(parts: Sequence[SegmentSource]) -> Mapping[str, float]:
     """Size and number of segments of each part, by the names of pgherd.studies.compression.readings."""
     sizes = {f"size_bytes/{part.name}": float(part.size) for part in parts}
     return sizes | {f"segments/{part.name}": float(part.segments) for part in parts}

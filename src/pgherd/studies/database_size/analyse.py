@@ -61,7 +61,7 @@ def _line(model: SizeModel) -> dict[str, Finding]:
 
 
 def _beside(scale: int) -> dict[str, Any]:
-    return {"experiment": "E10", "published": published.E10[scale]} if scale in published.E10 else {}
+    return {"experiment": "E10", "published": published.PUBLISHED[scale]} if scale in published.PUBLISHED else {}
 
 
 def _rows(measured: dict[int, dict[str, float]], findings: dict[str, Finding]) -> list[Row]:
@@ -74,7 +74,7 @@ def _rows(measured: dict[int, dict[str, float]], findings: dict[str, Finding]) -
         row["size"] = _measured(probe["database_bytes"], "pg_database_size", _beside(scale)) if probe else predicted[scale]
         for part, what in _PARTS.items():
             row[part] = _measured(probe[f"{part}_bytes"], what, {}) if f"{part}_bytes" in probe else None
-        row["published"] = published.E10.get(scale)
+        row["published"] = published.PUBLISHED.get(scale)
         rows.append(row)
     return rows
 
@@ -127,7 +127,7 @@ def _answer(options: SizesOptions, sizes: dict[int, float], model: SizeModel | N
 
 def _figure(options: SizesOptions, model: SizeModel | None) -> dict[str, Any]:
     """What the figure needs beyond the table: the fitted line in MB, and E10's sizes."""
-    beside = [{"scale": scale, "size": published.megabytes(scale), "source": published.SOURCE} for scale in published.E10]
+    beside = [{"scale": scale, "size": published.published_megabytes(scale), "source": published.SOURCE} for scale in published.PUBLISHED]
     if model is None:
         return {"points": [], "published": beside}
     scales = sorted({*options.scales, *options.predict})

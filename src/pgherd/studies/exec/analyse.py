@@ -23,7 +23,7 @@ _SHORT = 0.5
 
 
 @dataclass(frozen=True)
-class Trials:
+class CommandTrials:
     """The trials of a run. ``used`` are the clean ones, or the tainted ones where none is clean."""
 
     used: tuple[TrialResult, ...]
@@ -60,13 +60,13 @@ def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
     )
 
 
-def _trials(results: Sequence[TrialResult]) -> Trials | None:
+def _trials(results: Sequence[TrialResult]) -> CommandTrials | None:
     finished = [one for one in results if one.error is None and one.phases and one.phases[0].targets]
     clean = [one for one in finished if not one.tainted]
     used = clean or finished
     if not used:
         return None
-    return Trials(tuple(used), len(results), sum(one.tainted for one in results), bool(clean))
+    return CommandTrials(tuple(used), len(results), sum(one.tainted for one in results), bool(clean))
 
 
 def _target(result: TrialResult, host: str) -> TargetResult | None:
@@ -99,7 +99,7 @@ def _host_memory(result: TrialResult) -> float | None:
     return None if total is None or available is None else (total - available) / MB
 
 
-def _findings(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
+def _findings(options: ExecOptions, trials: CommandTrials) -> dict[str, Finding]:
     """Of the host; with several, of all together, and of each under names of its own (``duration.HOST``)."""
     found = _of_host(options, trials, options.hosts[0]) if len(options.hosts) == 1 else _of_all(options, trials)
     for host in options.hosts if len(options.hosts) > 1 else ():
@@ -116,7 +116,7 @@ def _findings(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
     return found
 
 
-def _of_all(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
+def _of_all(options: ExecOptions, trials: CommandTrials) -> dict[str, Finding]:
     """Of several hosts together: the slowest one's duration, and the sum of their CPU."""
 
     def over(take: Callable[[TargetResult], float | None], whole: Callable[[list[float]], float]) -> Callable[[TrialResult], float | None]:
@@ -135,7 +135,7 @@ def _of_all(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
     }
 
 
-def _of_host(options: ExecOptions, trials: Trials, host: str) -> dict[str, Finding]:
+def _of_host(options: ExecOptions, trials: CommandTrials, host: str) -> dict[str, Finding]:
     found = {}
     if options.seconds is None:
         note = "from the start of its process to its end"
@@ -154,7 +154,7 @@ def _of_host(options: ExecOptions, trials: Trials, host: str) -> dict[str, Findi
     return found
 
 
-def _row(options: ExecOptions, trials: Trials, host: str) -> Row:
+def _row(options: ExecOptions, trials: CommandTrials, host: str) -> Row:
     row: Row = {"host": host} if len(options.hosts) > 1 else {}
     row |= _of_host(options, trials, host)
     if len(options.hosts) > 1:
@@ -162,7 +162,7 @@ def _row(options: ExecOptions, trials: Trials, host: str) -> Row:
     return row | {"trials": trials.tried, "tainted": trials.tainted}
 
 
-def _devices(trials: Trials) -> list[Row]:
+def _devices(trials: CommandTrials) -> list[Row]:
     """Block devices on which anything was read or written while the command ran, whoever did it."""
     names = sorted({entity for one in trials.used for entity in one.phases[0].metrics if entity.startswith("disk:")})
     rows: list[Row] = []
@@ -203,7 +203,7 @@ def _runs(options: ExecOptions, results: Sequence[TrialResult]) -> list[dict[str
     return found
 
 
-def _grade(trials: Trials) -> Grade:
+def _grade(trials: CommandTrials) -> Grade:
     """A: clean trials enough for an interval, all verdicts passed in them. C: no clean trial. B: everything between."""
     return weighed([trials.clean], {one.trial.key() for one in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
 
