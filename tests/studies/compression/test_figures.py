@@ -33,7 +33,7 @@ def test_kinds_are_drawn_beside_the_published_ratio():
 
 def test_ratios_are_drawn_over_the_block_size():
     figure = blocks(inputs())
-    assert "larger blocks compress further" in figure.title
+    assert "larger blocks compress better" in figure.title
     assert "4 kB sectors" in str(drawing.specification(figure, validate=True))
 
 

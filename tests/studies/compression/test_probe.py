@@ -1,16 +1,15 @@
 from types import SimpleNamespace
+
 import pytest
-from pgherd.model.errors import TrialError
+
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runner.watcher import Watcher
 from pgherd.studies.compression import probe
-from pgherd.studies.compression.options import CompressionOptions, Source
 from pgherd.studies.compression.analyse import segments_by_relation
-from pgherd.studies.compression.study import STUDY
-from pgherd.model.errors import CapabilityError, TrialError, UsageError
-from pgherd.studies.compression import probe_file_system
+from pgherd.studies.compression.options import CompressionOptions, Source
 from pgherd.studies.compression.probe import parse_compsize
-
+from pgherd.studies.compression.study import STUDY
 
 for library in ("lz4", "cryptography"):
     pytest.importorskip(library)
@@ -47,10 +46,10 @@ def test_a_database_that_may_not_be_read_says_what_to_grant(monkeypatch):
     closed = SimpleNamespace(all=[object()], readable=False)
     monkeypatch.setattr(probe, "Relations", lambda query: closed)
     with pytest.raises(TrialError, match="GRANT EXECUTE ON FUNCTION pg_read_binary_file"):
-        probe._of_database(None, "host=h")
+        probe._sources_of_database(None, "host=h")
     closed.all = []
     with pytest.raises(TrialError, match="holds no table"):
-        probe._of_database(None, "host=h")
+        probe._sources_of_database(None, "host=h")
 
 
 # compsize 1.5 on btrfs mounted with compress=zstd.
@@ -71,11 +70,11 @@ def test_what_compsize_does_not_say_is_an_error():
 
 
 def test_a_file_system_that_does_not_compress_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe_file_system, "kind_of", lambda node, directory: "xfs")
+    monkeypatch.setattr(probe, "file_system_type", lambda node, directory: "xfs")
     with pytest.raises(CapabilityError, match="xfs does not compress.*btrfs and zfs do"):
-        probe_file_system.require_compressing(LocalNode(), str(tmp_path))
+        probe.require_compressing(LocalNode(), str(tmp_path))
 
 
 def test_a_directory_that_is_not_there_is_said(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
-        probe_file_system.require_compressing(LocalNode(), str(tmp_path / "gone"))
+        probe.require_compressing(LocalNode(), str(tmp_path / "gone"))

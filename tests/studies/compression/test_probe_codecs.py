@@ -21,7 +21,7 @@ def test_text_shrinks_and_noise_is_stored_as_it_is(name):
 
 @pytest.mark.parametrize("name", ["lz5", "zstd-0", "zstd-23", "zstd", "", "zstd--3"])
 def test_an_unknown_codec_is_said(name):
-    with pytest.raises(UsageError, match="there are lz4 and zstd-LEVEL"):
+    with pytest.raises(UsageError, match="use lz4 or zstd-LEVEL"):
         probe_codecs.codec(name)
 
 

@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import TrialError
-from pgherd.studies.compression.probe_segments import OTHERS, SegmentReader, SegmentSource, choose_segments, merge_small_sources, sources_of_directory
+from pgherd.studies.compression.probe_segments import (
+    OTHERS,
+    SegmentReader,
+    SegmentSource,
+    choose_segments,
+    merge_small_sources,
+    sources_of_directory,
+)
 
 MB = 2**20
 

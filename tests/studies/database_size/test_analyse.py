@@ -1,12 +1,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.database_size.options import SCALES, SizesOptions
 from pgherd.studies.database_size.analyse import PUBLISHED, published_megabytes
+from pgherd.studies.database_size.options import SCALES, SizesOptions
 from pgherd.studies.database_size.study import STUDY
-
 
 MB = 2**20
 
@@ -56,12 +56,14 @@ def test_fewer_than_four_scales_have_no_interval_and_say_so(options, results):
 def test_sizes_off_the_line_are_said(options, results):
     found = STUDY.analyse(options(), results(SCALES, sizes={20: 900e6}))
     assert found.grade == "B"
-    assert any("do not lie on a line" in text for text in found.warnings)
+    assert any("do not form a line" in text for text in found.warnings)
 
 
 def test_far_predictions_are_marked(options, results):
     warnings = STUDY.analyse(options(predict=(100, 10000, 20000)), results(SCALES)).warnings
-    assert any(text.startswith("Scale 10000, 20000 lies more than 100 times beyond") for text in warnings)
+    assert any(
+        text.startswith("Predictions for scale 10000, 20000 are uncertain: over 100 times the largest measured") for text in warnings
+    )
 
 
 def test_a_scale_that_failed_is_said_and_lowers_the_grade(options, results):
@@ -71,7 +73,7 @@ def test_a_scale_that_failed_is_said_and_lowers_the_grade(options, results):
 
 @pytest.mark.parametrize(
     ("scales", "failed", "answer"),
-    [((), (), "Nothing can be said"), ((5,), (5,), "Nothing can be said"), ((5,), (), "one size gives no line")],
+    [((), (), "No result"), ((5,), (5,), "No result"), ((5,), (), "one size gives no line")],
 )
 def test_too_little_for_a_line_still_gives_an_answer(options, results, scales, failed, answer):
     found = STUDY.analyse(options(), results(scales, failed=failed) if scales else [])

@@ -17,7 +17,7 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.studies.compression import probe_codecs, probe_file_system
+from pgherd.studies.compression import probe, probe_codecs
 from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, Source
 from pgherd.workloads.registry import fillings
 
@@ -52,7 +52,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
             choices.append(f"Directory {source.directory} is only read.")
     changes = [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if own else []
     if asked.filesystem is not None:
-        kind = probe_file_system.require_compressing(node, asked.filesystem)
+        kind = probe.require_compressing(node, asked.filesystem)
         choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
         size = format_bytes(asked.samples * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
