@@ -168,7 +168,7 @@ def require_compressing(node: Node, directory: str) -> str:
 
 
 class CompressedDirectory:
-    """Temporary directory on a file system that compresses. The journal records it, so it is removed even after a crash.
+    """Temporary directory on a file system that compresses. The journal records it, so that pgherd clean removes it after a crash.
 
     ZFS reports compressed sizes as the blocks of a file (stat(2), after a sync). For btrfs, the tool compsize reports them.
     """

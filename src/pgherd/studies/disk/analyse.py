@@ -220,7 +220,7 @@ def _volume_predicates(options: DiskOptions, disk: DiskVolume) -> list[str]:
             if disk.size < options.memory
             else ""
         )
-        predicates.append(f" ({disk.filesystem}) does not support direct I/O, so every figure includes the page cache{in_memory}")
+        predicates.append(f" ({disk.filesystem}) is accessed through the page cache, which affects every figure{in_memory}")
     if disk.distorts:
         predicates.append(" is a loop device on a file: the file system below it makes every figure too low")
     if not disk.devices and disk.filesystem not in MEMORY_FILESYSTEMS:
@@ -284,7 +284,9 @@ def disk_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
         row["from_cache"] = _yes_no(is_cached(options, group))
         device_shares = group.values(lambda trial: trial.device_share)
         row["device_share"] = (
-            as_finding(mean_interval(device_shares), "ratio", note) if device_shares else missing("ratio", "its block device is unknown")
+            as_finding(mean_interval(device_shares), "ratio", note)
+            if device_shares
+            else missing("ratio", "its block devices were not sampled")
         )
         row["steady"] = f"{group.judged - group.unsteady} of {group.judged}" if group.judged else "not judged"
         share = rate_reached(options, group)
