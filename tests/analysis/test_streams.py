@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.analysis.streams import NEARLY, limit, surely_enough
-from pgherd.studies.network.published import CLOUD, PREMISES, STREAMS
+from pgherd.studies.network.link_results import CLOUD_GBITS, PREMISES_GBITS, PUBLISHED_STREAMS
 
 
 def test_e14s_two_tables_are_told_apart():
-    cloud = limit(dict(zip(STREAMS, CLOUD, strict=True)))
+    cloud = limit(dict(zip(PUBLISHED_STREAMS, CLOUD_GBITS, strict=True)))
     assert (cloud.bound, cloud.enough, cloud.at, cloud.best) == ("latency", 8, 8, 23)
-    premises = limit(dict(zip(STREAMS, PREMISES, strict=True)))
+    premises = limit(dict(zip(PUBLISHED_STREAMS, PREMISES_GBITS, strict=True)))
     assert (premises.bound, premises.enough) == ("bandwidth", 1)
 
 

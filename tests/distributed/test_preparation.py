@@ -16,11 +16,9 @@ from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.server_volumes import Holding
 from pgherd.studies.compare.options import CompareRequest
-from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.exec.options import ExecRequest
-from pgherd.studies.scaling.options import ScalingOptions
-from pgherd.studies.scaling.options import ScalingRequest
+from pgherd.studies.scaling.options import ScalingOptions, ScalingRequest
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.registry import study_of
 

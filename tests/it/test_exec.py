@@ -53,7 +53,7 @@ def test_one_that_takes_too_long_is_ended_and_said(elsewhere):
 def test_one_that_runs_on_is_ended_with_what_it_has_started(elsewhere):
     ended = elsewhere("exec", "--repeats", "1", "--duration", "1s", *SHORT, "--", "sh", "-c", "sleep 68 & echo begun; wait")
     document = json.loads(ended.out)
-    assert ended.code in (0, 1) and "ran for 1 s a trial" in document["answer"], ended
+    assert ended.code in (0, 1) and "ran for 1 s per trial" in document["answer"], ended
     assert {verdict["check"]: verdict["result"] for verdict in document["trials"][0]["verdicts"]}["exit-code"] == "pass"
     elsewhere.nothing_left()
 

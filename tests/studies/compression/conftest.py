@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.compression.options import SEGMENT, CompressionOptions, Source
+from pgherd.studies.compression.options import SEGMENT, CompressionOptions, DataKind
 from pgherd.studies.compression.study import STUDY
 
-SOURCES = tuple(Source(name=name, workload=name, scale=1) for name in ("pgbench", "orders", "realistic"))
+SOURCES = tuple(DataKind(name=name, workload=name, scale=1) for name in ("pgbench", "orders", "realistic"))
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.studies.compression.figures import blocks, kinds
-from pgherd.studies.compression.options import SEGMENT, CompressionOptions, Source
+from pgherd.studies.compression.options import SEGMENT, CompressionOptions, DataKind
 from pgherd.studies.compression.study import STUDY
 
 
 def inputs(blocks=(4096, 32768, 131072), segments=5):
-    options = CompressionOptions(sources=(Source(name="pgbench", workload="pgbench"),), codecs=("lz4",), blocks=blocks)
+    options = CompressionOptions(sources=(DataKind(name="pgbench", workload="pgbench"),), codecs=("lz4",), blocks=blocks)
     results = []
     for trial in STUDY.propose(options, []).trials:
         probe = {"size_bytes/t": 9e7, "segments/t": 90}
@@ -33,7 +33,7 @@ def test_kinds_are_drawn_beside_the_published_ratio():
 
 def test_ratios_are_drawn_over_the_block_size():
     figure = blocks(inputs())
-    assert "larger blocks compress further" in figure.title
+    assert "larger blocks compress better" in figure.title
     assert "4 kB sectors" in str(drawing.specification(figure, validate=True))
 
 

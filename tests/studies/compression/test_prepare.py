@@ -36,7 +36,7 @@ def test_a_directory_alone_needs_no_postgresql(tmp_path):
         ({"block_sizes": ("3k",)}, "a power of two from 512 bytes to 1 MB, such as 8k, not 3k"),
         ({"block_sizes": ("big",)}, "'big' is not a memory size"),
         ({"codecs": ()}, "names no codec"),
-        ({"codecs": ("lzma",)}, "there is no codec 'lzma'"),
+        ({"codecs": ("lzma",)}, "unknown codec 'lzma'"),
         ({"dir": "/nonexistent"}, "no such directory"),
         ({"data": ("none",), "dsn": "what?"}, "--dsn"),
     ],

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
+from pgherd.studies.database_size.analyse import PUBLISHED, published_megabytes
 from pgherd.studies.database_size.options import SCALES, SizesOptions
-from pgherd.studies.database_size.published import E10, megabytes
 from pgherd.studies.database_size.study import STUDY
 
 MB = 2**20
@@ -19,9 +19,9 @@ def test_a_line_is_found_and_predicts_e10(options, results):
     for scale in (1000, 2500, 5000, 10000):
         predicted = found.findings[f"size_{scale}"]
         # PostgreSQL 9.x made rows and catalogues a little differently, and E10 rounds to whole GB.
-        assert predicted.value == pytest.approx(megabytes(scale), rel=0.05)
+        assert predicted.value == pytest.approx(published_megabytes(scale), rel=0.05)
         assert predicted.low <= predicted.value <= predicted.high and predicted.confidence == 0.95
-        assert (predicted.experiment, predicted.published) == ("E10", E10[scale])
+        assert (predicted.experiment, predicted.published) == ("E10", PUBLISHED[scale])
     assert "scale 1000 would take 14.6 GB" in found.answer and "PostgreSQL 18.6" in found.answer
 
 
@@ -56,12 +56,14 @@ def test_fewer_than_four_scales_have_no_interval_and_say_so(options, results):
 def test_sizes_off_the_line_are_said(options, results):
     found = STUDY.analyse(options(), results(SCALES, sizes={20: 900e6}))
     assert found.grade == "B"
-    assert any("do not lie on a line" in text for text in found.warnings)
+    assert any("do not form a line" in text for text in found.warnings)
 
 
 def test_far_predictions_are_marked(options, results):
     warnings = STUDY.analyse(options(predict=(100, 10000, 20000)), results(SCALES)).warnings
-    assert any(text.startswith("Scale 10000, 20000 lies more than 100 times beyond") for text in warnings)
+    assert any(
+        text.startswith("Predictions for scale 10000, 20000 are uncertain: over 100 times the largest measured") for text in warnings
+    )
 
 
 def test_a_scale_that_failed_is_said_and_lowers_the_grade(options, results):
@@ -71,7 +73,7 @@ def test_a_scale_that_failed_is_said_and_lowers_the_grade(options, results):
 
 @pytest.mark.parametrize(
     ("scales", "failed", "answer"),
-    [((), (), "Nothing can be said"), ((5,), (5,), "Nothing can be said"), ((5,), (), "one size gives no line")],
+    [((), (), "No result"), ((5,), (5,), "No result"), ((5,), (), "one size gives no line")],
 )
 def test_too_little_for_a_line_still_gives_an_answer(options, results, scales, failed, answer):
     found = STUDY.analyse(options(), results(scales, failed=failed) if scales else [])
@@ -90,3 +92,16 @@ def test_any_sizes_give_an_answer(sizes, predict):
     found = STUDY.analyse(options, results)
     assert found.answer.endswith(".") and found.grade in "ABC"
     assert all(isinstance(row["size"], Finding) for rows in found.tables.values() for row in rows)
+
+
+def test_e10_is_complete():
+    assert list(PUBLISHED) == [1, 10, 100, 1000, 2500, 5000, 10000]
+    assert all(published_megabytes(scale) for scale in PUBLISHED)
+
+
+def test_its_units_are_postgresqls():
+    assert published_megabytes(10) == 157
+    assert published_megabytes(1000) == 15 * 1024
+    assert published_megabytes(7) is None
+    # pgbench makes 14.95 MB per unit of scale: in millions of bytes scale 10 would be 164.
+    assert published_megabytes(10) == pytest.approx(7.4 + 14.95 * 10, rel=0.01)

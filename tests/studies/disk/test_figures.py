@@ -9,7 +9,7 @@ import pytest
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import Inputs, NotDrawn
-from pgherd.studies.disk.figures import disk, steadiness
+from pgherd.studies.disk.figures import disk, hosts, steadiness
 from pgherd.studies.disk.study import STUDY
 
 _SPEC = importlib.util.spec_from_file_location("disk_bank", Path(__file__).with_name("conftest.py"))
@@ -19,11 +19,15 @@ sys.modules["disk_bank"] = bank
 _SPEC.loader.exec_module(bank)
 
 
-def inputs(volumes=1, **host):
-    options = bank.options(volumes)
-    results = bank.Bank(options, **host).all()
+def inputs_of(names, volumes=1, **more):
+    options = bank.options(volumes, hosts=names)
+    results = bank.Bank(options, **more).all()
     record = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
     return Inputs(record, record.analysis, results)
+
+
+def inputs(volumes=1, **host):
+    return inputs_of((None,), volumes, **host)
 
 
 def test_each_unit_has_its_panel_and_each_bar_its_limit():
@@ -56,3 +60,37 @@ def test_the_study_draws_them():
     drawn, left_out = drawing.draw(inputs())
     assert {"disk", "steadiness"} <= {one.name for one in drawn}
     assert not any("could not be drawn" in why for why in left_out.values()), left_out
+
+
+def test_each_host_has_a_dot_for_each_test():
+    figure = hosts(inputs_of(("a", "b", "c"), speed={"c": 0.7}))
+    drawn = str(drawing.specification(figure, validate=True))
+    assert "% (c, " in figure.title and "of the hosts' mean" in figure.title and "% of the hosts' mean" in drawn
+
+
+def test_with_several_volumes_rows_of_hosts_are_named_after_them():
+    assert "8 kB random read, disk1" in str(drawing.specification(hosts(inputs_of(("a", "b"), volumes=2))))
+
+
+def test_one_host_is_not_compared():
+    with pytest.raises(NotDrawn, match="^$"):
+        hosts(inputs_of((None,)))
+    assert "hosts" not in {one.name for one in drawing.draw(inputs_of((None,)))[0]}
+
+
+def test_the_study_draws_the_hosts():
+    drawn, left_out = drawing.draw(inputs_of(("a", "b")))
+    assert {"hosts", "disk", "steadiness"} <= {one.name for one in drawn}
+    assert not any("could not be drawn" in why for why in left_out.values()), left_out
+
+
+def test_of_more_hosts_than_colours_the_ends_are_told_apart():
+    names = tuple(f"db{number}" for number in range(1, 13))
+    drawn = drawing.specification(hosts(inputs_of(names, speed={"db3": 0.6, "db7": 1.3})), validate=True)
+    (colour,) = {str(layer["encoding"]["color"]["scale"]["domain"]) for layer in drawn["layer"] if "color" in layer["encoding"]}
+    assert colour == "['db3', 'db7', 'the others']"
+
+
+def test_the_figure_of_all_hosts_says_that_it_is_of_all():
+    assert "All 2 hosts together" in str(drawing.specification(disk(inputs_of(("a", "b"))), validate=True))
+    assert "hosts together" not in str(drawing.specification(disk(inputs_of((None,))), validate=True))

@@ -1,7 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.disk.access import MIX, TESTS
+from pgherd.studies.disk.access_patterns import MIX, TESTS
+from pgherd.studies.disk.options import DiskRequest
 
 
 def test_a_test_loads_a_volume_with_its_own_depth(make):
@@ -62,3 +63,13 @@ def test_two_volumes_of_one_name_are_refused(make):
     one = make().volumes[0]
     with pytest.raises(ValidationError, match="names of their own"):
         make(volumes=[one, one])
+
+
+def test_everything_has_a_default():
+    assert DiskRequest().volume == () and DiskRequest().concurrent and DiskRequest().rate_iops is None
+
+
+@pytest.mark.parametrize("wrong", [{"depth": 0}, {"engine": "nonsense"}, {"repeats": 0}, {"colour": "red"}])
+def test_what_it_cannot_be(wrong):
+    with pytest.raises(ValidationError):
+        DiskRequest.model_validate(wrong)

@@ -95,12 +95,6 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
 @pytest.mark.parametrize(
     ("asked", "error", "said"),
     [
-        (
-            {"rate_iops": "70,30", "rwmixread": 70},
-            UsageError,
-            "--rwmixread 70 with --rate-iops 70,30: rwmixread and a rate exclude each other: fio limits",
-        ),
-        ({"rwmixread": 70}, UsageError, "a mix is stated as two rates"),
         ({"rate_iops": "100"}, UsageError, "as two rates|two rates, reads and writes"),
         ({"rate_iops": "70,0"}, UsageError, "rates of 1 per second and more"),
         ({"tests": ("mix",)}, UsageError, "needs its two rates"),

@@ -17,7 +17,7 @@ def test_duration_with_its_interval(options, results):
     # 3.92 … 4.08 s: mean 4, standard deviation 0.04 × √2.5 = 0.0632, t(0.975; 4) = 2.7764
     assert duration.value == pytest.approx(4.0) and duration.n == 5 and duration.unit == "s"
     assert duration.high - duration.value == pytest.approx(2.7764 * 0.04 * 2.5**0.5 / 5**0.5, rel=1e-3)
-    assert found.grade == "A" and found.answer.startswith("'make -j2' takes 4 (") and "6 (6 … 6) s of CPU a run" in found.answer
+    assert found.grade == "A" and found.answer.startswith("'make -j2' takes 4 (") and "6 (6 … 6) s of CPU per run" in found.answer
     assert found.findings["cpu"].value == pytest.approx(6.0) and found.findings["host_cpu"].value == pytest.approx(1.8)
     assert found.findings["host_memory"].value == pytest.approx(3000)
 
@@ -46,7 +46,7 @@ def test_devices_that_did_something(options, results):
 def test_one_that_was_ended_by_the_clock_has_no_duration(options, results):
     _, analyse = analysed(options, results, seconds=12.0)
     found = analyse()
-    assert "duration" not in found.findings and "ran for 12 s a trial" in found.answer
+    assert "duration" not in found.findings and "ran for 12 s per trial" in found.answer
     assert found.findings["cpu"].unit == "cores" and found.findings["cpu"].value == pytest.approx(0.5)
 
 
@@ -67,7 +67,7 @@ def test_too_few_for_an_interval_is_no_a(options, results):
 
 def test_nothing_finished_is_said(options, results):
     asked, analyse = analysed(options, results)
-    assert "5 trials were run and none of them finished" in analyse(failed=range(5)).answer
+    assert "none of 5 trials finished" in analyse(failed=range(5)).answer
     assert "no trial was run" in STUDY.analyse(asked, []).answer
 
 
@@ -83,7 +83,7 @@ def test_each_host_has_its_row_and_findings(options, results):
     assert [row["host"] for row in found.tables["exec"]] == ["a", "b"] and {"duration.a", "duration.b"} <= set(found.findings)
     assert found.findings["duration"].value == found.findings["duration.a"].value, "both take the same"
     assert found.findings["cpu"].value == pytest.approx(12) and found.findings["cpu.b"].value == pytest.approx(6)
-    assert "on 2 hosts takes 4 (" in found.answer and "until the slowest is done" in found.answer
+    assert "on 2 hosts takes 4 (" in found.answer and "until the slowest host is finished" in found.answer
     assert found.tables["exec"][0]["host_cpu"].value is None, "only the whole was seen"
 
 

@@ -49,12 +49,12 @@ def test_each_value_has_a_panel():
 
 def test_the_host_is_parted_into_the_command_and_the_rest():
     figure = host(inputs())
-    assert figure.title == "While it ran, the host used 1.8 cores; 1.2 of them the command"
+    assert figure.title == "The host used 1.8 cores while the command ran, 1.2 of them for the command"
     drawing.specification(figure, validate=True)
 
 
 def test_what_there_is_not_is_not_drawn():
-    with pytest.raises(NotDrawn, match="not seen"):
+    with pytest.raises(NotDrawn, match="not sampled"):
         host(inputs(seen=False))
     with pytest.raises(NotDrawn, match="none of the values"):
         values(inputs(values=(RATE,), told=False))

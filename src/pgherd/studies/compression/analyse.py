@@ -1,8 +1,15 @@
-"""From compressed segments to ratios. Pure; never raises for what is missing."""
+"""Compression ratios from compressed segments, and the names of the readings of the probe 'compression'.
+
+A trial's result holds only numbers by name. ``compressed_bytes/CODEC/BLOCK/SEGMENT/RELATION`` is the size of one segment after
+compression in blocks of BLOCK bytes; a block that does not shrink counts with its full size. ``stored_bytes/…`` is the same with each
+block rounded up to sectors. ``raw_bytes/SEGMENT/RELATION`` is the size before. ``size_bytes/RELATION`` and ``segments/RELATION``
+describe the whole relation. A relation's name may contain any character.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pgherd.analysis.compression import Stratum, ratio
@@ -10,207 +17,247 @@ from pgherd.analysis.intervals import Estimate
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.compression import published
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, PLAIN, CompressionOptions
-from pgherd.studies.compression.readings import Relation, relations
 from pgherd.study.findings import as_finding, missing
 
 UNIT = "×"
 """Bytes before ÷ bytes after."""
 
-APART = 1.5
-"""From this factor between filler and realistic values on, the report warns of filler."""
+FILLER_FACTOR = 1.5
+"""If the ratios of filler and realistic values differ by this factor, the report warns of filler."""
 
-SHRINKS = 1.02
-"""Below this ratio data is said not to compress."""
+INCOMPRESSIBLE_RATIO = 1.02
+"""Data with a lower ratio counts as incompressible."""
 
-WIDE = 0.1
-"""Above this half-width, relative to the ratio, an interval is called wide."""
+MAX_HALF_WIDTH = 0.1
+"""An interval with a larger half-width, relative to the ratio, counts as wide."""
+
+SOURCE = "Gary Little, n0derunner.com, of TPCx-HCI's data set: values made by E-Gen from real sources, 45 TB raw"
+PUBLISHED_RATIO = 2.0
+"""Ratio with LZ4 that E15 published (SOURCE)."""
+PUBLISHED_TEXT = f"≈ 2:1 with LZ4 ({SOURCE})"
+PUBLISHED_ENCRYPTED = "data encrypted first no longer compresses (Gary Little, n0derunner.com)"
 
 Row = dict[str, Finding | str | int | float | None]
-Read = Mapping[str, Relation]
+
+
+@dataclass
+class RelationSegments:
+    """Readings of one relation: sizes in bytes by segment number."""
+
+    size: float = 0.0
+    segments: int = 0
+    raw: dict[int, float] = field(default_factory=dict)
+    compressed: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
+    stored: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
+
+
+Relations = Mapping[str, RelationSegments]
+DataForm = tuple[str, str]
+"""Kind of data, and form (plain or encrypted)."""
+
+
+def segments_by_relation(probe: Mapping[str, float]) -> dict[str, RelationSegments]:
+    """Group the readings by relation, in the order in which their names first occur. Other readings are ignored."""
+    relations: dict[str, RelationSegments] = {}
+    for key, value in probe.items():
+        quantity, _, suffix = key.partition("/")
+        if quantity in ("compressed_bytes", "stored_bytes"):
+            codec, block, segment, name = suffix.split("/", 3)
+            relation = relations.setdefault(name, RelationSegments())
+            sizes = relation.compressed if quantity == "compressed_bytes" else relation.stored
+            sizes.setdefault((codec, int(block)), {})[int(segment)] = value
+        elif quantity == "raw_bytes":
+            segment, name = suffix.split("/", 1)
+            relations.setdefault(name, RelationSegments()).raw[int(segment)] = value
+        elif quantity == "size_bytes":
+            relations.setdefault(suffix, RelationSegments()).size = value
+        elif quantity == "segments":
+            relations.setdefault(suffix, RelationSegments()).segments = int(value)
+    return relations
 
 
 def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Analysis:
-    """``ratio_KIND`` of each kind and form at the headline codec and block size, and tables by codec, block and relation."""
-    read: dict[tuple[str, str], Read] = {}
+    """Return ``ratio_KIND`` of each kind and form at the headline codec and block size, and tables by codec, block and relation."""
+    readings: dict[DataForm, Relations] = {}
     warnings: list[str] = []
     for result in results:
         kind, form = str(result.trial.point["kind"]), str(result.trial.point["form"])
-        found = {name: one for name, one in relations(result.probe).items() if one.raw}
-        if result.error is not None or not found:
-            warnings.append(f"{_named(kind, form)} could not be compressed: {result.error or 'nothing was read of it'}")
+        relations: Relations = {name: relation for name, relation in segments_by_relation(result.probe).items() if relation.raw}
+        if result.error is not None or not relations:
+            warnings.append(f"{_data_text(kind, form)} could not be compressed: {result.error or 'no data was read'}")
         else:
-            read[kind, form] = found
+            readings[kind, form] = relations
     codec, block = options.headline
     findings: dict[str, Finding] = {}
-    for (kind, form), parts in read.items():
-        findings[_finding_name(kind, form)] = _ratio(parts, codec, block, **_beside(kind, form))
-    findings |= _filler(findings)
+    for (kind, form), relations in readings.items():
+        findings[_finding_name(kind, form)] = _ratio(relations, codec, block, **_published_fields(kind, form))
+    findings |= _filler_findings(findings)
     if warning := _filler_warning(findings, codec, block):
         warnings.append(warning)
-    warnings += _standing_warnings(read)
+    warnings += _general_warnings(readings)
     return Analysis(
         answer=_answer(options, findings),
-        grade=_grade(options, read, findings),
+        grade=_grade(options, readings, findings),
         findings=findings,
-        tables=_tables(options, read) if read else {},
+        tables=_tables(options, readings) if readings else {},
         warnings=warnings,
-        figures={"headline": {"codec": codec, "block": block, "published": published.RATIO}},
+        figures={"headline": {"codec": codec, "block": block, "published": PUBLISHED_RATIO}},
     )
 
 
-def _strata(read: Read, codec: str, block: int, *, stored: bool = False) -> list[Stratum]:
-    found = []
-    for name, one in read.items():
-        packed = (one.stored if stored else one.compressed).get((codec, block), {})
-        segments = [segment for segment in one.raw if segment in packed]
+def _strata(relations: Relations, codec: str, block: int, *, stored: bool = False) -> list[Stratum]:
+    strata = []
+    for name, relation in relations.items():
+        compressed = (relation.stored if stored else relation.compressed).get((codec, block), {})
+        segments = [segment for segment in relation.raw if segment in compressed]
         if segments:
-            raw, after = [one.raw[segment] for segment in segments], [packed[segment] for segment in segments]
-            found.append(Stratum(name, one.size, one.segments, raw, after))
-    return found
+            before, after = [relation.raw[segment] for segment in segments], [compressed[segment] for segment in segments]
+            strata.append(Stratum(name, relation.size, relation.segments, before, after))
+    return strata
 
 
-def _ratio(read: Read, codec: str, block: int, *, stored: bool = False, **beside: Any) -> Finding:
+def _ratio(relations: Relations, codec: str, block: int, *, stored: bool = False, **published: Any) -> Finding:
     try:
-        return as_finding(ratio(_strata(read, codec, block, stored=stored)), UNIT, **beside)
+        return as_finding(ratio(_strata(relations, codec, block, stored=stored)), UNIT, **published)
     except (ValueError, ZeroDivisionError):
         return missing(UNIT, f"nothing was compressed with {codec} in blocks of {format_bytes(block)}")
 
 
-def _beside(kind: str, form: str) -> dict[str, Any]:
+def _published_fields(kind: str, form: str) -> dict[str, Any]:
     if form == ENCRYPTED:
-        return {"experiment": "E15", "published": published.ENCRYPTED}
-    return {"experiment": "E15", "published": published.E15} if kind == "realistic" else {}
+        return {"experiment": "E15", "published": PUBLISHED_ENCRYPTED}
+    return {"experiment": "E15", "published": PUBLISHED_TEXT} if kind == "realistic" else {}
 
 
-def _filler(findings: Mapping[str, Finding]) -> dict[str, Finding]:
-    """How far filler's ratio is from that of realistic values: a factor, with an interval from both (independent samples)."""
-    made = {}
-    real = findings.get("ratio_realistic")
+def _filler_findings(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Return the ratio of filler ÷ the ratio of realistic values. Its interval combines both, because the samples are independent."""
+    factors = {}
+    realistic = findings.get("ratio_realistic")
     for kind in ("pgbench", "orders"):
-        own = findings.get(f"ratio_{kind}")
-        if own is None or real is None or not own.value or not real.value:
+        filler = findings.get(f"ratio_{kind}")
+        if filler is None or realistic is None or not filler.value or not realistic.value:
             continue
         method = "ratio of the kind ÷ ratio of realistic values"
-        if None in (own.low, own.high, real.low, real.high):
-            note = "no interval: one of the two has none"
-            estimate = Estimate(own.value / real.value, None, None, None, min(own.n, real.n), method, note)
+        factor, n = filler.value / realistic.value, min(filler.n, realistic.n)
+        if None in (filler.low, filler.high, realistic.low, realistic.high):
+            estimate = Estimate(factor, None, None, None, n, method, "no interval: one of the two ratios has none")
         else:
-            assert own.low and own.high and real.low and real.high
-            low, high = own.low / real.high, own.high / real.low
-            note = "the ends are those of both intervals at their worst: wider than 95 %"
-            estimate = Estimate(own.value / real.value, low, high, 0.95, min(own.n, real.n), method, note)
-        made[f"{kind}_against_realistic"] = as_finding(estimate, "×")
-    return made
+            assert filler.low and filler.high and realistic.low and realistic.high
+            low, high = filler.low / realistic.high, filler.high / realistic.low
+            note = "from the worst cases of both intervals, so it is wider than 95 %"
+            estimate = Estimate(factor, low, high, 0.95, n, method, note)
+        factors[f"{kind}_against_realistic"] = as_finding(estimate, "×")
+    return factors
 
 
 def _filler_warning(findings: Mapping[str, Finding], codec: str, block: int) -> str | None:
-    """The warning about machine-made data, where the numbers show it."""
+    """Return the warning about machine-made data if the results show the problem."""
     parts = []
-    for kind, what in (("pgbench", "pgbench's filler"), ("orders", "order entry's random letters")):
+    for kind, description in (("pgbench", "pgbench's filler"), ("orders", "order entry's random letters")):
         factor = findings.get(f"{kind}_against_realistic")
         if factor is None or factor.value is None or factor.low is None or factor.high is None:
             continue
-        own, real = findings[f"ratio_{kind}"].value, findings["ratio_realistic"].value
-        if factor.low > APART:
-            parts.append(f"{what} compresses {own:.3g}:1 where realistic values give {real:.3g}:1, {factor.value:.2g} times as far")
-        elif factor.high < 1 / APART:
-            parts.append(f"{what} compresses only {own:.3g}:1 where realistic values give {real:.3g}:1")
+        filler, realistic = findings[f"ratio_{kind}"].value, findings["ratio_realistic"].value
+        if factor.low > FILLER_FACTOR:
+            parts.append(f"{description} compresses {filler:.3g}:1, realistic values {realistic:.3g}:1 ({factor.value:.2g} times less)")
+        elif factor.high < 1 / FILLER_FACTOR:
+            parts.append(f"{description} compresses only {filler:.3g}:1, realistic values {realistic:.3g}:1")
     if not parts:
         return None
     setting = f"({codec}, blocks of {format_bytes(block)})"
-    return f"Machine-made data misleads {setting}: {'; '.join(parts)}. Do not take a ratio measured on it for that of your data"
+    return f"Machine-made data misleads {setting}: {'; '.join(parts)}. Its ratio is not valid for your data"
 
 
-def _standing_warnings(read: Mapping[tuple[str, str], Read]) -> list[str]:
-    if not read:
+def _general_warnings(readings: Mapping[DataForm, Relations]) -> list[str]:
+    if not readings:
         return []
-    found = [
-        "Ratios are of user tables, their TOAST and indexes as they lie on disk; catalogues and WAL are left out. Pages changed since the "
-        "last checkpoint are seen as they were"
+    warnings = [
+        "Ratios are of user tables, their TOAST and indexes on disk, without catalogs and WAL. Pages changed since the last checkpoint are "
+        "measured in their old state"
     ]
-    if any(form == PLAIN and kind in ("pgbench", "orders", "realistic") for kind, form in read):
-        found.append("Freshly loaded data has full pages; in a database that is written to, dead rows and free space change the ratio")
-    return found
+    if any(form == PLAIN and kind in ("pgbench", "orders", "realistic") for kind, form in readings):
+        warnings.append("Newly loaded data has full pages. In a database with writes, dead rows and free space change the ratio")
+    return warnings
 
 
-def _tables(options: CompressionOptions, read: Mapping[tuple[str, str], Read]) -> dict[str, list[Row]]:
-    """First a row per kind and form with its ratio by each codec at the headline's block size; then everything."""
+def _tables(options: CompressionOptions, readings: Mapping[DataForm, Relations]) -> dict[str, list[Row]]:
+    """Return the table of kinds and forms with their ratio by codec at the headline's block size, then the detailed tables."""
     codec, block = options.headline
-    first: list[Row] = []
-    for (kind, form), found in read.items():
-        row: Row = {"kind": kind, "form": form, "size": format_bytes(sum(one.size for one in found.values()))}
-        row["segments"] = f"{sum(len(one.raw) for one in found.values())} of {sum(one.segments for one in found.values())}"
-        row |= {name: _ratio(found, name, block) for name in options.codecs}
-        row[f"{codec} in sectors"] = _ratio(found, codec, block, stored=True)
-        if any(pair[0] == FILE_SYSTEM for one in found.values() for pair in one.compressed):
-            row["file system"] = _ratio(found, FILE_SYSTEM, 0)
-        row["published"] = _beside(kind, form).get("published")
-        first.append(row)
-    return {"compression": first, "ratios": _ratios(options, read), "relations": _relations(read, codec, block)}
-
-
-def _ratios(options: CompressionOptions, read: Mapping[tuple[str, str], Read]) -> list[Row]:
-    """A row per kind, form, codec and block size: the codec's own ratio, and what sectors leave of it."""
     rows: list[Row] = []
-    for (kind, form), found in read.items():
+    for (kind, form), relations in readings.items():
+        row: Row = {"kind": kind, "form": form, "size": format_bytes(sum(relation.size for relation in relations.values()))}
+        sampled = sum(len(relation.raw) for relation in relations.values())
+        row["segments"] = f"{sampled} of {sum(relation.segments for relation in relations.values())}"
+        row |= {name: _ratio(relations, name, block) for name in options.codecs}
+        row[f"{codec} in sectors"] = _ratio(relations, codec, block, stored=True)
+        if any(name == FILE_SYSTEM for relation in relations.values() for name, _ in relation.compressed):
+            row["file system"] = _ratio(relations, FILE_SYSTEM, 0)
+        row["published"] = _published_fields(kind, form).get("published")
+        rows.append(row)
+    return {"compression": rows, "ratios": _ratio_rows(options, readings), "relations": _relation_rows(readings, codec, block)}
+
+
+def _ratio_rows(options: CompressionOptions, readings: Mapping[DataForm, Relations]) -> list[Row]:
+    """Return a row per kind, form, codec and block size, with the ratio of the codec and the ratio after rounding up to sectors."""
+    rows: list[Row] = []
+    for (kind, form), relations in readings.items():
         pairs = [(codec, block) for codec in options.codecs for block in options.blocks]
-        pairs += sorted({pair for one in found.values() for pair in one.compressed if pair[0] == FILE_SYSTEM})
+        pairs += sorted({pair for relation in relations.values() for pair in relation.compressed if pair[0] == FILE_SYSTEM})
         for codec, block in pairs:
-            own = codec == FILE_SYSTEM
+            by_file_system = codec == FILE_SYSTEM
             row: Row = {"kind": kind, "form": form, "codec": codec, "block": format_bytes(block) if block else "its own"}
-            row["ratio"] = None if own else _ratio(found, codec, block)
-            row["stored"] = _ratio(found, codec, block, stored=not own)
+            row["ratio"] = None if by_file_system else _ratio(relations, codec, block)
+            row["stored"] = _ratio(relations, codec, block, stored=not by_file_system)
             rows.append(row)
     return rows
 
 
-def _relations(read: Mapping[tuple[str, str], Read], codec: str, block: int) -> list[Row]:
-    """A row per relation at the headline codec and block size, largest first."""
+def _relation_rows(readings: Mapping[DataForm, Relations], codec: str, block: int) -> list[Row]:
+    """Return a row per relation at the headline codec and block size, largest first."""
     rows: list[Row] = []
-    for (kind, form), found in read.items():
+    for (kind, form), relations in readings.items():
         if form != PLAIN:
             continue
-        whole = sum(one.size for one in found.values())
-        for name, one in sorted(found.items(), key=lambda pair: -pair[1].size):
-            share = f"{one.size / whole:.1%}" if whole else None
-            row: Row = {"kind": kind, "relation": name, "size": format_bytes(one.size), "share": share}
-            row["segments"] = f"{len(one.raw)} of {one.segments}"
-            row["ratio"] = _ratio({name: one}, codec, block)
+        total = sum(relation.size for relation in relations.values())
+        for name, relation in sorted(relations.items(), key=lambda pair: -pair[1].size):
+            share = f"{relation.size / total:.1%}" if total else None
+            row: Row = {"kind": kind, "relation": name, "size": format_bytes(relation.size), "share": share}
+            row["segments"] = f"{len(relation.raw)} of {relation.segments}"
+            row["ratio"] = _ratio({name: relation}, codec, block)
             rows.append(row)
     return rows
 
 
-def _grade(options: CompressionOptions, read: Mapping[tuple[str, str], Read], findings: Mapping[str, Finding]) -> Grade:
-    """A: every kind was compressed in every form, with an interval that is not wide. C: none was."""
-    if not read:
+def _grade(options: CompressionOptions, readings: Mapping[DataForm, Relations], findings: Mapping[str, Finding]) -> Grade:
+    """Return the grade. A: every kind was compressed in every form, with no wide interval. C: none was. B: all other cases."""
+    if not readings:
         return "C"
-    wanted = len(options.sources) * len(options.forms)
-    return "A" if len(read) == wanted and all(_narrow(findings[_finding_name(*key)]) for key in read) else "B"
+    complete = len(readings) == len(options.sources) * len(options.forms)
+    return "A" if complete and all(_is_narrow(findings[_finding_name(*key)]) for key in readings) else "B"
 
 
-def _narrow(found: Finding) -> bool:
-    if found.value is None or found.low is None or found.high is None:
+def _is_narrow(finding: Finding) -> bool:
+    if finding.value is None or finding.low is None or finding.high is None:
         return False
-    return max(found.high - found.value, found.value - found.low) <= WIDE * found.value
+    return max(finding.high - finding.value, finding.value - finding.low) <= MAX_HALF_WIDTH * finding.value
 
 
 def _answer(options: CompressionOptions, findings: Mapping[str, Finding]) -> str:
     codec, block = options.headline
-    said = []
+    parts = []
     for source in options.sources:
-        found = findings.get(_finding_name(source.name, PLAIN))
-        if found is None or found.value is None:
+        finding = findings.get(_finding_name(source.name, PLAIN))
+        if finding is None or finding.value is None:
             continue
-        said.append(f"{source.name} {found.value:.3g}:1" if found.value >= SHRINKS else f"{source.name} not at all")
-    if not said:
-        return "Nothing can be said: no data was compressed."
-    text = f"With {codec} in blocks of {format_bytes(block)} data compresses: {', '.join(said)}"
-    encrypted = [one.value for name, one in findings.items() if name.endswith(f"_{ENCRYPTED}") and one.value is not None]
+        parts.append(f"{source.name} {finding.value:.3g}:1" if finding.value >= INCOMPRESSIBLE_RATIO else f"{source.name} not at all")
+    if not parts:
+        return "No result: no data was compressed."
+    text = f"With {codec} in blocks of {format_bytes(block)} data compresses: {', '.join(parts)}"
+    encrypted = [finding.value for name, finding in findings.items() if name.endswith(f"_{ENCRYPTED}") and finding.value is not None]
     if encrypted:
-        most = max(encrypted)
-        text += "; encrypted first, it does not compress" if most < SHRINKS else f"; encrypted first, at most {most:.3g}:1"
+        best = max(encrypted)
+        text += "; encrypted first, it does not compress" if best < INCOMPRESSIBLE_RATIO else f"; encrypted first, at most {best:.3g}:1"
     return text + "."
 
 
@@ -218,5 +265,5 @@ def _finding_name(kind: str, form: str) -> str:
     return f"ratio_{kind}" if form == PLAIN else f"ratio_{kind}_{form}"
 
 
-def _named(kind: str, form: str) -> str:
+def _data_text(kind: str, form: str) -> str:
     return kind if form == PLAIN else f"{kind} ({form} first)"

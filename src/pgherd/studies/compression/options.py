@@ -50,7 +50,7 @@ BlockSizes = Annotated[tuple[int, ...], AfterValidator(_blocks)]
 """Bytes, ascending and without repetition."""
 
 
-class Source(Model):
+class DataKind(Model):
     """One kind of data: made by a workload of pgherd's (``workload`` and ``scale``), a database of the user's (``dsn``) or a
     directory (``directory``). ``name`` is the kind's name in tables."""
 
@@ -67,7 +67,7 @@ class CompressionOptions(StudyOptions):
     ``pg_bin`` is empty where no server of pgherd's own is used.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[DataKind, ...]
     codecs: tuple[str, ...] = CODECS
     blocks: BlockSizes = BLOCKS
     samples: int = Field(SAMPLES, ge=4)
@@ -88,7 +88,7 @@ class CompressionOptions(StudyOptions):
         return (PLAIN, ENCRYPTED) if self.encrypt else (PLAIN,)
 
 
-def deployment(options: CompressionOptions, source: Source) -> Deployment:
+def deployment(options: CompressionOptions, source: DataKind) -> Deployment:
     """What holds this kind of data: a server of pgherd's own, or only this host."""
     if source.workload is None:
         return Deployment(hosts=(Host(),))

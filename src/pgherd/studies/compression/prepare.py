@@ -17,8 +17,8 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.studies.compression import probe_codecs, probe_file_system
-from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, Source
+from pgherd.studies.compression import probe, probe_codecs
+from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, DataKind
 from pgherd.workloads.registry import fillings
 
 MEMORY = 512 * 2**20
@@ -29,9 +29,9 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     """Complete a compression request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     sources, sizes = _sources(asked), _blocks(asked.block_sizes)
     for name in asked.codecs:
-        probe_codecs.check(name)
+        probe_codecs.require_codec(name)
     realistic = any(source.workload == "realistic" for source in sources)
-    probe_codecs.require(*probe_codecs.modules_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
+    probe_codecs.require_libraries(*probe_codecs.libraries_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
     facts = gather(node)
     account = server_account(asked.run_as)
     cache = paths.cache_dir()
@@ -52,7 +52,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
             choices.append(f"Directory {source.directory} is only read.")
     changes = [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if own else []
     if asked.filesystem is not None:
-        kind = probe_file_system.check(node, asked.filesystem)
+        kind = probe.require_compressing(node, asked.filesystem)
         choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
         size = format_bytes(asked.segments * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
@@ -83,19 +83,19 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     )
 
 
-def _sources(asked: CompressionRequest) -> tuple[Source, ...]:
+def _sources(asked: CompressionRequest) -> tuple[DataKind, ...]:
     if not asked.codecs:
         raise UsageError("--codecs names no codec; give one, such as lz4")
     found = [] if asked.data == ("none",) else [_kind(word) for word in asked.data]
     if asked.dsn is not None:
-        found.append(Source(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
+        found.append(DataKind(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
     if asked.dir is not None:
         directory = os.path.abspath(asked.dir)
         if not os.path.isdir(directory):
             raise UsageError(f"--dir {asked.dir}: there is no such directory")
         if not os.access(directory, os.R_OK | os.X_OK):
             raise UsageError(f"--dir {asked.dir} cannot be read; run pgherd as somebody who may")
-        found.append(Source(name="directory", directory=directory))
+        found.append(DataKind(name="directory", directory=directory))
     twice = {one.name for one in found if sum(other.name == one.name for other in found) > 1}
     if twice:
         raise UsageError(f"--data names {', '.join(sorted(twice))} more than once; give each kind of data once")
@@ -114,8 +114,8 @@ def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _kind(word: str) -> Source:
+def _kind(word: str) -> DataKind:
     match = re.fullmatch(r"([a-z]+)(?:@([1-9]\d{0,6}))?", word)
     if not match or match[1] not in KINDS:
         raise UsageError(f"--data: '{word}' is no kind of data; there are {', '.join(KINDS)}, each with @SCALE if you like, or none")
-    return Source(name=match[1], workload=match[1], scale=int(match[2] or SCALES[match[1]]))
+    return DataKind(name=match[1], workload=match[1], scale=int(match[2] or SCALES[match[1]]))

@@ -1,4 +1,4 @@
-"""Codecs and encryption of data in memory, by the libraries of the extra 'compression'."""
+"""Codecs and encryption of data in memory, with the libraries of the extra 'compression'."""
 
 from __future__ import annotations
 
@@ -10,81 +10,82 @@ from types import ModuleType
 
 from pgherd.model.errors import CapabilityError, UsageError
 
-PAGE = 8192
-"""Bytes that are encrypted each for itself, as databases encrypt their pages."""
+_PAGE_BYTES = 8192
+"""Unit of encryption. Databases encrypt each page separately."""
 
-MOST_ZSTD = 22
+_MAX_ZSTD_LEVEL = 22
+_CIPHERS = "cryptography.hazmat.primitives.ciphers"
 
 Codec = Callable[[bytes], int]
-"""Bytes that a block takes when compressed; never more than it has, since a block that does not shrink is stored as it is."""
+"""Function from a block to its compressed size in bytes, at most the block's size because storage keeps such blocks uncompressed."""
 
 
-def require(*modules: str) -> None:
-    """Insist on these libraries; raises CapabilityError with the command that installs them."""
+def require_libraries(*modules: str) -> None:
+    """Require these libraries. Raises CapabilityError with the command that installs them."""
     for module in modules:
         _library(module)
 
 
-def check(name: str) -> None:
-    """Whether there is such a codec; raises UsageError."""
+def require_codec(name: str) -> None:
+    """Require a known codec. Raises UsageError."""
     level = re.fullmatch(r"zstd-(\d{1,2})", name)
-    if name != "lz4" and not (level and 1 <= int(level[1]) <= MOST_ZSTD):
-        raise UsageError(f"there is no codec '{name}'; there are lz4 and zstd-LEVEL, with levels 1 to {MOST_ZSTD}, such as zstd-3")
+    if name != "lz4" and not (level and 1 <= int(level[1]) <= _MAX_ZSTD_LEVEL):
+        raise UsageError(f"unknown codec '{name}'; use lz4 or zstd-LEVEL with a level of 1 to {_MAX_ZSTD_LEVEL}, such as zstd-3")
 
 
 def library_of(name: str) -> str:
-    """The module that a codec needs."""
+    """Return the module that a codec requires."""
     return "lz4.block" if name == "lz4" else "zstandard"
 
 
 def codec(name: str) -> Codec:
-    """The codec of that name: lz4 (its block format, default acceleration), or zstd-LEVEL (frames without checksum and size).
+    """Return the codec lz4 (block format, default acceleration) or zstd-LEVEL (frames without checksum and size).
 
     Raises:
-        UsageError: there is none.
+        UsageError: the codec is unknown.
         CapabilityError: its library is not installed.
     """
-    check(name)
+    require_codec(name)
     library = _library(library_of(name))
     if name == "lz4":
         return lambda block: min(len(block), len(library.compress(block, store_size=False)))
-    packer = library.ZstdCompressor(level=int(name.removeprefix("zstd-")), write_content_size=False, write_checksum=False)
-    return lambda block: min(len(block), len(packer.compress(block)))
+    compressor = library.ZstdCompressor(level=int(name.removeprefix("zstd-")), write_content_size=False, write_checksum=False)
+    return lambda block: min(len(block), len(compressor.compress(block)))
 
 
 def encrypt(data: bytes) -> bytes:
-    """The data as a database that encrypts its pages would store it: AES-256 in counter mode, each page of 8 kB with a nonce
-    of its own. The key is thrown away.
+    """Encrypt data like a database with encrypted pages: AES-256 in counter mode, with a separate nonce for each 8 kB page.
 
-    Raises:
-        CapabilityError: the library is not installed.
+    The key is discarded. Raises CapabilityError if the library is not installed.
     """
-    ciphers = _library("cryptography.hazmat.primitives.ciphers")
+    ciphers = _library(_CIPHERS)
     key = os.urandom(32)
-    parts = []
-    for start in range(0, len(data), PAGE):
+    pages = []
+    for start in range(0, len(data), _PAGE_BYTES):
         encryptor = ciphers.Cipher(ciphers.algorithms.AES(key), ciphers.modes.CTR(os.urandom(16))).encryptor()
-        parts.append(encryptor.update(data[start : start + PAGE]) + encryptor.finalize())
-    return b"".join(parts)
+        pages.append(encryptor.update(data[start : start + _PAGE_BYTES]) + encryptor.finalize())
+    return b"".join(pages)
 
 
-def compressed(pack: Codec, data: bytes, block: int, sector: int) -> tuple[int, int]:
-    """Bytes of the data after compression in blocks of ``block`` bytes, and the same with each block rounded up to sectors (but
-    never above what the block takes uncompressed)."""
+def compressed_sizes(compress: Codec, data: bytes, block: int, sector: int) -> tuple[int, int]:
+    """Return the size of the data after compression in blocks of ``block`` bytes, and the same with blocks rounded up to sectors.
+
+    A rounded block never takes more than the uncompressed one.
+    """
     view, exact, stored = memoryview(data), 0, 0
     for start in range(0, len(data), block):
         piece = bytes(view[start : start + block])
-        size = pack(piece)
+        size = compress(piece)
         exact += size
         stored += min(-(-size // sector) * sector, -(-len(piece) // sector) * sector)
     return exact, stored
 
 
-def modules_for(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> list[str]:
-    """The libraries that a run with these needs."""
-    found = {library_of(name) for name in codecs}
-    found |= {"cryptography.hazmat.primitives.ciphers"} if encrypts else set()
-    return sorted(found | ({"mimesis"} if realistic else set()))
+def libraries_for(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> list[str]:
+    """Return the modules that a run requires."""
+    modules = {library_of(name) for name in codecs}
+    modules |= {_CIPHERS} if encrypts else set()
+    return sorted(modules | ({"mimesis"} if realistic else set()))
 
 
 def _library(module: str) -> ModuleType:
@@ -93,13 +94,13 @@ def _library(module: str) -> ModuleType:
     except ImportError:
         package = module.partition(".")[0]
         raise CapabilityError(
-            f"the Python package {package} is not installed, and compression needs it; install it with: pip install 'pgherd[compression]'"
+            f"the Python package {package} is not installed; compression requires it: pip install 'pgherd[compression]'"
         ) from None
 
 
 def versions(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> dict[str, str]:
-    """Package → version of these libraries."""
+    """Return package → version of these libraries."""
     from importlib.metadata import version
 
-    packages = {module.partition(".")[0] for module in modules_for(codecs, encrypts=encrypts, realistic=realistic)}
+    packages = {module.partition(".")[0] for module in libraries_for(codecs, encrypts=encrypts, realistic=realistic)}
     return {package: version(package) for package in sorted(packages)}

@@ -1,7 +1,7 @@
-"""Data cut into segments of 1 MB, of which some are chosen at random and read: relations of a database, or files.
+"""Random sample of 1 MB segments from the relations of a database or from files.
 
-A part is what gets a ratio of its own: a relation, or a directory directly below the one that is read. Beyond ``MOST_PARTS``
-the smaller ones are taken together, so that each has enough segments.
+Each source has a separate ratio: a relation, or a directory directly below the one that is read. Above ``MAX_SOURCES``, the smaller
+sources are combined, so that each has enough segments.
 """
 
 from __future__ import annotations
@@ -17,109 +17,111 @@ from pgherd.model.errors import TrialError
 from pgherd.postgres.relations import Relation, Relations
 from pgherd.studies.compression.options import SEGMENT
 
-MOST_PARTS = 12
-LEAST = 4
-"""Segments to read of each part, as far as it has them."""
+MAX_SOURCES = 12
+MIN_SEGMENTS = 4
+"""Minimum of segments to read from each source, if it has that many."""
 OTHERS = "all others together"
 
 
 @dataclass(frozen=True)
-class Extent:
-    """Something that can be read in pieces: its size in bytes, and how to read ``(offset, length)``."""
+class SegmentReader:
+    """Readable range: its size in bytes, and a function that reads ``(offset, length)``."""
 
     size: int
     read: Callable[[int, int], bytes]
 
     @property
     def segments(self) -> int:
-        """Of 1 MB; the last may be shorter."""
+        """Number of 1 MB segments. The last one may be shorter."""
         return -(-self.size // SEGMENT)
 
 
 @dataclass(frozen=True)
-class Part:
-    """A relation or a directory: what it is called and what it consists of."""
+class SegmentSource:
+    """Relation or directory with its readers."""
 
     name: str
-    extents: Sequence[Extent]
+    readers: Sequence[SegmentReader]
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
-        return sum(extent.size for extent in self.extents)
+        """Total size in bytes."""
+        return sum(reader.size for reader in self.readers)
 
     @property
     def segments(self) -> int:
-        """In all."""
-        return sum(extent.segments for extent in self.extents)
+        """Total number of segments."""
+        return sum(reader.segments for reader in self.readers)
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The segments of these numbers with their bytes; one that is gone meanwhile is left out."""
-        ends = list(accumulate(extent.segments for extent in self.extents))
+        """Yield the segments with these numbers and their bytes. Segments that no longer exist are skipped."""
+        ends = list(accumulate(reader.segments for reader in self.readers))
         for number in numbers:
-            place = bisect.bisect_right(ends, number)
-            extent = self.extents[place]
-            offset = (number - (ends[place - 1] if place else 0)) * SEGMENT
-            data = extent.read(offset, min(SEGMENT, extent.size - offset))
+            index = bisect.bisect_right(ends, number)
+            reader = self.readers[index]
+            offset = (number - (ends[index - 1] if index else 0)) * SEGMENT
+            data = reader.read(offset, min(SEGMENT, reader.size - offset))
             if data:
                 yield number, data
 
 
-def merged(parts: Sequence[Part], most: int = MOST_PARTS) -> list[Part]:
-    """The parts that hold something, largest first; where there are more than ``most``, the smaller ones as one."""
-    ordered = sorted((part for part in parts if part.size > 0), key=lambda part: (-part.size, part.name))
-    if len(ordered) <= most:
+def merge_small_sources(sources: Sequence[SegmentSource], limit: int = MAX_SOURCES) -> list[SegmentSource]:
+    """Return the sources that are not empty, largest first. Above the limit, the smaller ones become one source."""
+    ordered = sorted((source for source in sources if source.size > 0), key=lambda source: (-source.size, source.name))
+    if len(ordered) <= limit:
         return ordered
-    rest = [extent for part in ordered[most - 1 :] for extent in part.extents]
-    return [*ordered[: most - 1], Part(OTHERS, rest)]
+    others = [reader for source in ordered[limit - 1 :] for reader in source.readers]
+    return [*ordered[: limit - 1], SegmentSource(OTHERS, others)]
 
 
-def chosen(parts: Sequence[Part], samples: int, seed: int) -> dict[str, list[int]]:
-    """Part → numbers of the segments to read: in proportion to its size, but at least ``LEAST`` as far as it has them."""
-    whole = sum(part.segments for part in parts)
-    found = {}
-    for part in parts:
-        count = min(part.segments, max(LEAST, round(samples * part.segments / max(whole, 1))))
-        found[part.name] = sorted(random.Random(f"{seed} {part.name}").sample(range(part.segments), count))
-    return found
+def choose_segments(sources: Sequence[SegmentSource], samples: int, seed: int) -> dict[str, list[int]]:
+    """Return source → numbers of the segments to read, in proportion to its size but at least ``MIN_SEGMENTS`` if it has them."""
+    total = sum(source.segments for source in sources)
+    numbers = {}
+    for source in sources:
+        count = min(source.segments, max(MIN_SEGMENTS, round(samples * source.segments / max(total, 1))))
+        numbers[source.name] = sorted(random.Random(f"{seed} {source.name}").sample(range(source.segments), count))
+    return numbers
 
 
-def of_relations(relations: Relations) -> list[Part]:
-    """The relations of a database as parts."""
-    return merged([Part(one.name, (Extent(one.size, _reader(relations, one)),)) for one in relations.all])
+def sources_of_relations(relations: Relations) -> list[SegmentSource]:
+    """Return the relations of a database as sources."""
+    return merge_small_sources(
+        [SegmentSource(relation.name, (SegmentReader(relation.size, _relation_reader(relations, relation)),)) for relation in relations.all]
+    )
 
 
-def of_directory(directory: str) -> list[Part]:
-    """The ordinary files below a directory of this machine as parts; links are not followed, other file systems not entered.
+def sources_of_directory(directory: str) -> list[SegmentSource]:
+    """Return the regular files below a local directory as sources. Links and other file systems are skipped.
 
     Raises:
-        TrialError: it cannot be read, or holds nothing.
+        TrialError: the directory cannot be read, or has no data.
     """
     try:
         device = os.stat(directory).st_dev
     except OSError as error:
         raise TrialError(f"directory {directory} cannot be read: {error.strerror}") from None
-    found: dict[str, list[Extent]] = {}
-    for place, below, files in os.walk(directory):
-        below[:] = sorted(name for name in below if _stays(os.path.join(place, name), device))
-        top = os.path.relpath(place, directory).split(os.sep)[0]
+    readers: dict[str, list[SegmentReader]] = {}
+    for parent, subdirectories, files in os.walk(directory):
+        subdirectories[:] = sorted(name for name in subdirectories if _is_on_device(os.path.join(parent, name), device))
+        top = os.path.relpath(parent, directory).split(os.sep)[0]
         for name in sorted(files):
-            path = os.path.join(place, name)
-            size = _size(path)
+            path = os.path.join(parent, name)
+            size = _readable_size(path)
             if size:
-                found.setdefault("files at the top" if top == "." else f"{top}/", []).append(Extent(size, _file_reader(path)))
-    if not found:
-        raise TrialError(f"directory {directory} holds no file that can be read and has a byte in it")
-    return merged([Part(name, extents) for name, extents in found.items()])
+                readers.setdefault("files at the top" if top == "." else f"{top}/", []).append(SegmentReader(size, _file_reader(path)))
+    if not readers:
+        raise TrialError(f"directory {directory} holds no file that is readable and not empty")
+    return merge_small_sources([SegmentSource(name, source_readers) for name, source_readers in readers.items()])
 
 
-def raw_readings(parts: Sequence[Part]) -> Mapping[str, float]:
-    """Size and number of segments of each part, by the names of pgherd.studies.compression.readings."""
-    sizes = {f"size_bytes/{part.name}": float(part.size) for part in parts}
-    return sizes | {f"segments/{part.name}": float(part.segments) for part in parts}
+def size_readings(sources: Sequence[SegmentSource]) -> Mapping[str, float]:
+    """Return the size and the number of segments of each source as readings."""
+    sizes = {f"size_bytes/{source.name}": float(source.size) for source in sources}
+    return sizes | {f"segments/{source.name}": float(source.segments) for source in sources}
 
 
-def _reader(relations: Relations, relation: Relation) -> Callable[[int, int], bytes]:
+def _relation_reader(relations: Relations, relation: Relation) -> Callable[[int, int], bytes]:
     return lambda offset, length: relations.read(relation, offset, length)
 
 
@@ -129,22 +131,22 @@ def _file_reader(path: str) -> Callable[[int, int], bytes]:
             with open(path, "rb") as file:
                 file.seek(offset)
                 return file.read(length)
-        except OSError:  # gone meanwhile, or not ours to read
+        except OSError:  # removed in the meantime, or not readable
             return b""
 
     return read
 
 
-def _stays(path: str, device: int) -> bool:
+def _is_on_device(path: str, device: int) -> bool:
     try:
         return not os.path.islink(path) and os.stat(path).st_dev == device
     except OSError:
         return False
 
 
-def _size(path: str) -> int:
+def _readable_size(path: str) -> int:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return 0
-    return found.st_size if os.path.isfile(path) and not os.path.islink(path) and os.access(path, os.R_OK) else 0
+    return status.st_size if os.path.isfile(path) and not os.path.islink(path) and os.access(path, os.R_OK) else 0

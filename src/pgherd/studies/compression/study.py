@@ -1,4 +1,4 @@
-"""The compression study as one object."""
+"""Declaration of the compression study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STUDY = Study(
     examples=(
         ("pgherd compression", "all kinds of generated data"),
         ("pgherd compression --data realistic,pgbench@50 --codecs lz4,zstd-19", ""),
-        ("pgherd compression --data none --dsn postgresql://me@db/sales", "your data; it is only read"),
+        ("pgherd compression --data none --dsn postgresql://me@db/sales", "your data, read-only"),
     ),
     common=(*("data", "dsn", "dir", "codecs", "block-sizes", "segments", "encrypt", "filesystem", "seed", "dry-run"),),
     request="CompressionRequest",

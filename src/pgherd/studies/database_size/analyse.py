@@ -1,8 +1,8 @@
-"""From measured sizes to a line, and from the line to sizes that were not measured. Pure; never raises for what is missing."""
+"""Size model of a database: a line through measured sizes, and predictions from it. Failed trials give warnings, not errors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgherd.analysis.intervals import Estimate
@@ -10,24 +10,27 @@ from pgherd.analysis.sizes import SizeModel, fit_sizes
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.database_size import published
 from pgherd.studies.database_size.options import SizesOptions
 from pgherd.study.findings import as_finding
 
 MB = 2**20
-"""PostgreSQL's megabyte; all sizes are given in it."""
+"""PostgreSQL's megabyte, the unit of all sizes."""
 
-STRAIGHT = 0.01
-"""Above this relative error of the fit (root mean square) sizes are not taken to lie on a line. On PostgreSQL 15 to 18
-it is below 0.001."""
+MAX_RELATIVE_ERROR = 0.01
+"""Above this relative error of the fit (root mean square), the sizes do not form a line. PostgreSQL 15 to 18 stay below 0.001."""
 
-_PARTS = {"tables": "tables with their TOAST, free space and visibility maps", "indexes": "indexes", "rest": "catalogues"}
+SOURCE = "E10, Gary Little, n0derunner.com"
+PUBLISHED = {1: "23 MB", 10: "157 MB", 100: "1.7 GB", 1000: "15 GB", 2500: "37 GB", 5000: "74 GB", 10000: "147 GB"}
+"""Scale → size that E10 published (SOURCE). The article calls it the working set. Its units are PostgreSQL's."""
+_MB_PER_UNIT = {"MB": 1.0, "GB": 1024.0}
+
+_PARTS = {"tables": "tables with their TOAST, free space and visibility maps", "indexes": "indexes", "rest": "catalogs"}
 
 Row = dict[str, Finding | str | int | float | None]
 
 
 def analyse(options: SizesOptions, results: Sequence[TrialResult]) -> Analysis:
-    """The line (``fixed`` and ``per_scale``), a prediction for each scale asked for, and the table of all sizes."""
+    """Return the line (``fixed`` and ``per_scale``), a prediction for each requested scale, and the table of all sizes."""
     measured = {
         int(result.trial.point["scale"]): result.probe for result in results if result.error is None and "database_bytes" in result.probe
     }
@@ -35,8 +38,10 @@ def analyse(options: SizesOptions, results: Sequence[TrialResult]) -> Analysis:
     sizes = {scale: probe["database_bytes"] for scale, probe in sorted(measured.items())}
     model = fit_sizes(list(sizes), list(sizes.values())) if len(sizes) >= 2 else None
     predicted = {} if model is None else {scale: model.predict(scale) for scale in options.predict}
-    findings = {} if model is None else _line(model)
-    findings |= {f"size_{scale}": as_finding(estimate.scaled(1 / MB), "MB", **_beside(scale)) for scale, estimate in predicted.items()}
+    findings = {} if model is None else _line_findings(model)
+    findings |= {
+        f"size_{scale}": as_finding(estimate.scaled(1 / MB), "MB", **_published_fields(scale)) for scale, estimate in predicted.items()
+    }
     warnings += _warnings(model, predicted)
     return Analysis(
         answer=_answer(options, sizes, model, predicted),
@@ -44,77 +49,88 @@ def analyse(options: SizesOptions, results: Sequence[TrialResult]) -> Analysis:
         findings=findings,
         tables={"sizes": _rows(measured, findings)} if measured else {},
         warnings=warnings,
-        figures={"line": _figure(options, model)},
+        figures={"line": _figure_data(options, model)},
     )
 
 
-def _line(model: SizeModel) -> dict[str, Finding]:
-    how = f"least squares over {model.n} scales, weighted by 1/size²"
-    none = "no interval: see those of the predicted sizes"
+def published_megabytes(scale: int) -> float | None:
+    """Return E10's size of a scale in MB, or None."""
+    if scale not in PUBLISHED:
+        return None
+    number, unit = PUBLISHED[scale].split()
+    return float(number) * _MB_PER_UNIT[unit]
+
+
+def _published_fields(scale: int) -> dict[str, Any]:
+    return {"experiment": "E10", "published": PUBLISHED[scale]} if scale in PUBLISHED else {}
+
+
+def _line_findings(model: SizeModel) -> dict[str, Finding]:
+    method = f"least squares over {model.n} scales, weighted by 1/size²"
+    no_interval = "no interval: see those of the predicted sizes"
     return {
-        "per_scale": Finding(value=model.per_scale / MB, unit="MB", n=model.n, method=how, note=f"per unit of scale; {none}"),
-        "fixed": Finding(value=model.fixed / MB, unit="MB", n=model.n, method=how, note=f"catalogues and empty tables; {none}"),
+        "per_scale": Finding(value=model.per_scale / MB, unit="MB", n=model.n, method=method, note=f"per unit of scale; {no_interval}"),
+        "fixed": Finding(value=model.fixed / MB, unit="MB", n=model.n, method=method, note=f"catalogs and empty tables; {no_interval}"),
         "relative_error": Finding(
             value=100 * model.relative_error, unit="%", n=model.n, method="root mean square of (measured − fitted) / fitted"
         ),
     }
 
 
-def _beside(scale: int) -> dict[str, Any]:
-    return {"experiment": "E10", "published": published.E10[scale]} if scale in published.E10 else {}
-
-
-def _rows(measured: dict[int, dict[str, float]], findings: dict[str, Finding]) -> list[Row]:
-    """All scales, smallest first: a measured size stands for itself, even where it was to be predicted."""
+def _rows(measured: Mapping[int, Mapping[str, float]], findings: Mapping[str, Finding]) -> list[Row]:
+    """Return all scales in ascending order. A measured size has precedence over a predicted one."""
     predicted = {int(name.removeprefix("size_")): finding for name, finding in findings.items() if name.startswith("size_")}
     rows: list[Row] = []
     for scale in sorted({*measured, *predicted}):
         probe = measured.get(scale, {})
         row: Row = {"scale": scale, "how": "measured" if probe else "predicted"}
-        row["size"] = _measured(probe["database_bytes"], "pg_database_size", _beside(scale)) if probe else predicted[scale]
-        for part, what in _PARTS.items():
-            row[part] = _measured(probe[f"{part}_bytes"], what, {}) if f"{part}_bytes" in probe else None
-        row["published"] = published.E10.get(scale)
+        row["size"] = _size_finding(probe["database_bytes"], "pg_database_size", _published_fields(scale)) if probe else predicted[scale]
+        for part, description in _PARTS.items():
+            row[part] = _size_finding(probe[f"{part}_bytes"], description, {}) if f"{part}_bytes" in probe else None
+        row["published"] = PUBLISHED.get(scale)
         rows.append(row)
     return rows
 
 
-def _measured(size: float, how: str, beside: dict[str, Any]) -> Finding:
-    return Finding(value=size / MB, unit="MB", method=how, note="no interval: a freshly loaded database always has this size", **beside)
+def _size_finding(size: float, method: str, published: Mapping[str, Any]) -> Finding:
+    note = "no interval: a newly loaded database always has this size"
+    return Finding(value=size / MB, unit="MB", method=method, note=note, **published)
 
 
-def _warnings(model: SizeModel | None, predicted: dict[int, Estimate]) -> list[str]:
+def _warnings(model: SizeModel | None, predicted: Mapping[int, Estimate]) -> list[str]:
     if model is None:
         return []
-    found = []
-    if model.relative_error > STRAIGHT:
-        found.append(
-            f"Sizes do not lie on a line: its relative error is {model.relative_error:.1%}; trust no prediction far from a measured scale"
+    warnings = []
+    if model.relative_error > MAX_RELATIVE_ERROR:
+        warnings.append(
+            f"Sizes do not form a line: its relative error is {model.relative_error:.1%}. Predictions far from measured scales are unsafe"
         )
     if model.n < 4:
-        found.append(f"Predictions have no interval: {model.n} scales were measured, and a line needs four or more to show its spread")
-    if far := [str(scale) for scale, estimate in predicted.items() if "times beyond" in estimate.note]:
-        found.append(f"Scale {', '.join(far)} lies more than 100 times beyond the largest that was measured ({model.largest:g})")
-    found.append("These are sizes of a freshly loaded database; one that is written to grows, with its dead rows and fuller indexes")
-    return found
+        warnings.append(f"Predictions have no interval: {model.n} scales were measured, and an interval needs at least 4")
+    if distant := [str(scale) for scale, estimate in predicted.items() if "times beyond" in estimate.note]:
+        warnings.append(
+            f"Predictions for scale {', '.join(distant)} are uncertain: over 100 times the largest measured ({model.largest:g})"
+        )
+    warnings.append("Sizes are those of a newly loaded database; writes make it grow, by dead rows and fuller indexes")
+    return warnings
 
 
-def _grade(options: SizesOptions, sizes: dict[int, float], model: SizeModel | None) -> Grade:
-    """A: every scale was measured, there are four or more, and they lie on a line. C: there is no line."""
+def _grade(options: SizesOptions, sizes: Mapping[int, float], model: SizeModel | None) -> Grade:
+    """Return the grade. A: every scale was measured, at least 4, and they form a line. C: there is no line."""
     if model is None:
         return "C"
-    return "A" if len(sizes) == len(options.scales) and model.n >= 4 and model.relative_error <= STRAIGHT else "B"
+    return "A" if len(sizes) == len(options.scales) and model.n >= 4 and model.relative_error <= MAX_RELATIVE_ERROR else "B"
 
 
-def _answer(options: SizesOptions, sizes: dict[int, float], model: SizeModel | None, predicted: dict[int, Estimate]) -> str:
+def _answer(options: SizesOptions, sizes: Mapping[int, float], model: SizeModel | None, predicted: Mapping[int, Estimate]) -> str:
     if model is None:
         if not sizes:
-            return "Nothing can be said: no size was measured."
+            return "No result: no size was measured."
         scale, size = next(iter(sizes.items()))
         return f"A database of scale {scale} takes {format_bytes(size)} on PostgreSQL {options.pg_version}; one size gives no line."
-    text = f"On PostgreSQL {options.pg_version} a pgbench database takes {format_bytes(model.per_scale)} per unit of scale and "
-    text += f"{format_bytes(model.fixed)} besides"
-    # Of E10's scales, the one that readers know best stands in the sentence.
+    text = f"On PostgreSQL {options.pg_version} a pgbench database takes {format_bytes(model.per_scale)} per unit of scale plus "
+    text += format_bytes(model.fixed)
+    # The answer names the best known of E10's scales.
     chosen = 1000 if 1000 in predicted else max(predicted, default=None)
     if chosen is not None and chosen not in sizes:
         estimate = predicted[chosen]
@@ -125,10 +141,10 @@ def _answer(options: SizesOptions, sizes: dict[int, float], model: SizeModel | N
     return text + "."
 
 
-def _figure(options: SizesOptions, model: SizeModel | None) -> dict[str, Any]:
-    """What the figure needs beyond the table: the fitted line in MB, and E10's sizes."""
-    beside = [{"scale": scale, "size": published.megabytes(scale), "source": published.SOURCE} for scale in published.E10]
+def _figure_data(options: SizesOptions, model: SizeModel | None) -> dict[str, Any]:
+    """Return the fitted line in MB and E10's sizes, which the figure needs in addition to the table."""
+    published = [{"scale": scale, "size": published_megabytes(scale), "source": SOURCE} for scale in PUBLISHED]
     if model is None:
-        return {"points": [], "published": beside}
+        return {"points": [], "published": published}
     scales = sorted({*options.scales, *options.predict})
-    return {"points": [{"scale": scale, "size": model.predict(scale).value / MB} for scale in scales], "published": beside}
+    return {"points": [{"scale": scale, "size": model.predict(scale).value / MB} for scale in scales], "published": published}

@@ -1,4 +1,4 @@
-"""The figure of a sizes run: size by scale factor, measured, predicted and published."""
+"""Figure of a database-size run: size by scale factor, measured, predicted and published."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "publish
 
 @register("sizes")
 def sizes(inputs: Inputs) -> Figure:
-    """Sizes over scale factors, both axes logarithmic: a line that bends here is the fixed part of a small database."""
-    found = [
+    """Draw sizes by scale factor on logarithmic axes. The bend at small scales is the fixed part of a database."""
+    rows = [
         {"x": finite(row.get("scale")), "y": finite(row.get("size")), "kind": clean(row.get("how"))}
         for row in inputs.analysis.tables.get("sizes", [])
     ]
     line = inputs.analysis.figures.get("line", {})
-    if len(found) < 2 or not line.get("points"):
+    if len(rows) < 2 or not line.get("points"):
         raise NotDrawn("fewer than two sizes were measured")
-    beside = [{"x": one["scale"], "y": one["size"], "kind": "published (E10)"} for one in line.get("published", [])]
-    points = [row for row in [*found, *beside] if row["x"] and row["y"]]
-    scales, megabytes = ([float(row[name]) for row in points] for name in ("x", "y"))
+    published = [{"x": point["scale"], "y": point["size"], "kind": "published (E10)"} for point in line.get("published", [])]
+    points = [point for point in [*rows, *published] if point["x"] and point["y"]]
+    scales, megabytes = ([float(point[name]) for point in points] for name in ("x", "y"))
     x = alt.X("x:Q", **_logarithmic("pgbench scale factor", scales))
     y = alt.Y("y:Q", **_logarithmic("size of the database, MB", megabytes))
-    fitted = [(one["scale"], one["size"]) for one in line["points"]]
+    fitted = [(point["scale"], point["size"]) for point in line["points"]]
     kinds = list(_KINDS)
     marks = (
         alt.Chart(data(points))
@@ -46,9 +46,7 @@ def sizes(inputs: Inputs) -> Figure:
         )
     )
     sentence = inputs.analysis.answer.rstrip(".")
-    subtitle = (
-        "Both axes are logarithmic; 1 MB is 2^20 bytes. The line is the fit. The article that E10 comes from says working set, not size."
-    )
+    subtitle = "Both axes are logarithmic. 1 MB is 2^20 bytes. The line is the fit. The article behind E10 calls these sizes working sets."
     chart = alt.layer(
         *chart_style.lines([(fitted, INK, 1.2, [1, 0])], x, y),
         marks,

@@ -1,4 +1,4 @@
-"""Measures the sizes of freshly loaded databases."""
+"""Probe for the sizes of newly loaded databases."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pgherd.workloads.registry import fillings
 
 
 def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
-    """Sizes of freshly loaded databases, frozen and analysed, as their golden copy says: ``database_bytes`` in all, of which
-    ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``.
+    """Return the sizes of newly loaded databases, frozen and analyzed, as recorded in their data directory template.
 
-    A golden copy that is made for this is removed again: the disk must hold no more than one.
+    The readings are ``database_bytes`` and its parts ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``. A template that did not
+    exist before is removed again, so that the disk never needs room for more than one.
     """
     readings: dict[str, float] = {}
     sockets = session.sockets / "golden"
     session.node.make_dir(str(sockets), mode=0o700, user=session.account)
     for _, _, server in trial.deployment.servers():
         installation, contents = installations[server.bin], fillings(session.node, server.databases)
-        copy = golden.find(session.node, installation, contents, str(session.cache), server.checksums)
-        made = copy is None
-        if copy is None:
-            copy = golden.ensure(
+        template = golden.find(session.node, installation, contents, str(session.cache), server.checksums)
+        created = template is None
+        if template is None:
+            template = golden.ensure(
                 session.node,
                 installation,
                 contents,
@@ -36,15 +36,15 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
                 checksums=server.checksums,
                 say=watcher.setup,
             )
-        for name, size in copy.databases.items():
-            parts = copy.parts[name]
+        for name, size in template.databases.items():
+            parts = template.parts[name]
             for part, bytes_ in {"database": size, **parts, "rest": size - sum(parts.values())}.items():
                 readings[f"{part}_bytes"] = readings.get(f"{part}_bytes", 0.0) + bytes_
-        if made:
-            golden.remove(session.node, str(session.cache), copy.key)
+        if created:
+            golden.remove(session.node, str(session.cache), template.key)
     return readings
 
 
 def script_line(database: str, server: str) -> str:
-    """The line of a script that repeats the trial without pgherd, once a server's database is loaded."""
+    """Return the line of the reproduction script that measures a loaded database without pgherd."""
     return f"size {database} {server}"

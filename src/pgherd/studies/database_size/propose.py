@@ -1,4 +1,4 @@
-"""Which trials a sizes run consists of: one per scale, smallest first. Pure."""
+"""Trials of a database-size run: one per scale, in ascending order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pgherd.studies.database_size.options import SizesOptions, deployment
 
 
 def propose(options: SizesOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The scales that have no result yet. A size does not vary from load to load, so that one trial each will do; one
-    that failed is not tried again."""
-    done = {result.trial.key() for result in results}
+    """Return the scales without a result. Sizes do not vary between loads, so one trial each is enough. Failed ones are not repeated."""
+    finished = {result.trial.key() for result in results}
     trials = tuple(
         Trial(point={"scale": scale}, deployment=deployment(options, scale), state="fresh", phases=(), probe="database-size")
         for scale in options.scales
     )
-    missing = tuple(trial for trial in trials if trial.key() not in done)
-    if not missing:
+    remaining = tuple(trial for trial in trials if trial.key() not in finished)
+    if not remaining:
         return Proposal(stop="every scale has been loaded and measured", worst_case=len(trials))
-    return Proposal(trials=missing, worst_case=len(trials))
+    return Proposal(trials=remaining, worst_case=len(trials))

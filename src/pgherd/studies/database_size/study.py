@@ -1,4 +1,4 @@
-"""The study of database sizes as one object."""
+"""Declaration of the database-size study."""
 
 from __future__ import annotations
 

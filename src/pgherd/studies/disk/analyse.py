@@ -1,40 +1,61 @@
-"""From results to an answer with a grade. Pure; never raises for missing, failed or tainted trials: it says so."""
+"""Answer, findings, tables, warnings and grade of a disk run. Missing, failed and tainted trials give warnings, not errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from pgherd.analysis.intervals import LEAST
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.disk.access import MIX, TESTS
-from pgherd.studies.disk.hosts import behind, host_findings, host_rows, with_imbalance
+from pgherd.studies.disk.access_patterns import MIX, PUBLISHED, TESTS, published_fields
+from pgherd.studies.disk.measurements import (
+    DiskMeasurement,
+    DiskTestGroup,
+    HostDiskResult,
+    bottleneck,
+    concurrent_share,
+    group_trials,
+    is_cached,
+    rate_reached,
+)
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
-from pgherd.studies.disk.points import Group, cached, group, limited_by, reached, shared
-from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
+from pgherd.study import host_imbalance
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
+from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
+
+Row = dict[str, Finding | str | int | float | None]
+
+SLOW_HOST_SHARE = 0.9
+"""A host below this share of the hosts' mean, with an interval below 1, is named in the answer."""
+
+_TAINTED_NOTE = "only tainted trials: an indication"
+_TOO_FEW_IOS = "fewer than ten I/Os beyond it"
+_RATE_TEXT = "I/Os per second of the same test"
+_FIXED_RATES = "the hosts' rates are fixed"
 
 
 def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
-    """All findings, tables and figures of a disk run, one sentence as its answer, and its grade."""
+    """Return all findings, tables and figures of a disk run, its answer in one sentence, and its grade."""
     warnings = trial_warnings(results)
-    groups = group(options, results)
+    groups = group_trials(options, results)
     if not groups:
-        said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
-        return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
+        reason = f"none of {len(results)} trials finished" if results else "no trial was run"
+        return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     findings: dict[str, Finding] = {}
-    for of in groups:
-        suffix = f".{of.place}" if len(options.names()) > 1 else ""
-        findings[of.name + suffix] = figure_finding(options, of, alone_of(groups, of))
-    findings |= _rates(options, groups)
+    for group in groups:
+        suffix = f".{group.volume}" if len(options.names()) > 1 else ""
+        findings[group.name + suffix] = figure_finding(options, group, single_volume_groups(groups, group))
+    findings |= _rate_findings(options, groups)
     findings |= host_findings(options, groups) if options.hosts else {}
     grade = _grade(options, groups, results)
-    text = _answer(options, groups, findings)
+    answer = _answer(options, groups, findings)
     return Analysis(
-        answer=weighted(text, grade),
+        answer=weighted(answer, grade),
         grade=grade,
         findings=findings,
         tables={
@@ -45,167 +66,422 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
             "volumes": volume_rows(options),
         },
         warnings=[*warnings, *_warnings(options, groups)],
-        look_at=_look_at(options, groups),
+        look_at=_next_steps(options, groups),
         figures={"series": _series(groups)},
     )
 
 
-def _rates(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Finding]:
-    found: dict[str, Finding] = {}
-    for of in groups:
-        part = reached(options, of)
-        if part is not None:
-            suffix = f".{of.place}" if len(options.names()) > 1 else ""
-            found |= {f"mix_{side}s{suffix}": mixed(of, side) for side in ("read", "write")}
-            found[f"rate_reached{suffix}"] = Finding(
-                value=part,
+def _rate_findings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> dict[str, Finding]:
+    findings: dict[str, Finding] = {}
+    for group in groups:
+        share = rate_reached(options, group)
+        if share is not None:
+            suffix = f".{group.volume}" if len(options.names()) > 1 else ""
+            findings |= {f"mix_{direction}s{suffix}": mix_direction(group, direction) for direction in ("read", "write")}
+            findings[f"rate_reached{suffix}"] = Finding(
+                value=share,
                 unit="ratio",
-                n=len(of.used),
+                n=len(group.used),
                 method="median over the trials of the direction and volume that reached least",
-                note="no interval: it says whether the rates were met",
+                note="no interval: it only shows whether the rates were met",
             )
-    return found
+    return findings
 
 
-def _grade(options: DiskOptions, groups: Sequence[Group], results: Sequence[TrialResult]) -> Grade:
-    """A: every test has clean trials enough on every volume, all of them steady, from devices and not from a cache, on nothing that
-    distorts. C: on some volume, or on all at once, half of the tests or more have tainted trials only, or none has finished. B: everything
-    between."""
-    complete = {(of.place, of.test.name) for of in groups if of.clean} == {(p, t) for p in options.places() for t in options.tests}
-    enough = all(len(of.used) >= min(LEAST, options.repeats) for of in groups)
-    steady = all(of.judged and not of.unsteady for of in groups)
-    true = all(cached(options, of) is False for of in groups) and not any(one.distorts for one in options.volumes)
-    used = {one.key for of in groups for one in of.used}
-    whole = complete and enough and steady and true
-    return worst([weighed([of.clean for of in groups if of.place == place], used, results, whole=whole) for place in options.places()])
+def _grade(options: DiskOptions, groups: Sequence[DiskTestGroup], results: Sequence[TrialResult]) -> Grade:
+    """Return the worst grade of all volumes.
+
+    A: every test has enough clean trials on every volume, all of them are steady, no figure comes from a cache, no volume distorts.
+    C: on one volume, or on all together, half of the tests or more have only tainted trials, or no test finished. B: all other cases.
+    """
+    clean_tests = {(group.volume, group.test.name) for group in groups if group.clean}
+    complete = clean_tests == {(volume, test) for volume in options.places() for test in options.tests}
+    enough_trials = all(len(group.used) >= min(LEAST, options.repeats) for group in groups)
+    steady = all(group.judged and not group.unsteady for group in groups)
+    from_devices = all(is_cached(options, group) is False for group in groups) and not any(disk.distorts for disk in options.volumes)
+    used_keys = {trial.key for group in groups for trial in group.used}
+    whole = complete and enough_trials and steady and from_devices
+    return worst(
+        [
+            weighed([group.clean for group in groups if group.volume == volume], used_keys, results, whole=whole)
+            for volume in options.places()
+        ]
+    )
 
 
-def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str, Finding]) -> str:
-    """The figures of the last place: all volumes at once, or the only one."""
-    place = options.places()[-1]
-    at = {of.test.name: of for of in groups if of.place == place}
+def _answer(options: DiskOptions, groups: Sequence[DiskTestGroup], findings: Mapping[str, Finding]) -> str:
+    """Return the figures of all volumes together, or of the only volume."""
+    volume = options.places()[-1]
+    by_test = {group.test.name: group for group in groups if group.volume == volume}
     parts = []
     for name in ("random-read", "random-write", "sequential-read", "sequential-write", "single-read", "single-write", MIX):
-        if name not in at:
+        if name not in by_test:
             continue
-        _, unit, values = at[name].figure
+        _, unit, values = by_test[name].figure
         if values:
-            note = " (from a cache)" if cached(options, at[name]) else ""
+            note = " (from a cache)" if is_cached(options, by_test[name]) else ""
             if name == MIX:  # as two rates
-                reads, writes = (mixed(at[name], side).value or 0.0 for side in ("read", "write"))
-                parts.append(f"a mix of {_short(reads)} reads and {_short(writes)} writes a second{note}")
+                reads, writes = (mix_direction(by_test[name], direction).value or 0.0 for direction in ("read", "write"))
+                parts.append(f"a mix of {_short(reads)} reads and {_short(writes)} writes per second{note}")
                 continue
             parts.append(f"{TESTS[name].label} {_short(sum(values) / len(values))} {unit}{note}")
-    where = f"All {len(options.names())} volumes at once" if place == ALL else f"Volume {place}"
-    where += f", {len(options.hosts)} hosts together" if options.hosts else ""
-    slow = behind(findings) if options.hosts else None
-    text = f"{where}: {', '.join(parts)}" if parts else f"{where}: nothing finished"
-    return f"{text}; {slow}." if slow else f"{text}."
+    subject = f"All {len(options.names())} volumes together" if volume == ALL else f"Volume {volume}"
+    subject += f", {len(options.hosts)} hosts together" if options.hosts else ""
+    slow_host = slow_host_text(findings) if options.hosts else None
+    text = f"{subject}: {', '.join(parts)}" if parts else f"{subject}: no test finished"
+    return f"{text}; {slow_host}." if slow_host else f"{text}."
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _warnings(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    found = [*_tainted(options, groups), *_of_volumes(options)]
-    hit = [of for of in groups if cached(options, of) and not any(v.filesystem in MEMORY_FILESYSTEMS for v in options.at(of.place))]
-    if hit:
-        said = ", ".join(f"{of.test.label} on {of.place} ({of.device_share or 0:.0%})" for of in hit)
-        found.append(f"Came from a cache, since the devices moved less than fio asked for: {said}")
-    small = [one for one in options.volumes if one.direct and one.size < options.memory and one.filesystem not in MEMORY_FILESYSTEMS]
+def _warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str]:
+    warnings = [*_tainted_warnings(options, groups), *_volume_warnings(options)]
+    cached = [
+        group
+        for group in groups
+        if is_cached(options, group) and not any(disk.filesystem in MEMORY_FILESYSTEMS for disk in options.at(group.volume))
+    ]
+    if cached:
+        names = ", ".join(f"{group.test.label} on {group.volume} ({group.device_share or 0:.0%})" for group in cached)
+        warnings.append(f"Results from a cache, because the devices moved less than fio requested: {names}")
+    small = [disk for disk in options.volumes if disk.direct and disk.size < options.memory and disk.filesystem not in MEMORY_FILESYSTEMS]
     if small:
-        names = ", ".join(dict.fromkeys(one.name for one in small))
-        found.append(
-            f"Caches below this host (a controller's, a hypervisor's) cannot be seen from here; one of {format_bytes(small[0].size)} would "
-            f"hold the whole file of {names}: raise --size where that may be"
+        names = ", ".join(dict.fromkeys(disk.name for disk in small))
+        warnings.append(
+            f"Caches below this host (of a controller or a hypervisor) are invisible here. A cache of {format_bytes(small[0].size)} "
+            f"could hold the whole file of {names}. If there may be one, raise --file-size"
         )
-    unsteady = [f"{of.test.label} on {of.place} ({of.unsteady} of {of.judged})" for of in groups if of.unsteady]
+    unsteady = [f"{group.test.label} on {group.volume} ({group.unsteady} of {group.judged})" for group in groups if group.unsteady]
     if unsteady:
-        found.append(
-            f"Not steady by the rule (over {ROUNDS} parts a range of at most {RANGE:.0%} and a slope of at most {SLOPE:.0%} of the mean): "
-            + ", ".join(unsteady)
-            + "; a longer --seconds or --ramp would tell more"
+        warnings.append(
+            f"Unsteady trials: {', '.join(unsteady)}. Over {ROUNDS} parts of a trial, the range must be at most {RANGE:.0%} of the mean "
+            f"and the slope at most {SLOPE:.0%}; increase --duration or --warmup"
         )
-    if any(not of.judged for of in groups):
-        found.append(f"Trials of {options.seconds:g} s are too short to say whether they were steady; give --seconds 6s or more")
-    for of in groups:
-        part = reached(options, of)
-        if part is not None and part < options.thresholds.rate_met:
-            found.append(
-                f"The rates were not met on {of.place}: {part:.0%} of them; fio's latency hides how long I/Os waited for their turn"
+    if any(not group.judged for group in groups):
+        warnings.append(f"Trials of {options.seconds:g} s are too short to judge steadiness; use --duration 6s or more")
+    for group in groups:
+        share = rate_reached(options, group)
+        if share is not None and share < options.thresholds.rate_met:
+            warnings.append(
+                f"Rates not met on {group.volume}: {share:.0%} of them. fio's latency does not include the time that I/Os waited to start"
             )
-        together = shared(of, alone_of(groups, of)) if of.place == ALL else None
-        if together is not None and limited_by(options, of, alone_of(groups, of)) == "sharing":
-            found.append(
-                f"{of.test.label}: all volumes at once make {together:.0%} of what they make one after the other: they share something"
-            )
-    there = {(of.place, of.test.name) for of in groups}
-    bare = [place for place in options.places() if not any(of.place == place for of in groups)]
-    if bare:
-        found.append(f"No finished trial on {', '.join(bare)}: the whole answer is an indication (grade C)")
-    absent = [f"{t} on {p}" for p in options.places() if p not in bare for t in options.tests if (p, t) not in there]
-    return [*found, *([f"No finished trial of {', '.join(absent)}"] if absent else [])]
+        single_volumes = single_volume_groups(groups, group)
+        together = concurrent_share(group, single_volumes) if group.volume == ALL else None
+        if together is not None and bottleneck(options, group, single_volumes) == "sharing":
+            warnings.append(f"{group.test.label}: all volumes together reach {together:.0%} of their sum, so they share a bottleneck")
+    finished = {(group.volume, group.test.name) for group in groups}
+    empty = [volume for volume in options.places() if not any(group.volume == volume for group in groups)]
+    if empty:
+        warnings.append(f"No finished trial on {', '.join(empty)}: the whole answer is an indication (grade C)")
+    absent = [
+        f"{test} on {volume}"
+        for volume in options.places()
+        if volume not in empty
+        for test in options.tests
+        if (volume, test) not in finished
+    ]
+    return [*warnings, *([f"No finished trial of {', '.join(absent)}"] if absent else [])]
 
 
-def _tainted(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    """Of each volume, and of all at once, what rests on tainted trials alone."""
-    said = []
-    for place in options.places():
-        at = [of for of in groups if of.place == place]
-        only = [of.test.label for of in at if not of.clean]
-        said += stand_in_warnings([of.clean for of in at], f"{listed(only)} on {place}")
-    return said
+def _tainted_warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str]:
+    """Return the warnings about tests with only tainted trials, for each volume and for all together."""
+    warnings = []
+    for volume in options.places():
+        volume_groups = [group for group in groups if group.volume == volume]
+        tainted = [group.test.label for group in volume_groups if not group.clean]
+        warnings += stand_in_warnings([group.clean for group in volume_groups], f"{listed(tainted)} on {volume}")
+    return warnings
 
 
-def _of_volumes(options: DiskOptions) -> list[str]:
-    """What must be said of the volumes themselves: of those of one name that are alike on several hosts once."""
-    found = []
+def _volume_warnings(options: DiskOptions) -> list[str]:
+    """Return the warnings about the volumes. One warning covers all hosts on which volumes of one name are alike."""
+    warnings = []
     for name in options.names():
-        said: dict[str, list[str]] = {}
-        for one in options.at(name):
-            for sentence in _of_volume(options, one):
-                said.setdefault(sentence, []).append(one.volume.host or "")
-        for sentence, hosts in said.items():
-            where = f" on {', '.join(hosts)}" if options.hosts else ""
-            found.append(f"{name}{where}{sentence}")
-    return found
+        hosts_by_predicate: dict[str, list[str]] = {}
+        for disk in options.at(name):
+            for predicate in _volume_predicates(options, disk):
+                hosts_by_predicate.setdefault(predicate, []).append(disk.volume.host or "")
+        for predicate, hosts in hosts_by_predicate.items():
+            location = f" on {', '.join(hosts)}" if options.hosts else ""
+            warnings.append(f"{name}{location}{predicate}")
+    return warnings
 
 
-def _of_volume(options: DiskOptions, one: DiskVolume) -> list[str]:
-    """Sentences without their beginning, which is the volume's name."""
-    found = []
-    if one.filesystem in MEMORY_FILESYSTEMS:
-        found.append(f" lies in memory ({one.filesystem}): its figures say nothing of a disk")
-    elif not one.direct:
-        smaller = (
-            f"; its file of {format_bytes(one.size)} fits into the host's memory of {format_bytes(options.memory)}"
-            if one.size < options.memory
+def _volume_predicates(options: DiskOptions, disk: DiskVolume) -> list[str]:
+    """Return warnings without their subject, which is the volume's name."""
+    predicates = []
+    if disk.filesystem in MEMORY_FILESYSTEMS:
+        predicates.append(f" is in memory ({disk.filesystem}): its figures do not describe a disk")
+    elif not disk.direct:
+        in_memory = (
+            f"; its file of {format_bytes(disk.size)} fits into the host's memory of {format_bytes(options.memory)}"
+            if disk.size < options.memory
             else ""
         )
-        found.append(f" ({one.filesystem}) is reached through the page cache, which takes part in every figure{smaller}")
-    if one.distorts:
-        found.append(" is a loop device on a file: the file system below it takes part in every figure, so they are too low")
-    if not one.devices and one.filesystem not in MEMORY_FILESYSTEMS:
-        found.append(": no device of it is seen, so whether a cache answered is not known")
-    return found
+        predicates.append(f" ({disk.filesystem}) is accessed through the page cache, which affects every figure{in_memory}")
+    if disk.distorts:
+        predicates.append(" is a loop device on a file: the file system below it makes every figure too low")
+    if not disk.devices and disk.filesystem not in MEMORY_FILESYSTEMS:
+        predicates.append(": its block device is unknown, so a cache cannot be ruled out")
+    return predicates
 
 
-def _look_at(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
-    found = []
-    deep = [of for of in groups if of.place != ALL and limited_by(options, of) == "queue depth"]
+def _next_steps(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str]:
+    steps = []
+    deep = [group for group in groups if group.volume != ALL and bottleneck(options, group) == "queue depth"]
     if deep:
-        said = ", ".join(f"{of.test.label} on {of.place} (×{of.deeper_ratio:.2f})" for of in deep)
-        found.append(f"queue depth: twice as many I/Os in flight make more of {said}; --depth or --sequential-depth raises it")
-    if any(limited_by(options, of, alone_of(groups, of)) == "fio's CPU" for of in groups):
-        found.append("fio's CPU: one job could make no more I/Os; give it more with --jobs")
-    return found
+        names = ", ".join(f"{group.test.label} on {group.volume} (×{group.deeper_ratio:.2f})" for group in deep)
+        steps.append(f"queue depth: twice the depth is faster for {names}; raise --iodepth or --sequential-iodepth")
+    if any(bottleneck(options, group, single_volume_groups(groups, group)) == "fio's CPU" for group in groups):
+        steps.append("fio's CPU: one job reached its maximum; use more jobs with --numjobs")
+    return steps
 
 
-def _series(groups: Sequence[Group]) -> list[dict[str, float | str]]:
-    """Figures of every used trial, for a plot of the spread."""
+def _series(groups: Sequence[DiskTestGroup]) -> list[dict[str, float | str]]:
+    """Return the figure of every used trial, for a plot of the spread."""
     rows: list[dict[str, float | str]] = []
-    for of in groups:
-        name, unit, values = of.figure
-        rows += [{"test": of.test.label, "place": of.place, "value": value, "unit": unit, "figure": name} for value in values]
+    for group in groups:
+        name, unit, values = group.figure
+        rows += [{"test": group.test.label, "place": group.volume, "value": value, "unit": unit, "figure": name} for value in values]
     return rows
+
+
+# ---- tables
+
+
+def figure_finding(options: DiskOptions, group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup]) -> Finding:
+    """Return a group's figure. Its note has the bottleneck, and whether a cache or a loop device distorts it."""
+    _, unit, values = group.figure
+    if not values:
+        return missing(unit, "fio reported no latency")
+    notes = [f"limited by: {bottleneck(options, group, single_volumes)}", *([] if group.clean else [_TAINTED_NOTE])]
+    if is_cached(options, group):
+        notes.append("from a cache of this host")
+    if any(disk.distorts for disk in options.at(group.volume)):
+        notes.append("on a loop device, which distorts")
+    return as_finding(positive_mean(values), unit, "; ".join(notes), **published_fields(group.test.name))
+
+
+def disk_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
+    """Return one row per volume and test."""
+    rows: list[Row] = []
+    for group in groups:
+        single_volumes = single_volume_groups(groups, group)
+        note = "" if group.clean else _TAINTED_NOTE
+        name, _, _ = group.figure
+        row: Row = {"volume": group.volume, "test": group.test.label}
+        row["iops"] = _mean(group, lambda trial: trial.iops, "IOPS", note)
+        row["bandwidth"] = _mean(group, lambda trial: trial.bytes / 1e6, "MB/s", note)
+        row["latency"] = _mean(group, lambda trial: trial.latency.get("mean"), "ms", note)
+        for percentile in ("p50", "p99", "p99_9"):
+            notes = "; ".join(filter(None, (_write_latency_note(group, percentile), note)))
+            row[percentile] = _mean(group, _latency_of(percentile), "ms", notes)
+        if group.test.name == MIX:
+            row["reads"], row["writes"] = (mix_direction(group, direction) for direction in ("read", "write"))
+        row["limited_by"] = bottleneck(options, group, single_volumes)
+        row["from_cache"] = _yes_no(is_cached(options, group))
+        device_shares = group.values(lambda trial: trial.device_share)
+        row["device_share"] = (
+            as_finding(mean_interval(device_shares), "ratio", note)
+            if device_shares
+            else missing("ratio", "its block devices were not sampled")
+        )
+        row["steady"] = f"{group.judged - group.unsteady} of {group.judged}" if group.judged else "not judged"
+        share = rate_reached(options, group)
+        if share is not None:
+            row["rate_reached"] = share
+        together = concurrent_share(group, single_volumes) if group.volume == ALL else None
+        if together is not None:
+            row["of_sum"] = together
+        row["figure"] = name
+        row["trials"] = group.tried
+        row["tainted"] = group.tainted
+        rows.append(row)
+    return rows
+
+
+def mix_direction(group: DiskTestGroup, direction: str) -> Finding:
+    """Return the I/Os per second of one direction of a mix."""
+    return _mean(group, lambda trial: trial.by_direction.get(direction), "IOPS", "" if group.clean else _TAINTED_NOTE)
+
+
+def _write_latency_note(group: DiskTestGroup, percentile: str) -> str:
+    """Return the note for a mix, whose percentile is that of the reads because fio reports each direction. Empty for other tests."""
+    if group.test.name != MIX:
+        return ""
+    writes = group.values(lambda trial: trial.latency.get(f"write_{percentile}"))
+    return f"of the reads; of the writes {f'{statistics.fmean(writes):.3g} ms' if writes else 'unknown'}"
+
+
+def single_volume_groups(groups: Sequence[DiskTestGroup], group: DiskTestGroup) -> list[DiskTestGroup]:
+    """Return the groups of the same test on each volume alone."""
+    return [other for other in groups if other.test == group.test and other.volume != ALL]
+
+
+def hero_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
+    """Return E12's table: each test's figure, of all volumes together if that was measured, its bottleneck, and E12's figure."""
+    volume = options.places()[-1]
+    return [
+        {
+            "test": group.test.label,
+            "figure": figure_finding(options, group, single_volume_groups(groups, group)),
+            "published": PUBLISHED.get(group.test.name),
+            "limited_by": bottleneck(options, group, single_volume_groups(groups, group)),
+            "from_cache": _yes_no(is_cached(options, group)),
+        }
+        for group in groups
+        if group.volume == volume
+    ]
+
+
+def depth_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
+    """Return the effect of twice the depth on each test with many I/Os in flight."""
+    rows: list[Row] = []
+    for group in groups:
+        if group.deeper_ratio is None:
+            continue
+        depth = options.depth_of(group.test)
+        ratio = Finding(
+            value=group.deeper_ratio,
+            unit="ratio",
+            n=len(group.deeper),
+            method="I/Os at twice the depth over the median at the depth",
+            note="no interval: measured once, only to find the bottleneck",
+        )
+        rows.append({"volume": group.volume, "test": group.test.label, "depth": depth, "deeper": 2 * depth, "ratio": ratio})
+    return rows
+
+
+def volume_rows(options: DiskOptions) -> list[Row]:
+    """Return the properties of each volume."""
+    return [
+        {
+            **({} if disk.volume.host is None else {"host": disk.volume.host}),
+            "volume": disk.name,
+            "kind": disk.volume.kind,
+            "path": disk.volume.path,
+            "filesystem": disk.filesystem or "unknown",
+            "devices": ", ".join(disk.devices) or "unknown",
+            "file_bytes": disk.size,
+            "direct_io": _yes_no(disk.direct),
+            "distorts": _yes_no(disk.distorts),
+        }
+        for disk in options.volumes
+    ]
+
+
+def _mean(group: DiskTestGroup, extract: Callable[[DiskMeasurement], float | None], unit: str, note: str) -> Finding:
+    values = group.values(extract)
+    return as_finding(positive_mean(values), unit, note) if values else missing(unit, _TOO_FEW_IOS)
+
+
+def positive_mean(values: Sequence[float]) -> Estimate:
+    """Return the mean of a quantity that cannot be negative, with Student's t interval cut off at zero."""
+    estimate = mean_interval(values)
+    if estimate.low is None or estimate.low >= 0:
+        return estimate
+    return replace(estimate, low=0.0, note="; ".join(filter(None, (estimate.note, "the interval is cut off at 0"))))
+
+
+def _latency_of(name: str) -> Callable[[DiskMeasurement], float | None]:
+    return lambda trial: trial.latency.get(name, trial.latency.get(f"read_{name}"))
+
+
+def _yes_no(value: bool | None) -> str:
+    return "unknown" if value is None else "yes" if value else "no"
+
+
+# ---- several hosts, which all do the same at the same time
+
+
+def host_findings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> dict[str, Finding]:
+    """Return each test's figure on each host (``NAME.HOST``), and the imbalance and the slowest host over all tests."""
+    findings: dict[str, Finding] = {}
+    for group in groups:
+        suffix = f".{group.volume}" if len(options.names()) > 1 else ""
+        for host in options.hosts:
+            name, unit, _ = group.figure
+            findings[f"{group.name}{suffix}.{host}"] = _host_mean(group, host, _HOST_FIGURES[name], unit, f"host {host}")
+    trials = [rates for group in groups for rates in _host_rates(options, group)]
+    return {
+        **findings,
+        "host_imbalance": host_imbalance.imbalance(trials, _RATE_TEXT),
+        "host_slowest": host_imbalance.slowest(trials, _RATE_TEXT),
+    }
+
+
+def host_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
+    """Return one row per volume, test and host."""
+    rows: list[Row] = []
+    for group in groups:
+        shares_by_host = [host_imbalance.relative(rates) for rates in _host_rates(options, group)]
+        for host in options.hosts:
+            relative = [shares[host] for shares in shares_by_host if shares]
+            rows.append(
+                {
+                    "volume": group.volume,
+                    "test": group.test.label,
+                    "host": host,
+                    "iops": _host_mean(group, host, _iops, "IOPS"),
+                    "bandwidth": _host_mean(group, host, _bandwidth, "MB/s"),
+                    "latency": _host_mean(group, host, _latency, "ms"),
+                    "relative": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
+                    if relative
+                    else missing("ratio", _FIXED_RATES if group.test.name == MIX else host_imbalance.NONE),
+                    "cpu_share": _host_mean(group, host, lambda result: result.busy, "ratio", "of the whole host"),
+                }
+            )
+    return rows
+
+
+def with_imbalance(options: DiskOptions, groups: Sequence[DiskTestGroup], rows: Sequence[Row]) -> list[Row]:
+    """Add 1 − slowest ÷ fastest host to the row of each group."""
+    return [{**row, "imbalance": _imbalance(options, group)} for group, row in zip(groups, rows, strict=True)]
+
+
+def slow_host_text(findings: Mapping[str, Finding]) -> str | None:
+    """Return the answer's clause about a host that is clearly slower than the others, or None."""
+    slowest = findings["host_slowest"]
+    if slowest.value is None or slowest.value >= SLOW_HOST_SHARE or slowest.high is None or slowest.high >= 1:
+        return None
+    return f"{slowest.note.partition(';')[0]} is the slowest, at {slowest.value:.0%} of the hosts' mean"
+
+
+def _host_rates(options: DiskOptions, group: DiskTestGroup) -> list[dict[str, float]]:
+    """Return host → I/Os per second for each clean trial with every host. Empty for the mix, because its rates are fixed."""
+    if group.test.name == MIX:
+        return []
+    return [
+        {host: result.iops for host, result in trial.by_host.items()}
+        for trial in group.used
+        if trial.clean and len(trial.by_host) == len(options.hosts)
+    ]
+
+
+def _imbalance(options: DiskOptions, group: DiskTestGroup) -> Finding:
+    if group.test.name == MIX:
+        return missing("ratio", _FIXED_RATES)
+    return host_imbalance.imbalance(_host_rates(options, group), _RATE_TEXT)
+
+
+def _iops(result: HostDiskResult) -> float | None:
+    return result.iops
+
+
+def _bandwidth(result: HostDiskResult) -> float | None:
+    return result.bytes / 1e6
+
+
+def _latency(result: HostDiskResult) -> float | None:
+    return result.latency
+
+
+_HOST_FIGURES: Mapping[str, Callable[[HostDiskResult], float | None]] = {"iops": _iops, "bandwidth": _bandwidth, "latency": _latency}
+
+
+def _host_mean(group: DiskTestGroup, host: str, extract: Callable[[HostDiskResult], float | None], unit: str, note: str = "") -> Finding:
+    values = group.values(lambda trial: extract(trial.by_host[host]) if host in trial.by_host else None)
+    notes = "; ".join(text for text in (note, "" if group.clean else _TAINTED_NOTE) if text)
+    return as_finding(positive_mean(values), unit, notes) if values else missing(unit, "no finished trial on this host")

@@ -1,9 +1,10 @@
-"""The figures of a disk run: each test's figure with its interval, and whether the volumes were steady."""
+"""Figures of a disk run: each test's figure with its interval, steadiness of the volumes, and differences between hosts."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 
@@ -11,13 +12,13 @@ from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
-from pgherd.report.chart_style import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILLION, data
+from pgherd.report.chart_style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import brief, clean, finite
-from pgherd.studies.disk.access import TESTS
+from pgherd.studies.disk.access_patterns import TESTS
 
 STUDY = "disk"
-_STEP = 26
+_ROW_HEIGHT = 26
 """Height of a bar's row, in px."""
 _COLUMNS = 3
 _PANELS = {"iops": "I/Os per second", "bandwidth": "MB/s", "latency": "ms, mean of one I/O at a time"}
@@ -32,33 +33,37 @@ _COLOURS = {
     "fio's CPU": ORANGE,
     "unknown": "#999999",
 }
+_LINE_HEIGHT, _ROW_GAP = 9, 12
+"""Height of a host's line within a test's row, and the gap between rows, in px."""
+OTHERS = "the others"
+"""Label of the hosts without a colour."""
 
 Bar = dict[str, object]
 
 
 @register("disk")
 def disk(inputs: Inputs) -> Figure:
-    """Bars with intervals, a panel for each unit; a bar's colour says what limited it."""
+    """Draw bars with intervals, one panel per unit. A bar's colour shows its bottleneck."""
     rows = inputs.analysis.tables.get(STUDY, [])
     several = len({str(row.get("volume")) for row in rows}) > 1
-    panels = {figure: _bars(rows, figure, several=several) for figure in _PANELS}
-    shown = {figure: bars for figure, bars in panels.items() if bars}
-    if not shown:
+    bars_by_figure = {figure: _bars(rows, figure, several=several) for figure in _PANELS}
+    panels = {figure: bars for figure, bars in bars_by_figure.items() if bars}
+    if not panels:
         raise NotDrawn("no test has a figure")
-    limits = list(dict.fromkeys(str(bar["limit"]) for bars in shown.values() for bar in bars))
+    limits = list(dict.fromkeys(str(bar["limit"]) for bars in panels.values() for bar in bars))
     colour = alt.Scale(domain=limits, range=[_COLOURS.get(limit, "#999999") for limit in limits])
-    figure, bars = next(iter(shown.items()))
-    told = "; ".join(f"{bar['name']}: {brief(finite(bar['x']))}" for bar in bars[:3])
-    sentence = f"{told} {_PANELS[figure]}"
-    subtitle = "Thin lines are intervals over the repeats (none for fewer than three). Colours say what kept a figure from being better."
-    many = len({str(row.get("host")) for row in inputs.analysis.tables.get("hosts", [])})
-    subtitle += f" All {many} hosts together, at the same time; of latencies the mean over all I/Os." if many > 1 else ""
+    figure, bars = next(iter(panels.items()))
+    results = "; ".join(f"{bar['name']}: {brief(finite(bar['x']))}" for bar in bars[:3])
+    title = f"{results} {_PANELS[figure]}"
+    subtitle = "Thin lines are intervals over the repeats (none below three). Colours show the bottleneck."
+    host_count = len({str(row.get("host")) for row in inputs.analysis.tables.get("hosts", [])})
+    subtitle += f" All {host_count} hosts together, at the same time. Latencies are means over all I/Os." if host_count > 1 else ""
     chart = alt.vconcat(
-        *(_panel(bars, _PANELS[figure], colour) for figure, bars in shown.items()),
+        *(_panel(bars, _PANELS[figure], colour) for figure, bars in panels.items()),
         spacing=18,
-        title=chart_style.title(sentence, subtitle),
+        title=chart_style.title(title, subtitle),
     )
-    return Figure(sentence, chart, (TRIALS,))
+    return Figure(title, chart, (TRIALS,))
 
 
 def _bars(rows: Sequence[Mapping[str, object]], figure: str, *, several: bool) -> list[Bar]:
@@ -72,38 +77,36 @@ def _bars(rows: Sequence[Mapping[str, object]], figure: str, *, several: bool) -
     return bars
 
 
-def _panel(bars: Sequence[Bar], words: str, colour: alt.Scale) -> alt.LayerChart | alt.FacetChart:
+def _panel(bars: Sequence[Bar], title: str, colour: alt.Scale) -> alt.LayerChart | alt.FacetChart:
     ends = [end for bar in bars for end in (finite(bar["x"]), finite(bar["high"])) if end is not None]
     scale = alt.Scale(domain=[0, 1.12 * max(ends)], nice=False)
-    x = alt.X("x:Q", title=words, scale=scale)
+    x = alt.X("x:Q", title=title, scale=scale)
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
     layers = [
         alt.Chart(data(bars))
         .mark_bar(height=13)
         .encode(x=x, y=y, color=alt.Color("limit:N", scale=colour, legend=alt.Legend(title="limited by")))
     ]
-    known = [bar for bar in bars if bar["low"] is not None]
-    if known:
-        ruled = alt.Chart(data([{**bar, "low": max(finite(bar["low"]) or 0.0, 0.0)} for bar in known])).mark_rule(
-            color=INK, strokeWidth=1.5
-        )
-        layers.append(ruled.encode(x=alt.X("low:Q", title=words, scale=scale), x2=alt.X2("high:Q"), y=y))
-    return alt.layer(*layers, width=chart_style.WIDTH - 220 - 110, height=_STEP * len(bars))
+    with_interval = [{**bar, "low": max(finite(bar["low"]) or 0.0, 0.0)} for bar in bars if bar["low"] is not None]
+    if with_interval:
+        rules = alt.Chart(data(with_interval)).mark_rule(color=INK, strokeWidth=1.5)
+        layers.append(rules.encode(x=alt.X("low:Q", title=title, scale=scale), x2=alt.X2("high:Q"), y=y))
+    return alt.layer(*layers, width=chart_style.WIDTH - 220 - 110, height=_ROW_HEIGHT * len(bars))
 
 
 @register("steadiness")
 def steadiness(inputs: Inputs) -> Figure:
-    """I/Os of every second relative to the trial's mean, a panel for each test: a line that falls shows a cache filling up."""
+    """Draw the I/Os of every second relative to the trial's mean, one panel per test. A falling line shows a cache filling up."""
     lines = [line for result in inputs.results if (line := _line(result)) is not None]
     if not lines:
         raise NotDrawn("no trial lasted two seconds")
     tests = [name for name in TESTS if any(test == name for test, _ in lines)]
     top = max(value for _, values in lines for value in values)
-    unsteady, judged = _count(inputs)
-    sentence = f"{judged - unsteady} of {judged} trials were steady" if judged else "No trial was long enough to say whether it was steady"
+    unsteady, judged = _count_unsteady(inputs)
+    title = f"{judged - unsteady} of {judged} trials were steady" if judged else "No trial was long enough to judge steadiness"
     subtitle = (
-        f"I/Os of each second, % of the trial's mean; one line is one trial. The rule: in {ROUNDS} parts of a trial a range of at most "
-        f"{RANGE:.0%} and a slope of at most {SLOPE:.0%} of the mean (SNIA's performance test specification)."
+        f"I/Os of each second, % of the trial's mean; one line per trial. Steady: over {ROUNDS} parts of a trial, the range is at most "
+        f"{RANGE:.0%} of the mean and the slope at most {SLOPE:.0%} (SNIA performance test specification)."
     )
     width = (chart_style.WIDTH - chart_style.AXIS - 30 * (_COLUMNS - 1)) // _COLUMNS
     panels = []
@@ -121,27 +124,81 @@ def steadiness(inputs: Inputs) -> Figure:
         panels.append(
             alt.layer(level, marks, width=width, height=110, title=alt.TitleParams(text=TESTS[name].label, fontSize=12, offset=4))
         )
-    rows = [alt.hconcat(*panels[at : at + _COLUMNS], spacing=30) for at in range(0, len(panels), _COLUMNS)]
-    return Figure(sentence, alt.vconcat(*rows, spacing=16, title=chart_style.title(sentence, subtitle)), (TRIALS,))
+    rows = [alt.hconcat(*panels[start : start + _COLUMNS], spacing=30) for start in range(0, len(panels), _COLUMNS)]
+    return Figure(title, alt.vconcat(*rows, spacing=16, title=chart_style.title(title, subtitle)), (TRIALS,))
 
 
 def _line(result: TrialResult) -> tuple[str, list[float]] | None:
-    """A trial's test, and I/Os of each second in percent of their mean."""
+    """Return a trial's test, and its I/Os of each second in percent of their mean."""
     test = str(result.trial.point.get("test", ""))
     if result.error is not None or test not in TESTS or not result.phases or "depth" in result.trial.point:
         return None
-    series = [sum(each) for each in zip(*(target.per_second for target in result.phases[0].targets), strict=False)]
+    series = [sum(second) for second in zip(*(target.per_second for target in result.phases[0].targets), strict=False)]
     mean = statistics.fmean(series) if series else 0.0
     if len(series) < 2 or mean <= 0:
         return None
     return test, [100 * value / mean for value in series]
 
 
-def _count(inputs: Inputs) -> tuple[int, int]:
-    """Unsteady and judged trials, from the table's column ``steady``: ``2 of 3``."""
+def _count_unsteady(inputs: Inputs) -> tuple[int, int]:
+    """Return the numbers of unsteady and judged trials, from the table's column ``steady``: ``2 of 3``."""
     steady = judged = 0
     for row in inputs.analysis.tables.get(STUDY, []):
-        words = str(row.get("steady", "")).split(" of ")
-        if len(words) == 2 and all(word.isdigit() for word in words):
-            steady, judged = steady + int(words[0]), judged + int(words[1])
+        numbers = str(row.get("steady", "")).split(" of ")
+        if len(numbers) == 2 and all(number.isdigit() for number in numbers):
+            steady, judged = steady + int(numbers[0]), judged + int(numbers[1])
     return judged - steady, judged
+
+
+@register("hosts")
+def hosts(inputs: Inputs) -> Figure:
+    """Draw a row per test with a dot per host: its I/Os relative to the hosts' mean, with intervals."""
+    rows = inputs.analysis.tables.get("hosts", [])
+    if not rows:
+        raise NotDrawn  # a run on one host
+    several = len({str(row.get("volume")) for row in rows}) > 1
+    dots: list[dict[str, Any]] = []
+    for row in rows:
+        cell = row.get("relative")
+        value = finite(cell)
+        if isinstance(cell, Finding) and value is not None:
+            name = clean(row.get("test")) + (f", {clean(row.get('volume'))}" if several else "")
+            interval = {end: None if (share := finite(getattr(cell, end))) is None else 100 * share for end in ("low", "high")}
+            dots.append({"name": name, "host": clean(row.get("host")), "x": 100 * value, **interval})
+    if not dots:
+        raise NotDrawn("no clean trial had every host")
+    coloured = _coloured_hosts(dots)
+    for dot in dots:
+        dot["who"] = dot["host"] if dot["host"] in coloured else OTHERS
+    slowest, fastest = (pick(dots, key=lambda dot: dot["x"]) for pick in (min, max))
+    ends = [f"{brief(dot['x'])} % ({dot['host']}, {dot['name']})" for dot in (slowest, fastest)]
+    title = f"Hosts reach {ends[0]} to {ends[1]} of the hosts' mean"
+    subtitle = "I/Os of each host, % of the hosts' mean in the same trial. Thin lines are intervals over the repeats, cut off at the edge."
+    reach = max(10.0, 1.3 * max(abs(dot["x"] - 100) for dot in dots))
+    scale = alt.Scale(domain=[max(0.0, 100 - reach), 100 + reach], nice=False)
+    x = alt.X("x:Q", title="% of the hosts' mean", scale=scale)
+    y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
+    labels = [*coloured, OTHERS] if any(dot["who"] == OTHERS for dot in dots) else coloured
+    colours = alt.Scale(domain=labels, range=[MUTED if label == OTHERS else SERIES[number] for number, label in enumerate(labels)])
+    colour = alt.Color("who:N", scale=colours, legend=alt.Legend(title="host"))
+    offset = alt.YOffset("who:N", sort=labels)
+    level = alt.Chart(data([{"x": 100}])).mark_rule(color=INK, strokeDash=[2, 3]).encode(x=x)
+    marks = alt.Chart(data(dots)).mark_point(filled=True, size=45, opacity=1)
+    layers = [level, marks.encode(x=x, y=y, yOffset=offset, color=colour)]
+    with_interval = [dot for dot in dots if dot["low"] is not None and dot["high"] is not None]
+    if with_interval:
+        rules = alt.Chart(data(with_interval)).mark_rule(strokeWidth=1.4, clip=True)
+        low = alt.X("low:Q", title="% of the hosts' mean", scale=scale)
+        layers.append(rules.encode(x=low, x2=alt.X2("high:Q"), y=y, yOffset=offset, color=colour))
+    height = (_ROW_GAP + _LINE_HEIGHT * len(labels)) * len({dot["name"] for dot in dots})
+    chart = alt.layer(*layers, width=chart_style.WIDTH - 220 - 110, height=height, title=chart_style.title(title, subtitle))
+    return Figure(title, chart, (TRIALS,))
+
+
+def _coloured_hosts(dots: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the hosts with a colour: all of them, or the slowest and the fastest by their mean if there are too few colours."""
+    names = list(dict.fromkeys(str(dot["host"]) for dot in dots))
+    if len(names) <= len(SERIES):
+        return names
+    mean = {name: statistics.fmean(dot["x"] for dot in dots if dot["host"] == name) for name in names}
+    return [min(names, key=lambda name: mean[name]), max(names, key=lambda name: mean[name])]

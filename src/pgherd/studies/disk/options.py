@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host, Volume
 from pgherd.model.load import Load
-from pgherd.studies.disk.access import DEFAULT, MIX, TESTS, Access
+from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS, AccessPattern
 from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import MEASUREMENT, option
 
@@ -101,13 +101,13 @@ class DiskOptions(MeasuredOptions):
         hosts = tuple(Host(name=name, cores=self.cores) for name in self.hosts or ("local",))
         return Deployment(hosts=hosts, volumes=tuple(one.volume for one in self.volumes))
 
-    def depth_of(self, test: Access) -> int:
+    def depth_of(self, test: AccessPattern) -> int:
         """I/Os that a test keeps in flight on a volume."""
         if not test.deep:
             return 1
         return self.depth if test.random else self.sequential_depth
 
-    def load(self, test: Access, one: DiskVolume, depth: int | None = None) -> Load:
+    def load(self, test: AccessPattern, one: DiskVolume, depth: int | None = None) -> Load:
         """fio's load of one volume, with ``depth`` I/Os in flight if that is to be another than the test's own."""
         depth = depth or self.depth_of(test)
         clients, jobs, engine = depth, self.jobs if test.deep else 1, self.engine

@@ -24,7 +24,7 @@ from pgherd.prepare.prepared_study import Prepared, thresholds
 from pgherd.prepare.volume_syntax import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
 from pgherd.runner.play import io_view
-from pgherd.studies.disk.access import DEFAULT, MIX, TESTS
+from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
 
 DEFAULT_SIZE = 2 * 2**30

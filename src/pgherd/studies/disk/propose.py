@@ -1,8 +1,8 @@
-"""Which trials a disk run consists of, and in which order. Pure; imports no scientific library.
+"""Trials of a disk run and their order.
 
-Each repeat is a block of every test on every volume, shuffled: a device that slows down as it fills its caches, or a neighbour on
-the same hardware, then spoils no test more than another. The trials that tell whether the depth was the limit come last. Several hosts
-do the same in every trial, all at once.
+Each repeat is a block with every test on every volume, shuffled. A device that slows down as its caches fill, or another user of the
+same hardware, then affects all tests alike. The trials at twice the depth come last. Several hosts do the same in every trial, at the
+same time.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.disk.access import MIX, TESTS
+from pgherd.studies.disk.access_patterns import MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: DiskOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
     return trial_schedule.propose(options, design(options), results)
 
 
 def design(options: DiskOptions) -> Design:
-    """All that a run plans, and how it goes on."""
+    """Return the planned trials of a run and the rules for more."""
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, point, repeat, reason)
 
-    points: list[Point] = [{"test": test, "volume": place} for place in options.places() for test in options.tests]
-    deeper = _deeper(options)
+    points: list[Point] = [{"test": test, "volume": volume} for volume in options.places() for test in options.tests]
+    deeper = _deeper_points(options)
     blocks = []
     for repeat in range(options.repeats):
         rng = random.Random(f"order {options.seed} {repeat}")
@@ -42,7 +42,7 @@ def design(options: DiskOptions) -> Design:
     return Design(blocks, [*points, *deeper], build, lambda point: 1 if "depth" in point else options.repeats)
 
 
-def _deeper(options: DiskOptions) -> list[Point]:
+def _deeper_points(options: DiskOptions) -> list[Point]:
     if not options.check_depth:
         return []
     return [
@@ -54,8 +54,8 @@ def _deeper(options: DiskOptions) -> list[Point]:
 
 
 def _trial(options: DiskOptions, point: Point, repeat: int, reason: str) -> Trial:
-    test, place = TESTS[str(point["test"])], str(point["volume"])
+    test, volume = TESTS[str(point["test"])], str(point["volume"])
     depth = int(point["depth"]) if "depth" in point else None
-    loads = {one.volume.target: options.load(test, one, depth) for one in options.at(place)}
+    loads = {disk.volume.target: options.load(test, disk, depth) for disk in options.at(volume)}
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))

@@ -1,4 +1,4 @@
-"""The disk study as one object."""
+"""Declaration of the disk study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STUDY = Study(
     rank=8,
     help="Benchmark volumes with fio: IOPS, bandwidth, latency and the bottleneck.",
     examples=(
-        ("pgherd disk", "the volume on which data would go"),
+        ("pgherd disk", "the volume where data would go"),
         ("pgherd disk --volume fast=/mnt/nvme --volume slow=/mnt/hdd --tests random-read,qd1-write", ""),
         ("pgherd disk --cluster mine", "on every host of a cluster"),
     ),
@@ -39,7 +39,6 @@ STUDY = Study(
             ),
         )
     },
-    labels={"device_share": "devices' share of what fio asked for", "of_sum": "of the sum of each by itself"},
+    labels={"device_share": "device I/O share", "of_sum": "concurrent vs. sum"},
     percent=frozenset({"device_share", "rate_reached", "of_sum", "imbalance"}),
-    figures=("figures", "figures_hosts"),
 )

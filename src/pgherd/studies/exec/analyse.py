@@ -1,4 +1,4 @@
-"""From results to an answer with a grade. Pure; never raises for missing, failed or tainted trials: it says so."""
+"""Answer, findings, tables, warnings and grade of a command's run. Missing, failed and tainted trials give warnings, not errors."""
 
 from __future__ import annotations
 
@@ -16,82 +16,81 @@ from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weigh
 
 Row = dict[str, Finding | str | int | float | None]
 MB = 1e6
-_OWN = frozenset({"duration", "cpu", "host_cpu", "host_memory"})
-"""Names of findings; a value of that name is told as ``value_NAME``."""
-_SHORT = 0.5
-"""Seconds below which a command's start weighs in its duration, and samples are few."""
+_RESERVED_NAMES = frozenset({"duration", "cpu", "host_cpu", "host_memory"})
+"""Names of findings. An extracted value with such a name is reported as ``value_NAME``."""
+_SHORT_S = 0.5
+"""Below this duration, the start of the process matters and there are few samples."""
 
 
 @dataclass(frozen=True)
-class Trials:
-    """The trials of a run. ``used`` are the clean ones, or the tainted ones where none is clean."""
+class CommandTrials:
+    """Trials of a run. ``used`` are the clean ones, or the tainted ones if none is clean."""
 
     used: tuple[TrialResult, ...]
     tried: int
     tainted: int
     clean: bool
 
-    def mean(self, take: Callable[[TrialResult], float | None], unit: str, absent: str, note: str = "") -> Finding:
-        """Mean over the used trials with its interval, or why there is none."""
-        values = [value for one in self.used if (value := take(one)) is not None]
+    def mean(self, extract: Callable[[TrialResult], float | None], unit: str, absent: str, note: str = "") -> Finding:
+        """Return the mean over the used trials with its interval, or the reason ``absent`` if no trial has a value."""
+        values = [value for trial in self.used if (value := extract(trial)) is not None]
         tainted = "" if self.clean else "only tainted trials: an indication"
-        joined = "; ".join(text for text in (note, tainted) if text)
-        return as_finding(mean_interval(values), unit, joined) if values else missing(unit, absent)
+        notes = "; ".join(text for text in (note, tainted) if text)
+        return as_finding(mean_interval(values), unit, notes) if values else missing(unit, absent)
 
 
 def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
-    """All findings, tables and figures of a command's run, one sentence as its answer, and its grade."""
+    """Return all findings, tables and figures of a command's run, its answer in one sentence, and its grade."""
     warnings = trial_warnings(results)
-    trials = _trials(results)
+    trials = _finished_trials(results)
     if trials is None:
-        said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
-        return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
+        reason = f"none of {len(results)} trials finished" if results else "no trial was run"
+        return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     findings = _findings(options, trials)
     grade = _grade(trials)
-    text = _sentence(options, findings)
+    answer = _answer(options, findings)
     return Analysis(
-        answer=weighted(text, grade),
+        answer=weighted(answer, grade),
         grade=grade,
         findings=findings,
-        tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _devices(trials)},
+        tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _device_rows(trials)},
         warnings=[*warnings, *stand_in_warnings([trials.clean]), *_warnings(options, findings)],
-        look_at=["what the command said: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
+        look_at=["output of the command: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
         figures={"runs": _runs(options, results)},
     )
 
 
-def _trials(results: Sequence[TrialResult]) -> Trials | None:
-    finished = [one for one in results if one.error is None and one.phases and one.phases[0].targets]
-    clean = [one for one in finished if not one.tainted]
+def _finished_trials(results: Sequence[TrialResult]) -> CommandTrials | None:
+    finished = [result for result in results if result.error is None and result.phases and result.phases[0].targets]
+    clean = [result for result in finished if not result.tainted]
     used = clean or finished
     if not used:
         return None
-    return Trials(tuple(used), len(results), sum(one.tainted for one in results), bool(clean))
+    return CommandTrials(tuple(used), len(results), sum(result.tainted for result in results), bool(clean))
 
 
 def _target(result: TrialResult, host: str) -> TargetResult | None:
-    return next((one for one in result.phases[0].targets if one.target == host), None)
+    return next((target for target in result.phases[0].targets if target.target == host), None)
 
 
-def _of(host: str, take: Callable[[TargetResult], float | None]) -> Callable[[TrialResult], float | None]:
-    def taken(result: TrialResult) -> float | None:
-        one = _target(result, host)
-        return None if one is None else take(one)
+def _on_host(host: str, extract: Callable[[TargetResult], float | None]) -> Callable[[TrialResult], float | None]:
+    def extract_from_host(result: TrialResult) -> float | None:
+        target = _target(result, host)
+        return None if target is None else extract(target)
 
-    return taken
-
-
-def _duration(one: TargetResult) -> float | None:
-    return one.values.get("duration_seconds")
+    return extract_from_host
 
 
-def _value(name: str) -> Callable[[TargetResult], float | None]:
-    return lambda one: one.values.get(f"value:{name}")
+def _duration(target: TargetResult) -> float | None:
+    return target.values.get("duration_seconds")
 
 
-def _metric(result: TrialResult, entity: str, *names: str) -> float | None:
-    metrics = result.phases[0].metrics.get(entity, {})
-    return sum(metrics[name] for name in names) if all(name in metrics for name in names) else None
+def _extracted_value(name: str) -> Callable[[TargetResult], float | None]:
+    return lambda target: target.values.get(f"value:{name}")
+
+
+def _metric(result: TrialResult, entity: str, name: str) -> float | None:
+    return result.phases[0].metrics.get(entity, {}).get(name)
 
 
 def _host_memory(result: TrialResult) -> float | None:
@@ -99,76 +98,93 @@ def _host_memory(result: TrialResult) -> float | None:
     return None if total is None or available is None else (total - available) / MB
 
 
-def _findings(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
-    """Of the host; with several, of all together, and of each under names of its own (``duration.HOST``)."""
-    found = _of_host(options, trials, options.hosts[0]) if len(options.hosts) == 1 else _of_all(options, trials)
+def _findings(options: ExecOptions, trials: CommandTrials) -> dict[str, Finding]:
+    """Return the findings of the host. With several hosts, return common findings and those of each host (``duration.HOST``)."""
+    findings = _host_findings(options, trials, options.hosts[0]) if len(options.hosts) == 1 else _common_findings(options, trials)
     for host in options.hosts if len(options.hosts) > 1 else ():
-        found |= {f"{name}.{host}": finding for name, finding in _of_host(options, trials, host).items()}
-    found["host_cpu"] = trials.mean(
+        findings |= {f"{name}.{host}": finding for name, finding in _host_findings(options, trials, host).items()}
+    findings["host_cpu"] = trials.mean(
         lambda result: result.phases[0].busy_cores(),
         "cores",
-        "the host's CPU was not seen",
-        "all that ran on the host, mean over each trial",
+        "the host's CPU was not sampled",
+        "all processes of the host, mean over each trial",
     )
-    found["host_memory"] = trials.mean(
-        _host_memory, "MB", "the host's memory was not seen", "what is not available to programs, mean over each trial; 1 MB is 10^6 bytes"
+    findings["host_memory"] = trials.mean(
+        _host_memory,
+        "MB",
+        "the host's memory was not sampled",
+        "memory that is not available to programs, mean over each trial; 1 MB is 10^6 bytes",
     )
-    return found
+    return findings
 
 
-def _of_all(options: ExecOptions, trials: Trials) -> dict[str, Finding]:
-    """Of several hosts together: the slowest one's duration, and the sum of their CPU."""
+def _common_findings(options: ExecOptions, trials: CommandTrials) -> dict[str, Finding]:
+    """Return the duration of the slowest of several hosts, and the sum of their CPU."""
 
-    def over(take: Callable[[TargetResult], float | None], whole: Callable[[list[float]], float]) -> Callable[[TrialResult], float | None]:
-        def taken(result: TrialResult) -> float | None:
-            values = [value for one in result.phases[0].targets if (value := take(one)) is not None]
-            return whole(values) if len(values) == len(options.hosts) else None
+    def over_hosts(
+        extract: Callable[[TargetResult], float | None], combine: Callable[[list[float]], float]
+    ) -> Callable[[TrialResult], float | None]:
+        def extract_from_all(result: TrialResult) -> float | None:
+            values = [value for target in result.phases[0].targets if (value := extract(target)) is not None]
+            return combine(values) if len(values) == len(options.hosts) else None
 
-        return taken
+        return extract_from_all
 
-    absent = "not seen on every host"
+    absent = "not measured on every host"
     if options.seconds is not None:
-        return {"cpu": trials.mean(over(lambda one: one.client_cpu, math.fsum), "cores", absent, "of all hosts together")}
+        return {"cpu": trials.mean(over_hosts(lambda target: target.client_cpu, math.fsum), "cores", absent, "of all hosts together")}
     return {
-        "duration": trials.mean(over(_duration, max), "s", absent, "of the slowest host of each trial"),
-        "cpu": trials.mean(over(lambda one: one.client_cpu_seconds, math.fsum), "s", absent, "CPU time of all hosts together, a run"),
+        "duration": trials.mean(over_hosts(_duration, max), "s", absent, "of the slowest host of each trial"),
+        "cpu": trials.mean(
+            over_hosts(lambda target: target.client_cpu_seconds, math.fsum), "s", absent, "CPU time of all hosts together, per run"
+        ),
     }
 
 
-def _of_host(options: ExecOptions, trials: Trials, host: str) -> dict[str, Finding]:
-    found = {}
+def _host_findings(options: ExecOptions, trials: CommandTrials, host: str) -> dict[str, Finding]:
+    findings = {}
     if options.seconds is None:
         note = "from the start of its process to its end"
-        found["duration"] = trials.mean(_of(host, _duration), "s", "the command did not end by itself", note)
-        found["cpu"] = trials.mean(
-            _of(host, lambda one: one.client_cpu_seconds), "s", "not seen", "its own and its children's CPU time, a run"
+        findings["duration"] = trials.mean(_on_host(host, _duration), "s", "the command did not end by itself", note)
+        findings["cpu"] = trials.mean(
+            _on_host(host, lambda target: target.client_cpu_seconds),
+            "s",
+            "not measured",
+            "CPU time of the command and its children, per run",
         )
     else:
-        found["cpu"] = trials.mean(
-            _of(host, lambda one: one.client_cpu), "cores", "not seen", "its own and its children's, over its whole life"
+        findings["cpu"] = trials.mean(
+            _on_host(host, lambda target: target.client_cpu),
+            "cores",
+            "not measured",
+            "of the command and its children, over its whole run time",
         )
     for value in options.values:
-        found[f"value_{value.name}" if value.name in _OWN else value.name] = trials.mean(
-            _of(host, _value(value.name)), value.unit, "not found in the command's output", f"read by {value.pattern}"
+        findings[_value_name(value.name)] = trials.mean(
+            _on_host(host, _extracted_value(value.name)), value.unit, "not found in the command's output", f"extracted by {value.pattern}"
         )
-    return found
+    return findings
 
 
-def _row(options: ExecOptions, trials: Trials, host: str) -> Row:
+def _value_name(name: str) -> str:
+    return f"value_{name}" if name in _RESERVED_NAMES else name
+
+
+def _row(options: ExecOptions, trials: CommandTrials, host: str) -> Row:
     row: Row = {"host": host} if len(options.hosts) > 1 else {}
-    row |= _of_host(options, trials, host)
+    row |= _host_findings(options, trials, host)
     if len(options.hosts) > 1:
-        row["host_cpu"] = trials.mean(lambda result: result.phases[0].busy_cores(f"host:{host}"), "cores", "the host's CPU was not seen")
+        row["host_cpu"] = trials.mean(lambda result: result.phases[0].busy_cores(f"host:{host}"), "cores", "the host's CPU was not sampled")
     return row | {"trials": trials.tried, "tainted": trials.tainted}
 
 
-def _devices(trials: Trials) -> list[Row]:
-    """Block devices on which anything was read or written while the command ran, whoever did it."""
-    names = sorted({entity for one in trials.used for entity in one.phases[0].metrics if entity.startswith("disk:")})
+def _device_rows(trials: CommandTrials) -> list[Row]:
+    """Return the block devices with I/O while the command ran, including I/O of other programs."""
+    entities = sorted({entity for trial in trials.used for entity in trial.phases[0].metrics if entity.startswith("disk:")})
     rows: list[Row] = []
-    for entity in names:
-        shown = {
-            name: trials.mean(_rate(entity, metric, scale), unit, "not seen")
+    for entity in entities:
+        columns = {
+            name: trials.mean(_rate(entity, metric, scale), unit, "not sampled")
             for name, metric, scale, unit in (
                 ("reads", "reads", 1.0, "1/s"),
                 ("writes", "writes", 1.0, "1/s"),
@@ -177,81 +193,81 @@ def _devices(trials: Trials) -> list[Row]:
                 ("busy", "io_time", 0.01, "%"),
             )
         }
-        if shown["reads"].value or shown["writes"].value:
-            rows.append({"device": entity.partition(":")[2], **shown})
+        if columns["reads"].value or columns["writes"].value:
+            rows.append({"device": entity.partition(":")[2], **columns})
     return rows
 
 
 def _rate(entity: str, metric: str, scale: float) -> Callable[[TrialResult], float | None]:
-    def taken(result: TrialResult) -> float | None:
+    def extract(result: TrialResult) -> float | None:
         value = _metric(result, entity, metric)
         return None if value is None else value / scale
 
-    return taken
+    return extract
 
 
 def _runs(options: ExecOptions, results: Sequence[TrialResult]) -> list[dict[str, object]]:
-    """What the figures need of each trial, in the order in which they ran."""
-    found: list[dict[str, object]] = []
+    """Return the data of each trial for the figures, in the order of the trials."""
+    runs: list[dict[str, object]] = []
     for result in results:
         phase: PhaseResult | None = result.phases[0] if result.error is None and result.phases else None
         for host in options.hosts if phase is not None else ():
-            one = _target(result, host)
-            if one is not None:
-                values = {value.name: one.values.get(f"value:{value.name}") for value in options.values}
-                found.append({"id": result.id, "host": host, "tainted": result.tainted, "duration": _duration(one), "values": values})
-    return found
+            target = _target(result, host)
+            if target is not None:
+                values = {value.name: target.values.get(f"value:{value.name}") for value in options.values}
+                runs.append({"id": result.id, "host": host, "tainted": result.tainted, "duration": _duration(target), "values": values})
+    return runs
 
 
-def _grade(trials: Trials) -> Grade:
-    """A: clean trials enough for an interval, all verdicts passed in them. C: no clean trial. B: everything between."""
-    return weighed([trials.clean], {one.trial.key() for one in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
+def _grade(trials: CommandTrials) -> Grade:
+    """Return the grade. A: enough clean trials for an interval, all their checks passed. C: no clean trial. B: all other cases."""
+    return weighed([trials.clean], {result.trial.key() for result in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
 
 
-def _sentence(options: ExecOptions, findings: dict[str, Finding]) -> str:
-    name, several = _shown(options.command), len(options.hosts) > 1
+def _answer(options: ExecOptions, findings: dict[str, Finding]) -> str:
+    name, several = _command_text(options.command), len(options.hosts) > 1
     hosts = f" on {len(options.hosts)} hosts" if several else ""
     if options.seconds is None:
-        slowest = " until the slowest is done" if several else ""
-        parts = [f"{name}{hosts} takes {_words(findings['duration'])}{slowest}"]
+        slowest = " until the slowest host is finished" if several else ""
+        parts = [f"{name}{hosts} takes {_number_text(findings['duration'])}{slowest}"]
     else:
-        parts = [f"{name}{hosts} ran for {options.seconds:g} s a trial"]
-    parts += [f"{value.name} is {_by_host(options, findings, value.name)}" for value in options.values]
+        parts = [f"{name}{hosts} ran for {options.seconds:g} s per trial"]
+    parts += [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.values]
     if findings["cpu"].value is not None:
-        parts.append(f"it uses {_words(findings['cpu'])} of CPU" + (" a run" if options.seconds is None else ""))
+        parts.append(f"it uses {_number_text(findings['cpu'])} of CPU" + (" per run" if options.seconds is None else ""))
     return "; ".join(parts) + "."
 
 
-def _by_host(options: ExecOptions, findings: dict[str, Finding], value: str) -> str:
-    """A value in words: of several hosts the least and the most."""
-    key = f"value_{value}" if value in _OWN else value
+def _value_text(options: ExecOptions, findings: dict[str, Finding], value: str) -> str:
+    """Return an extracted value as text, for several hosts the minimum and the maximum."""
+    key = _value_name(value)
     if len(options.hosts) == 1:
-        return _words(findings[key])
+        return _number_text(findings[key])
     means = {host: mean for host in options.hosts if (mean := findings[f"{key}.{host}"].value) is not None}
     if not means:
-        return _words(findings[f"{key}.{options.hosts[0]}"])
-    least, most = min(means, key=lambda host: means[host]), max(means, key=lambda host: means[host])
-    return f"{means[least]:.3g} ({least}) to {means[most]:.3g} ({most}) {findings[f'{key}.{least}'].unit}".strip()
+        return _number_text(findings[f"{key}.{options.hosts[0]}"])
+    lowest, highest = min(means, key=lambda host: means[host]), max(means, key=lambda host: means[host])
+    return f"{means[lowest]:.3g} ({lowest}) to {means[highest]:.3g} ({highest}) {findings[f'{key}.{lowest}'].unit}".strip()
 
 
-def _shown(command: Sequence[str]) -> str:
+def _command_text(command: Sequence[str]) -> str:
     text = shlex.join(command)
     return f"'{text}'" if len(text) <= 60 else f"'{text[:57]}…'"
 
 
-def _words(finding: Finding) -> str:
+def _number_text(finding: Finding) -> str:
     if finding.value is None:
         return f"unknown ({finding.note})"
-    between = "" if finding.low is None or finding.high is None else f" ({finding.low:.3g} … {finding.high:.3g})"
-    return f"{finding.value:.3g}{between} {finding.unit}".strip()
+    interval = "" if finding.low is None or finding.high is None else f" ({finding.low:.3g} … {finding.high:.3g})"
+    return f"{finding.value:.3g}{interval} {finding.unit}".strip()
 
 
 def _warnings(options: ExecOptions, findings: dict[str, Finding]) -> list[str]:
-    found = ["What the command does is not known: whether each trial starts as the one before it did (caches, files) is for you to see to"]
+    warnings = ["pgherd does not know what the command does: make sure that every trial starts in the same state (caches, files)"]
     durations = [finding.value for name, finding in findings.items() if name.partition(".")[0] == "duration" and finding.value is not None]
-    if options.seconds is None and durations and min(durations) < _SHORT:
-        found.append(
-            f"It takes {min(durations):.3g} s: starting a process (some milliseconds) weighs in that, and CPU, memory and devices were "
-            "sampled at its start and end alone"
+    if options.seconds is None and durations and min(durations) < _SHORT_S:
+        warnings.append(
+            f"Short run time: the command takes {min(durations):.3g} s. It includes starting a process (some milliseconds). "
+            "CPU, memory and devices were sampled only at its start and end"
         )
-    return found
+    return warnings

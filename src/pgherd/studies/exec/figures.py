@@ -1,4 +1,4 @@
-"""The figures of a command's run: each trial's duration and values, and what the host did meanwhile."""
+"""Figures of a command's run: duration and extracted values of each trial, and CPU of the host."""
 
 from __future__ import annotations
 
@@ -15,97 +15,97 @@ from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import brief, clean, finite
 
 STUDY = "exec"
-_MOST_VALUES = 6
+_MAX_VALUES = 6
+_CPU_KINDS = ("the command", "everything else")
+_SUBTITLE = "Each dot is a trial, in the order of the trials. The line is the mean of the clean trials, the band its interval."
 
 
 @register("fairness")
 @register("order")
 @register("seconds")
-def untold(inputs: Inputs) -> Figure:
-    """The general figures of transactions are not meant for runs of a command."""
+def not_applicable(inputs: Inputs) -> Figure:
+    """Leave out the general figures, which show transactions."""
     raise NotDrawn
 
 
 @register("duration")
 def duration(inputs: Inputs) -> Figure:
-    """How long each run took, in the order in which they ran."""
+    """Draw the duration of each trial, in the order of the trials."""
     runs = inputs.analysis.figures.get("runs", [])
-    points = [_point(run, place, run.get("duration")) for place, run in enumerate(runs, 1) if finite(run.get("duration")) is not None]
+    points = [_point(run, number, run.get("duration")) for number, run in enumerate(runs, 1) if finite(run.get("duration")) is not None]
     if not points:
-        raise NotDrawn  # it was ended by the clock: the answer says so
-    found = inputs.analysis.findings.get("duration")
+        raise NotDrawn  # the clock ended the command, and the answer shows it
+    finding = inputs.analysis.findings.get("duration")
     sentence = inputs.analysis.answer.partition(";")[0].rstrip(".")
-    return Figure(sentence, _dots(points, "duration, s", sentence, found), (TRIALS,))
+    return Figure(sentence, _dots(points, "duration, s", sentence, finding), (TRIALS,))
 
 
 @register("values")
 def values(inputs: Inputs) -> Figure:
-    """What was read from the output of each run, a panel for each value."""
+    """Draw the values extracted from the output of each trial, one panel per value."""
     runs = inputs.analysis.figures.get("runs", [])
-    names = list(dict.fromkeys(name for run in runs for name in run.get("values", {})))[:_MOST_VALUES]
-    panels, words = [], []
+    names = list(dict.fromkeys(name for run in runs for name in run.get("values", {})))[:_MAX_VALUES]
+    panels, texts = [], []
     for name in names:
         points = [
-            _point(run, place, run["values"].get(name)) for place, run in enumerate(runs, 1) if finite(run["values"].get(name)) is not None
+            _point(run, number, run["values"].get(name))
+            for number, run in enumerate(runs, 1)
+            if finite(run["values"].get(name)) is not None
         ]
-        found = inputs.analysis.findings.get(f"value_{name}") or inputs.analysis.findings.get(name)
+        finding = inputs.analysis.findings.get(f"value_{name}") or inputs.analysis.findings.get(name)
         if not points:
             continue
-        unit = f", {clean(found.unit)}" if found is not None and found.unit else ""
-        mean = finite(found) if found is not None else statistics.fmean(point["y"] for point in points)
-        words.append(f"{clean(name)} {brief(mean)}{unit.removeprefix(',')}")
-        panels.append(_dots(points, f"{clean(name)}{unit}", "", found))
+        unit = f", {clean(finding.unit)}" if finding is not None and finding.unit else ""
+        mean = finite(finding) if finding is not None else statistics.fmean(point["y"] for point in points)
+        texts.append(f"{clean(name)} {brief(mean)}{unit.removeprefix(',')}")
+        panels.append(_dots(points, f"{clean(name)}{unit}", "", finding))
     if not panels:
         raise NotDrawn if not names else NotDrawn("none of the values was found in the command's output")
-    sentence = "Read from its output, mean over the trials: " + "; ".join(words)
+    sentence = "; ".join(texts) + ": mean over the trials, from the command's output"
     chart = alt.vconcat(*panels).properties(title=chart_style.title(sentence, _SUBTITLE))
     return Figure(sentence, chart, (TRIALS,))
 
 
 @register("host")
 def host(inputs: Inputs) -> Figure:
-    """CPU of the command and of the whole host, by trial."""
+    """Draw the CPU of the command and of the whole host by trial."""
     bars: list[dict[str, Any]] = []
     for result in inputs.results:
         for phase in result.phases:
             busy = phase.busy_cores()
-            own = sum(target.client_cpu or 0.0 for target in phase.targets)
+            command = sum(target.client_cpu or 0.0 for target in phase.targets)
             if busy is not None:
-                bars.append({"x": int(result.id), "kind": _KINDS[0], "y": min(own, busy)})
-                bars.append({"x": int(result.id), "kind": _KINDS[1], "y": max(busy - own, 0.0)})
+                bars.append({"x": int(result.id), "kind": _CPU_KINDS[0], "y": min(command, busy)})
+                bars.append({"x": int(result.id), "kind": _CPU_KINDS[1], "y": max(busy - command, 0.0)})
     if not bars:
-        raise NotDrawn("the host's CPU was not seen")
-    own, rest = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _KINDS)
-    sentence = f"While it ran, the host used {brief(own + rest)} cores; {brief(own)} of them the command"
-    subtitle = "Mean over each trial. The command's own CPU time is that of its processes that it has waited for, over its duration."
+        raise NotDrawn("the host's CPU was not sampled")
+    command, others = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _CPU_KINDS)
+    sentence = f"The host used {brief(command + others)} cores while the command ran, {brief(command)} of them for the command"
+    subtitle = "Mean over each trial. The command's CPU is the CPU time of its terminated processes ÷ its duration."
     order = list(dict.fromkeys(bar["x"] for bar in bars))
     x = alt.X("x:O", sort=order, title="trial", axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:Q", stack="zero", title="CPU in use, cores", scale=alt.Scale(nice=True, zero=True))
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(_KINDS), range=[BLUE, SERIES[1]]), legend=alt.Legend(title=None))
-    layout = chart_style.plot_width(list(_KINDS))
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(_CPU_KINDS), range=[BLUE, SERIES[1]]), legend=alt.Legend(title=None))
+    layout = chart_style.plot_width(list(_CPU_KINDS))
     chart = alt.Chart(data(bars)).mark_bar(size=min(40, max(3, int(layout / max(len(order), 1) * 0.6)))).encode(x=x, y=y, color=colour)
     return Figure(sentence, chart.properties(width=layout, height=HEIGHT, title=chart_style.title(sentence, subtitle)), (TRIALS,))
 
 
-_KINDS = ("the command", "everything else")
-_SUBTITLE = "Each dot is a trial, in the order in which they ran. The line is the mean of the clean ones, the band its interval."
+def _point(run: dict[str, Any], number: int, value: Any) -> dict[str, Any]:
+    return {"x": number, "y": finite(value), "host": clean(run.get("host")), "kind": "tainted" if run.get("tainted") else "clean"}
 
 
-def _point(run: dict[str, Any], place: int, value: Any) -> dict[str, Any]:
-    return {"x": place, "y": finite(value), "host": clean(run.get("host")), "kind": "tainted" if run.get("tainted") else "clean"}
-
-
-def _dots(points: Sequence[dict[str, Any]], title: str, sentence: str, found: Finding | None) -> alt.LayerChart | alt.FacetChart:
+def _dots(points: Sequence[dict[str, Any]], title: str, sentence: str, finding: Finding | None) -> alt.LayerChart | alt.FacetChart:
     kinds = sorted({point["kind"] for point in points})
     last = max(point["x"] for point in points)
     axis = alt.Axis(title="trial", grid=False, values=chart_style.whole_ticks(last, least=1))
     x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, last + 0.5], nice=False), axis=axis)
-    ends = [end for end in (finite(found.low), finite(found.high)) if end is not None] if found is not None else []
+    ends = [end for end in (finite(finding.low), finite(finding.high)) if end is not None] if finding is not None else []
     highest = max([*(point["y"] for point in points), *(end for end in ends if end <= 2 * max(point["y"] for point in points))])
     lowest = min(0.0, *(point["y"] for point in points)) if len(points) > 1 else min(0.0, points[0]["y"])
     y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[lowest, chart_style.nice_ceiling(highest) if highest > 0 else 1.0], nice=False))
     layers: list[alt.Chart] = []
-    mean = finite(found) if found is not None else None
+    mean = finite(finding) if finding is not None else None
     if mean is not None and len(ends) == 2:
         band = alt.Chart(data([{"y": ends[0], "high": ends[1]}])).mark_rect(color=BLUE, opacity=0.15, clip=True)
         layers.append(band.encode(y=chart_style.on(y, "y:Q"), y2=alt.Y2("high:Q")))

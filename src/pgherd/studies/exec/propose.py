@@ -1,4 +1,4 @@
-"""Which trials a command's run consists of. Pure; imports no scientific library."""
+"""Trials of a command's run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
     return trial_schedule.propose(options, design(options), results)
 
 
 def design(options: ExecOptions) -> Design:
-    """One point, repeated. A command that ends by itself is repeated further while its duration is uncertain and a budget lasts."""
+    """Return one point with its repeats.
+
+    A command that ends by itself gets more repeats while its duration is uncertain and the time budget allows them.
+    """
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, point, repeat, reason)

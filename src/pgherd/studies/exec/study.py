@@ -1,4 +1,4 @@
-"""The study of any command as one object."""
+"""Declaration of the exec study."""
 
 from __future__ import annotations
 

@@ -1,145 +1,346 @@
-"""From results to an answer with a grade. Pure; never raises for missing, failed or tainted trials: it says so."""
+"""Answer, findings, tables, warnings and grade of a network run. Missing, failed and tainted trials give warnings, not errors.
+
+Between the hosts of a cluster, a pair is a direction: the link from one host to another. Each pair is measured alone, so the results
+do not show what all links carry at the same time.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.streams import Limit
+from pgherd.model.deployment import Link
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.network import pairs, published
-from pgherd.studies.network.groups import (
+from pgherd.studies.network.link_results import (
     GBIT,
     Groups,
-    enough,
-    grade,
-    grouped,
-    in_megabytes,
-    limit_of,
+    Row,
+    format_speed,
+    group_trials,
+    link_limit,
+    link_rows,
+    published_text,
+    replication_limit,
     round_trips,
-    rows,
-    speed,
+    run_grade,
+    streams_for_90,
     tainted_warnings,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
+from pgherd.study.findings import missing
 from pgherd.study.grade import trial_warnings, weighted
 
-BOUNDS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
+BOTTLENECKS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
+
+SLOW_HOST_SHARE = 0.9
+"""A host whose links carry less than this share of the hosts' mean is named in the answer."""
+
+PairResults = tuple[str, dict[str, Finding], dict[str, list[Row]], list[str]]
+"""Answer, findings, tables, next steps."""
 
 
 def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis:
-    """All findings, tables and figures of a network run, one sentence as its answer, and its grade."""
-    groups = {link.target: grouped(results, link.target) for link in options.links}
+    """Return all findings, tables and figures of a network run, its answer in one sentence, and its grade."""
+    groups = {link.target: group_trials(results, link.target) for link in options.links}
     warnings = trial_warnings(results)
-    if not any(streams != IDLE for found in groups.values() for streams in found):
-        said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
-        return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
-    limits = {link: known for link, found in groups.items() if (known := limit_of(found, options.iperf3_version)) is not None}
-    graded = grade(options, groups, results)
+    if not any(streams != IDLE for link_groups in groups.values() for streams in link_groups):
+        reason = f"none of {len(results)} trials finished" if results else "no trial was run"
+        return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
+    limits = {link: limit for link, link_groups in groups.items() if (limit := link_limit(link_groups, options.iperf3_version)) is not None}
+    grade = run_grade(options, groups, results)
     if options.hosts:
-        text, findings, tables, look_at = pairs.conclusions(options, groups, limits)
+        text, findings, tables, next_steps = pair_results(options, groups, limits)
     else:
-        text = " ".join(_sentence(link, groups[link], known, len(groups) > 1) for link, known in limits.items())
+        text = " ".join(_sentence(link, groups[link], limit, len(groups) > 1) for link, limit in limits.items())
         findings = {}
-        for link, known in limits.items():
+        for link, limit in limits.items():
             suffix = f".{link}" if len(groups) > 1 else ""
-            findings |= {name + suffix: finding for name, finding in _findings(groups[link], known).items()}
-        tables, look_at = {}, _meaning(groups, limits)
-    text = text or "Throughput was measured, but not of one stream, without which nothing is said of what bounds it."
+            findings |= {name + suffix: finding for name, finding in _findings(groups[link], limit).items()}
+        tables, next_steps = {}, _consequences(groups, limits)
+    text = text or "No bottleneck found: throughput was measured, but not with one stream."
     return Analysis(
-        answer=weighted(text, graded),
-        grade=graded,
+        answer=weighted(text, grade),
+        grade=grade,
         findings=findings,
-        tables={**tables, "network": [row for link, found in groups.items() for row in rows(link, found, options)]},
+        tables={**tables, "network": [row for link, link_groups in groups.items() for row in link_rows(link, link_groups, options)]},
         warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, limits)],
-        look_at=look_at,
+        look_at=next_steps,
         figures={
-            "limits": {link: {"best": known.best / GBIT, "bound": known.bound, "enough": known.enough} for link, known in limits.items()}
+            "limits": {link: {"best": limit.best / GBIT, "bound": limit.bound, "enough": limit.enough} for link, limit in limits.items()}
         },
     )
 
 
-def _findings(found: Groups, known: Limit) -> dict[str, Finding]:
-    """Throughputs, streams, round trips, and what they mean for replication and clients."""
-    alone, best = found[1].throughput, found[known.at].throughput
-    bound = "what bounds it cannot be told" if known.bound == "undecided" else f"bound by {BOUNDS[known.bound]}"
-    told = {
-        "best": best.model_copy(update={"note": _joined(f"with {known.at} streams", best.note), "experiment": "E14"}),
-        "one_stream": alone.model_copy(update={"note": _joined(bound, alone.note), "experiment": "E14", "published": published.beside(1)}),
-        "streams_for_90": enough(found, known),
-        "replication_limit": in_megabytes(alone),
+def _findings(groups: Groups, limit: Limit) -> dict[str, Finding]:
+    """Return throughputs, streams and round trips of a link, and their meaning for replication and clients."""
+    single, best = groups[1].throughput, groups[limit.at].throughput
+    bottleneck = "bottleneck unknown" if limit.bound == "undecided" else f"limited by {BOTTLENECKS[limit.bound]}"
+    findings = {
+        "best": best.model_copy(update={"note": _join_notes(f"with {limit.at} streams", best.note), "experiment": "E14"}),
+        "one_stream": single.model_copy(
+            update={"note": _join_notes(bottleneck, single.note), "experiment": "E14", "published": published_text(1)}
+        ),
+        "streams_for_90": streams_for_90(groups, limit),
+        "replication_limit": replication_limit(single),
     }
-    loaded = found[known.at].rtt
-    told["rtt_loaded"] = loaded.model_copy(update={"note": _joined(f"under {known.at} streams at full speed", loaded.note)})
-    if IDLE in found:
-        idle = found[IDLE].rtt
-        told["rtt_idle"] = idle.model_copy(update={"note": _joined("one stream of 1 Mbit/s", idle.note)})
+    loaded = groups[limit.at].rtt
+    findings["rtt_loaded"] = loaded.model_copy(update={"note": _join_notes(f"under {limit.at} streams at full speed", loaded.note)})
+    if IDLE in groups:
+        idle = groups[IDLE].rtt
+        findings["rtt_idle"] = idle.model_copy(update={"note": _join_notes("one stream of 1 Mbit/s", idle.note)})
         trips = round_trips(idle)
-        told |= {} if trips is None else {"round_trips_per_second": trips}
-    return told
+        findings |= {} if trips is None else {"round_trips_per_second": trips}
+    return findings
 
 
-def _sentence(link: str, found: Groups, known: Limit, named: bool) -> str:
-    alone = found[1].throughput.value or math.nan
-    who = f"{link} carries" if named else "The link carries"
-    text = f"{who} {speed(known.best / GBIT)} with "
-    several = any(streams > 1 for streams in found)
-    best = "one stream" + (", and no more with several" if several else ", and several were not measured")
-    text += best if known.at == 1 else f"{known.at} streams, and {speed(alone)} with one"
-    text += f"; {known.enough} make 90 % of the best" if known.enough > 1 else ""
-    bound = {
-        "latency": "one stream is bound by latency, not by the link's bandwidth",
-        "bandwidth": "it is bound by bandwidth: one stream nearly fills it",
-        "cpu": "iperf3's own CPU may be what bounds it",
-        "undecided": "what bounds one stream cannot be told",
+def _sentence(link: str, groups: Groups, limit: Limit, named: bool) -> str:
+    single = groups[1].throughput.value or math.nan
+    subject = f"{link} carries" if named else "The link carries"
+    text = f"{subject} {format_speed(limit.best / GBIT)} with "
+    several = any(streams > 1 for streams in groups)
+    one_stream = "one stream" + (", and no more with several" if several else " (several were not measured)")
+    text += one_stream if limit.at == 1 else f"{limit.at} streams, and {format_speed(single)} with one"
+    text += f"; {limit.enough} streams reach 90 % of the best" if limit.enough > 1 else ""
+    bottleneck = {
+        "latency": "one stream is limited by latency, not by the link's bandwidth",
+        "bandwidth": "one stream is limited by bandwidth and nearly fills the link",
+        "cpu": "iperf3's own CPU may be the bottleneck",
+        "undecided": "the bottleneck of one stream is unknown",
     }
-    return f"{text}; {bound[known.bound]}."
+    return f"{text}; {bottleneck[limit.bound]}."
 
 
 def _warnings(options: NetworkOptions, limits: Mapping[str, Limit]) -> list[str]:
-    found = []
+    warnings = []
     if any(link.kind == "namespaces" for link in options.links):
-        found.append(
-            "Both ends are namespaces of this host: its memory and CPUs are the link. "
-            "That shows that the tools work; it says nothing of a network"
+        warnings.append(
+            "Both ends are namespaces of this host, so memory and CPUs are the link. "
+            "The result shows that the tools work. It does not describe a network"
         )
     absent = [link.target for link in options.links if link.target not in limits]
     if absent:
-        found.append(f"Nothing is said of {', '.join(absent)}: no trial of one stream was finished there")
-    busy = {link: known.why for link, known in limits.items() if known.bound == "cpu"}
-    for why in dict.fromkeys(busy.values()):
-        names = ", ".join(link for link, one in busy.items() if one == why)
-        found.append(f"{names}: {why}. iperf3 before 3.16 drives all streams from one thread; what is here is {options.iperf3_version}")
-    most = max(options.streams)
-    grew = [link for link, known in limits.items() if known.at == known.enough == most > 1 and known.bound == "latency"]
-    if grew:
-        found.append(f"{', '.join(grew)}: throughput still grew at {most} streams, the most that were measured: give more with --streams")
-    if any(link.kind != "namespaces" for link in options.links):
-        found.append(
-            "What others sent over the same links meanwhile is not seen; the order of trials was shuffled, and the repeats show the spread"
+        warnings.append(f"No result for {', '.join(absent)}: no trial with one stream finished there")
+    reasons = {link: limit.why for link, limit in limits.items() if limit.bound == "cpu"}
+    for reason in dict.fromkeys(reasons.values()):
+        names = ", ".join(link for link, link_reason in reasons.items() if link_reason == reason)
+        warnings.append(
+            f"{names}: {reason}. iperf3 before 3.16 runs all streams in one thread; the version in use is {options.iperf3_version}"
         )
-    return found
+    maximum = max(options.streams)
+    growing = [link for link, limit in limits.items() if limit.at == limit.enough == maximum > 1 and limit.bound == "latency"]
+    if growing:
+        warnings.append(f"{', '.join(growing)}: throughput still grew at {maximum} streams, the largest number; add more with --streams")
+    if any(link.kind != "namespaces" for link in options.links):
+        warnings.append("Other traffic on the links is not measured. The order of trials was shuffled, and the repeats show the spread")
+    return warnings
 
 
-def _meaning(groups: Mapping[str, Groups], limits: Mapping[str, Limit]) -> list[str]:
-    """What it means for replication and for clients."""
-    said = []
-    for link, known in limits.items():
-        alone = groups[link][1].throughput.value
-        if alone:
-            text = f"{link}: a standby receives WAL by one stream, so by {125 * alone:,.0f} MB/s at most ({known.why})"
-            more = "; base backups and copies gain from several streams at once" if known.bound == "latency" else ""
-            said.append(text + more)
+def _consequences(groups: Mapping[str, Groups], limits: Mapping[str, Limit]) -> list[str]:
+    """Return the meaning of the results for replication and for clients."""
+    lines = []
+    for link, limit in limits.items():
+        single = groups[link][1].throughput.value
+        if single:
+            text = f"{link}: a standby receives WAL over one stream, at most {125 * single:,.0f} MB/s ({limit.why})"
+            lines.append(text + ("; base backups and copies gain from several streams" if limit.bound == "latency" else ""))
         idle = groups[link].get(IDLE)
         rtt = None if idle is None else idle.rtt.value
         if rtt:
-            said.append(
-                f"{link}: each round trip takes {rtt:.3g} ms, so one client makes {1000 / rtt:,.0f} statements a second at most; "
-                "a commit that waits for a synchronous standby takes one more"
+            lines.append(
+                f"{link}: a round trip takes {rtt:.3g} ms, so one client runs at most {1000 / rtt:,.0f} statements per second; "
+                "a commit that waits for a synchronous standby takes one more round trip"
             )
-    return said
+    return lines
 
 
-def _joined(*texts: str) -> str:
-    return "; ".join(text for text in texts if text)
+def _join_notes(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+# ---- pairs of a cluster's hosts
+
+
+def pair_results(options: NetworkOptions, groups: Mapping[str, Groups], limits: Mapping[str, Limit]) -> PairResults:
+    """Return the results of all pairs. ``groups`` and ``limits`` are by the link's target; a link without one stream has no limit."""
+    links = [link for link in options.links if link.target in limits]
+    if not links:
+        return "", {}, {}, []
+    best = {link.target: groups[link.target][limits[link.target].at].throughput for link in links}
+    hosts = _host_rows(options, links, best)
+    findings = {**_extremes(links, groups, limits, best), **_balance(options, hosts, best)}
+    tables = {
+        "matrix": _matrix(options, best),
+        "pairs": [_pair_row(link, groups[link.target], limits[link.target], best[link.target]) for link in links],
+        "hosts": hosts,
+    }
+    return _pair_answer(options, links, limits, best, groups, findings), findings, tables, _pair_consequences(findings)
+
+
+def pair_name(link: Link) -> str:
+    """Return the name of a pair: ``a → b``."""
+    return f"{link.near} → {link.name}"
+
+
+def _value(finding: Finding) -> float:
+    return finding.value if finding.value is not None else math.nan
+
+
+def _extreme(
+    pick: Callable[..., Link], links: Sequence[Link], findings: Mapping[str, Finding], notes: Mapping[str, str] | None = None
+) -> Finding | None:
+    """Return the minimum or maximum of a quantity over the links, with its link in the note. None if no link has it."""
+    candidates = [link for link in links if link.target in findings and findings[link.target].value is not None]
+    if not candidates:
+        return None
+    link = pick(candidates, key=lambda candidate: _value(findings[candidate.target]))
+    finding = findings[link.target]
+    return finding.model_copy(update={"note": _join_notes(pair_name(link), (notes or {}).get(link.target, ""), finding.note)})
+
+
+def _extremes(
+    links: Sequence[Link], groups: Mapping[str, Groups], limits: Mapping[str, Limit], best: Mapping[str, Finding]
+) -> dict[str, Finding]:
+    """Return the slowest and fastest pair, and the worst round trips and retransmits of all pairs."""
+    streams = {link.target: f"with {limits[link.target].at} streams" for link in links}
+    single = {link.target: groups[link.target][1].throughput for link in links}
+    idle = {link.target: groups[link.target][IDLE].rtt for link in links if IDLE in groups[link.target]}
+    at_best = {link.target: groups[link.target][limits[link.target].at] for link in links}
+    extremes = {
+        "pair_slowest": _extreme(min, links, best, streams),
+        "pair_fastest": _extreme(max, links, best, streams),
+        "one_stream_slowest": _extreme(min, links, single),
+        "one_stream_fastest": _extreme(max, links, single),
+        "rtt_idle": _extreme(max, links, idle),
+        "rtt_loaded": _extreme(max, links, {target: group.rtt for target, group in at_best.items()}, streams),
+        "retransmits": _extreme(max, links, {target: group.retransmits for target, group in at_best.items()}, streams),
+    }
+    findings = {name: finding for name, finding in extremes.items() if finding is not None}
+    for name in ("pair_slowest", "pair_fastest", "one_stream_slowest", "one_stream_fastest"):
+        if name in findings:
+            findings[name] = findings[name].model_copy(update={"experiment": "E14"})
+    if "one_stream_slowest" in findings:
+        findings["replication_limit"] = replication_limit(findings["one_stream_slowest"]).model_copy(update={"experiment": None})
+    trips = round_trips(findings["rtt_idle"]) if "rtt_idle" in findings else None
+    return findings | ({} if trips is None else {"round_trips_per_second": trips})
+
+
+def _balance(options: NetworkOptions, hosts: Sequence[Row], best: Mapping[str, Finding]) -> dict[str, Finding]:
+    values, n = [_value(finding) for finding in best.values()], min(finding.n for finding in best.values())
+    imbalance = Finding(
+        value=1 - min(values) / max(values),
+        unit="ratio",
+        n=n,
+        method="1 − slowest pair ÷ fastest pair, of the means at each pair's best number of streams",
+        note="no interval: equal pairs also differ by chance, so the imbalance is never exactly 0",
+    )
+    absent = [pair_name(link) for link in options.links if link.kind == "hosts" and link.target not in best]
+    if absent:  # the hosts' means would be over different kinds of pairs
+        return {"pair_imbalance": imbalance, "host_slowest": missing("ratio", f"not measured: {', '.join(absent)}")}
+    relative = {str(row["host"]): finding for row in hosts if isinstance(finding := row["relative"], Finding) and finding.value is not None}
+    slowest = min(relative, key=lambda host: _value(relative[host]))
+    host_slowest = relative[slowest].model_copy(update={"note": f"host {slowest}; {relative[slowest].note}"})
+    return {"pair_imbalance": imbalance, "host_slowest": host_slowest}
+
+
+def _host_rows(options: NetworkOptions, links: Sequence[Link], best: Mapping[str, Finding]) -> list[Row]:
+    """Return each host's mean over the pairs in which it sends and receives, and the mean of both relative to the mean of the hosts."""
+
+    def mean(host_links: Sequence[Link]) -> Finding:
+        findings = [best[link.target] for link in host_links]
+        if not findings:
+            return missing("Gbit/s", "none of its pairs was measured")
+        return Finding(
+            value=math.fsum(map(_value, findings)) / len(findings),
+            unit="Gbit/s",
+            n=min(finding.n for finding in findings),
+            method="mean over its pairs of their means",
+            note=f"no interval: {len(findings)} different pairs are not repeats of each other",
+        )
+
+    means = {host: mean([link for link in links if host in (link.near, link.name)]) for host in options.hosts}
+    values = [finding.value for finding in means.values() if finding.value is not None]
+    average = math.fsum(values) / len(values)
+    method = "mean over all pairs of the host ÷ the hosts' mean of it"
+    return [
+        {
+            "host": host,
+            "sends": mean([link for link in links if link.near == host]),
+            "receives": mean([link for link in links if link.name == host]),
+            "relative": finding.model_copy(
+                update={"value": None if finding.value is None else finding.value / average, "unit": "ratio", "method": method}
+            ),
+        }
+        for host, finding in means.items()
+    ]
+
+
+def _matrix(options: NetworkOptions, best: Mapping[str, Finding]) -> list[Row]:
+    """Return a row per sender with a column per receiver."""
+    return [
+        {"from": sender, **{f"to {receiver}": best.get(f"{sender}/{receiver}") for receiver in options.hosts}} for sender in options.hosts
+    ]
+
+
+def _pair_row(link: Link, groups: Groups, limit: Limit, best: Finding) -> Row:
+    at_best = groups[limit.at]
+    return {
+        "from": link.near,
+        "to": link.name,
+        "best": best.model_copy(update={"experiment": "E14"}),
+        "streams": limit.at,
+        "one_stream": groups[1].throughput,
+        "streams_for_90": streams_for_90(groups, limit),
+        "bound": limit.bound,
+        "retransmits": at_best.retransmits,
+        "rtt_idle": groups[IDLE].rtt if IDLE in groups else missing("ms", "no finished trial of the idle link"),
+        "rtt_loaded": at_best.rtt,
+        "trials": sum(group.tried for group in groups.values()),
+        "tainted": sum(group.tainted for group in groups.values()),
+    }
+
+
+def _pair_answer(
+    options: NetworkOptions,
+    links: Sequence[Link],
+    limits: Mapping[str, Limit],
+    best: Mapping[str, Finding],
+    groups: Mapping[str, Groups],
+    findings: Mapping[str, Finding],
+) -> str:
+    slow, fast = (pick(links, key=lambda link: _value(best[link.target])) for pick in (min, max))
+    text = f"{len(links)} pairs of {len(options.hosts)} hosts, each alone, carry "
+    text += f"{format_speed(limits[slow.target].best / GBIT)} ({pair_name(slow)})"
+    text += f" to {format_speed(limits[fast.target].best / GBIT)} ({pair_name(fast)})"
+    single = sorted(_value(groups[link.target][1].throughput) for link in links)
+    minimum, maximum = format_speed(single[0]), format_speed(single[-1])
+    text += f"; one stream carries {minimum}" + ("" if minimum == maximum else f" to {maximum}")
+    counts = {bound: sum(limits[link.target].bound == bound for link in links) for bound in ("latency", "bandwidth", "cpu", "undecided")}
+    predicates = {"latency": "is limited by latency", "bandwidth": "nearly fills the link", "cpu": "may be limited by iperf3's CPU"}
+    clauses = [f"{predicates[bound]} in {count} of them" for bound, count in counts.items() if count and bound in predicates]
+    text += f", and {', '.join(clauses)}" if clauses else ""
+    slowest = findings["host_slowest"]
+    if slowest.value is not None and slowest.value < SLOW_HOST_SHARE:
+        text += f"; {slowest.note.partition(';')[0]} has the slowest links, {slowest.value:.0%} of the hosts' mean (without an interval)"
+    return f"{text}."
+
+
+def _pair_consequences(findings: Mapping[str, Finding]) -> list[str]:
+    """Return the meaning of the results for replication and clients on any of the hosts."""
+    lines = []
+    limit = findings.get("replication_limit")
+    if limit is not None and limit.value:
+        lines.append(
+            f"Replication: a standby receives WAL over one stream, at most {limit.value:,.0f} MB/s over the slowest pair; "
+            "base backups and copies gain from several streams if a stream is limited by latency"
+        )
+    idle, loaded = findings.get("rtt_idle"), findings.get("rtt_loaded")
+    if idle is not None and idle.value:
+        maximum = 1000 / idle.value
+        text = f"Clients: the longest idle round trip takes {idle.value:.3g} ms, so one client runs at most {maximum:,.0f} statements "
+        text += "per second; a commit that waits for a synchronous standby takes one more round trip"
+        if loaded is not None and loaded.value:
+            text += f"; under full load a round trip takes up to {loaded.value:.3g} ms"
+        lines.append(text)
+    return lines

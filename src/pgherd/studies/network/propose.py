@@ -1,7 +1,7 @@
-"""Which trials a network run consists of, and in which order. Pure; imports no scientific library.
+"""Trials of a network run and their order.
 
-Each repeat is a block of every number of streams on every link, shuffled: what others send over the same wires meanwhile then
-spoils no number of streams more than another.
+Each repeat is a block with every number of streams on every link, shuffled. Other traffic on the same links then affects all numbers of
+streams alike.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: NetworkOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
     return trial_schedule.propose(options, design(options), results)
 
 
 def design(options: NetworkOptions) -> Design:
-    """All that a run plans, and how it goes on."""
+    """Return the planned trials of a run and the rules for more."""
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, point, repeat, reason)

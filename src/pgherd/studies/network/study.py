@@ -1,4 +1,4 @@
-"""The network study as one object."""
+"""Declaration of the network study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STUDY = Study(
     examples=(
         ("pgherd network --to db2", "'iperf3 --server' runs on db2"),
         ("pgherd network --to db2 --to db3:5300 --streams 1,2,4,8,16,32", ""),
-        ("pgherd network --cluster mine", "from every host of a cluster to every other"),
+        ("pgherd network --cluster mine", "between all hosts of a cluster"),
         ("pgherd network --netns --netns-rate 200M", "between two network namespaces of this host"),
     ),
     common=(*("to", "streams", "hosts", "netns", "reverse", "duration", "repeats", "time-budget", "cluster", "dry-run"),),
@@ -20,6 +20,5 @@ STUDY = Study(
     resolved="NetworkOptions",
     each_host=True,
     lead=("matrix", "network"),
-    figures=("figures_matrix", "figures"),
     web=("netns", "streams", "duration", "netns-rate"),
 )

@@ -1,0 +1,45 @@
+import pytest
+
+from pgherd.model.finding import Finding
+from pgherd.studies.network.link_results import (
+    CLOUD_GBITS,
+    PREMISES_GBITS,
+    PUBLISHED_STREAMS,
+    format_speed,
+    group_trials,
+    link_limit,
+    published_text,
+    replication_limit,
+    round_trips,
+)
+
+
+def test_clean_trials_count_where_there_are_any(options, results):
+    groups = group_trials(results(tainted=(4,)), "db2")
+    assert list(groups) == [0, 1, 2, 4, 8] and groups[2].clean and not groups[4].clean
+    assert (groups[4].tainted, groups[4].tried) == (3, 3) and "only tainted" in groups[4].throughput.note
+    assert group_trials(results(), "elsewhere") == {}
+
+
+def test_the_limit_of_a_link_takes_one_stream(results):
+    groups = group_trials(results(), "db2")
+    assert link_limit(groups, "").bound == "latency"
+    assert link_limit({streams: group for streams, group in groups.items() if streams != 1}, "") is None
+
+
+def test_throughput_and_round_trips_in_other_words():
+    found = replication_limit(Finding(value=8.0, low=7.0, high=9.0, unit="Gbit/s", n=3))
+    assert (found.value, found.low, found.high, found.unit) == (1000, 875, 1125, "MB/s")
+    trips = round_trips(Finding(value=0.5, low=0.4, high=0.8, unit="ms", n=3))
+    assert (trips.value, trips.low, trips.high) == (2000, 1250, 2500)
+    assert round_trips(Finding(value=None, unit="ms", n=0)) is None
+
+
+@pytest.mark.parametrize(("gbits", "text"), [(9.41, "9.41 Gbit/s"), (0.2, "200 Mbit/s")])
+def test_speeds_are_told_in_a_unit_that_fits(gbits, text):
+    assert format_speed(gbits) == text
+
+
+def test_e14s_figures_stand_beside_their_numbers_of_streams():
+    assert published_text(1).startswith("4.8 Gbit/s (cloud), 21.4 Gbit/s (on premises)") and published_text(3) is None
+    assert len(PUBLISHED_STREAMS) == len(CLOUD_GBITS) == len(PREMISES_GBITS) and CLOUD_GBITS[-1] == PREMISES_GBITS[-1] == 23
