@@ -1,4 +1,4 @@
-"""The study of huge pages as one object."""
+"""Definition of the huge pages study."""
 
 from __future__ import annotations
 
