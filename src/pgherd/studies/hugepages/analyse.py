@@ -74,9 +74,7 @@ def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analys
     )
 
 
-def _page_findings(
-    options: HugepagesOptions, variant: str, results: Sequence[TrialResult], comparison: Analysis
-) -> dict[str, Finding]:
+def _page_findings(options: HugepagesOptions, variant: str, results: Sequence[TrialResult], comparison: Analysis) -> dict[str, Finding]:
     """Return the findings of one variant, by the name of their column."""
     kind = options.arm(variant).name
     reserved_size = options.page_sizes.get(kind)
@@ -181,13 +179,15 @@ def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_varian
             f"A part of the difference is the filling of page tables by new connections: {base:.2g} page faults per transaction with "
             f"'{options.baseline}', {faults[fewest]:.2g} with '{fewest}'. A longer --warmup excludes it"
         )
+    baseline = options.of(options.baseline)
     if any(options.reserved(variant) for variant in options.variants):
-        limit = ", so each container's limit is lowered by its server's pages" if options.of(options.baseline).get("container_memory") else ""
+        limit = ", so each container's limit is lowered by its server's pages" if baseline.get("container_memory") else ""
         warnings.append(f"cgroups do not count reserved huge pages{limit}. The memory compared is the charged memory plus the pages in use")
     seconds = [phase.seconds for results in by_variant.values() for result in results for phase in result.phases]
     if seconds and options.baseline == NONE and any(published_text(options.arm(variant).name) for variant in options.variants):
+        shared_buffers = baseline.get("settings", {}).get("shared_buffers", "the default")
         warnings.append(
-            f"The published gains are from single runs of 600 s with shared_buffers of 16 GB. Trials here took {statistics.median(seconds):.3g} s "
-            f"with {options.of(options.baseline).get('settings', {}).get('shared_buffers', 'the default')}. Larger buffers miss the TLB more"
+            "The published gains are from single runs of 600 s with shared_buffers of 16 GB. "
+            f"Trials here took {statistics.median(seconds):.3g} s with {shared_buffers}. Larger buffers miss the TLB more"
         )
     return warnings

@@ -24,7 +24,7 @@ STUDY = Study(
                 Column("measured\ntps", "throughput", "value ±"),
                 Column("gain\n%", "gain", "gain"),
                 Column("published\n(E9) %", "gain", "published"),
-                Column("verdict", "verdict"),
+                Column("conclusion", "verdict"),
                 Column("on huge\npages", "backed", "share"),
                 Column("faults\n/tx", "faults", "brief"),
                 Column("TLB misses\n/tx", "tlb_misses", "brief"),
