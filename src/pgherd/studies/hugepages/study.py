@@ -21,7 +21,7 @@ STUDY = Study(
         "hugepages": TableView(
             columns=(
                 Column("pages", "pages"),
-                Column("measured\ntps", "throughput", "value ±"),
+                Column("throughput\ntps", "throughput", "value ±"),
                 Column("gain\n%", "gain", "gain"),
                 Column("published\n(E9) %", "gain", "published"),
                 Column("conclusion", "verdict"),
