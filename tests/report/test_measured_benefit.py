@@ -87,7 +87,7 @@ def test_schemes_beside_each_other_tell_what_a_server_for_each_database_was_wort
     [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"rate": 0.3}))
     assert check == "dedicated-server"
     assert worth.text == (
-        "1/1/M → M/M/M containers/servers/databases, and with vCPUs of its own each, buffers 25 %: "
+        "1/1/M → M/M/M containers/servers/databases, each with dedicated vCPUs, buffers 25 %: "
         "throughput +10.0 % (+5.0 % to +15.0 %, n = 3), workload orders, grade B"
     )
 

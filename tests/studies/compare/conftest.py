@@ -1,4 +1,4 @@
-"""The simulator of comparisons, for the study's figures and preparation."""
+"""Simulator of comparisons, for the study's figures and preparation."""
 
 import importlib.util
 import sys

@@ -9,7 +9,7 @@ from pgherd.model.finding import Finding
 from pgherd.report import chart_style, drawing
 from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.studies.compare import figures
-from pgherd.studies.compare.figures_data import Change
+from pgherd.studies.compare.figures import MetricChange
 
 
 def inputs(record):
@@ -74,32 +74,32 @@ def test_the_forest_states_what_is_certain_and_shows_every_metric(several, svgs,
     text = words(svgs["forest"])
     assert text.count("throughput (decides)") == 3 and text.count("context switches per transaction") == 3
     assert text.count("← worse | better →") == 3 and text.count("← better | worse →") == 3 * (len(comparison.METRICS) - 1)
-    for said in ("big_buffers against base", "change against base, %", "cannot tell", "no difference beyond the margin", "±2"):
-        assert said in text
+    for text_part in ("big_buffers against base", "change against base, %", "inconclusive", "no difference beyond the margin", "±2"):
+        assert text_part in text
 
 
 def test_a_wide_interval_does_not_hide_the_metric_that_decides(several):
-    found = figures.figures_data.changes(inputs(several))
-    low, high = figures._domain(found, 0.02)
-    assert max(change.high for change in found) > high < 1.5 and low == pytest.approx(1 / high)
+    changes = figures.metric_changes(inputs(several))
+    low, high = figures._domain(changes, 0.02)
+    assert max(change.high for change in changes) > high < 1.5 and low == pytest.approx(1 / high)
     assert "An arrow" in str(drawing.specification(figures.forest(inputs(several)))["title"])
 
 
-def test_what_nothing_is_certain_of_is_said(comparison):
+def test_without_certain_changes_the_title_reports_that(comparison):
     title = figures.forest(inputs(comparison.comparison_run({"same": {}}, blocks=2))).title
     assert title == "same: no difference is certain"
 
 
-def test_that_the_deciding_metric_cannot_tell_comes_before_what_others_can():
+def test_an_inconclusive_deciding_metric_comes_before_the_others():
     def change(label, low, high, primary=False):
-        return Change("x", label, 1.0, low, high, "higher", primary, None)
+        return MetricChange("x", label, 1.0, low, high, "higher", primary, None)
 
     unclear, equal = change("throughput", 0.9, 1.1, True), change("memory", 0.999, 1.001)
-    said = figures._sentence({"x": [unclear, equal]}, 0.02)
-    assert said == "x: nobody can tell by throughput, no difference beyond 2 % in memory"
+    title = figures._forest_title({"x": [unclear, equal]}, 0.02)
+    assert title == "x: throughput inconclusive, no difference beyond 2 % in memory"
     slower = change("p95 latency", 1.01, 1.1)
-    assert figures._sentence({"x": [unclear, slower]}, 0.02).startswith("x: nobody can tell by throughput, p95 latency +")
-    assert figures._sentence({"x": [unclear]}, 0.02) == "x: no difference is certain"
+    assert figures._forest_title({"x": [unclear, slower]}, 0.02).startswith("x: throughput inconclusive, p95 latency +")
+    assert figures._forest_title({"x": [unclear]}, 0.02) == "x: no difference is certain"
 
 
 def test_pairs_count_the_blocks_and_draw_both_panels(several, svgs):
@@ -128,26 +128,26 @@ def test_no_pair_is_no_figure(record):
             figures.pairs(inputs(changed(record, figures=nothing)))
 
 
-def test_a_drift_of_the_machine_is_found_again(record):
+def test_a_drift_of_the_machine_is_estimated(record):
     title = figures.order(inputs(record)).title
     total = float(re.match(r"Throughput drifted by −(\d+\.\d) ± ", title)[1])
     assert total == pytest.approx(3, abs=1.2)
 
 
-def test_tainted_trials_are_ringed_and_do_not_tell_the_drift(comparison):
+def test_tainted_trials_are_ringed_and_excluded_from_the_drift(comparison):
     figure = figures.order(inputs(comparison.comparison_run(tainted=frozenset({(2, "base"), (5, "big_buffers")}))))
-    assert "a ring marks a tainted one" in str(drawing.specification(figure)["title"])
+    assert "A ring marks a tainted trial" in str(drawing.specification(figure)["title"])
     every = frozenset((block, side) for block in range(1, 15) for side in ("base", "base again", "big_buffers"))
     figure = figures.order(inputs(comparison.comparison_run(tainted=every)))
-    assert "Too few clean trials" in str(drawing.specification(figure)["title"])
+    assert "Too few clean trials" in " ".join(drawing.specification(figure)["title"]["subtitle"])
 
 
-def test_several_points_are_set_against_their_own_means(comparison):
+def test_several_points_are_drawn_relative_to_their_means(comparison):
     figure = figures.order(inputs(comparison.comparison_run(points=("4 clients", "8 clients"), blocks=5)))
     assert "% off the mean of its variant and point" in str(drawing.specification(figure))
 
 
-def test_what_cannot_be_drawn_says_why(record, comparison):
+def test_figures_that_cannot_be_drawn_have_a_reason(record, comparison):
     drawn, left_out = drawing.draw(Inputs(record, changed(record, tables={}, figures={}).analysis, []))
     assert drawn == [] and left_out["forest"] == "no metric has a ratio to the baseline"
     with pytest.raises(NotDrawn, match="fewer than four trials"):
@@ -166,14 +166,86 @@ def test_hostile_names_stay_text(comparison, synthetic):
             assert not [node for node in ElementTree.fromstring(figure.svg).iter() if node.tag.endswith("script")]
 
 
-def test_more_metrics_than_fit_are_said(record):
+def test_metrics_beyond_the_limit_are_left_out(record):
     row = record.analysis.tables["comparison"][1]
     rows = [record.analysis.tables["comparison"][0], *({**row, "metric": f"own_{i}", "label": f"own {i}", "better": ""} for i in range(40))]
     figure = figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": rows})))
-    assert f"The first {figures.MOST} metrics" in str(drawing.specification(figure)["title"])
+    assert f"The first {figures.MAX_METRICS} metrics" in str(drawing.specification(figure)["title"])
 
 
 def test_a_far_change_has_few_ticks(record):
     row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=3.0, unit="", low=2.0, high=4.5, confidence=0.95, n=9)}
     figure = figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": [row]})))
     assert "+100" in words(drawing.svg(figure, prefix="f")) and "+200 %" in figure.title
+
+
+# ---- values from the analysis
+
+
+def with_rows(record, **tables):
+    return record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": {**record.analysis.tables, **tables}})})
+
+
+def change(low=None, high=None, better="higher", value=1.0):
+    return MetricChange("v", "throughput", value, low, high, better, True, None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "better", "outcome"),
+    [
+        (1.01, 1.05, "higher", "better"),
+        (1.01, 1.05, "lower", "worse"),
+        (0.90, 0.97, "higher", "worse"),
+        (0.90, 0.97, "lower", "better"),
+        (0.90, 0.97, "", "differs"),
+        (0.99, 1.01, "higher", "equal"),
+        (0.97, 1.01, "higher", "unclear"),
+        (1.001, 1.002, "higher", "better"),
+        (None, None, "higher", "unclear"),
+    ],
+)
+def test_outcome_of_an_interval(low, high, better, outcome):
+    assert change(low, high, better).outcome(0.02) == outcome
+
+
+def test_rows_become_changes_with_the_aa_interval(comparison):
+    changes = figures.metric_changes(inputs(comparison.comparison_run()))
+    assert [change.label for change in changes[:2]] == ["throughput", "CPU per transaction"] and len(changes) == len(comparison.METRICS)
+    assert changes[0].primary and not changes[1].primary and changes[1].better == "lower"
+    assert changes[0].floor[0] < 1 < changes[0].floor[1]
+
+
+def test_an_aa_ratio_without_an_interval_is_on_both_sides_of_one(comparison):
+    record = comparison.comparison_run()
+    row = {**record.analysis.tables["comparison"][0], "floor": Finding(value=0.98, unit="")}
+    (one,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
+    assert one.floor == (0.98, 1 / 0.98)
+
+
+def test_without_a_ratio_there_are_no_changes(comparison):
+    record = comparison.comparison_run()
+    row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=None, unit="")}
+    with pytest.raises(NotDrawn, match="no metric has a ratio"):
+        figures.metric_changes(inputs(with_rows(record, comparison=[row])))
+
+
+def test_blocks_start_with_both_trials_of_the_baseline(comparison):
+    blocks = figures.block_values(inputs(comparison.comparison_run({"a": {}, "b": {}}, blocks=4)))
+    assert list(blocks.values) == ["base", "base again", "a", "b"]
+    assert (blocks.label, blocks.unit, blocks.numbers) == ("throughput", "tps", (1, 2, 3, 4))
+    ratios = blocks.ratios("a", "base")
+    assert ratios[2] == pytest.approx(blocks.values["a"][1] / blocks.values["base"][1])
+
+
+def test_trials_are_in_run_order(comparison):
+    label, unit, trials = figures.trial_values(inputs(comparison.comparison_run(blocks=3, tainted=frozenset({(2, "base again")}))))
+    assert (label, unit) == ("throughput", "tps") and [trial.order for trial in trials] == list(range(1, 10))
+    assert [(trial.block, trial.base_variant) for trial in trials if trial.tainted] == [(2, "base")]
+
+
+def test_a_row_can_name_its_metric(comparison):
+    """Volumes have costs per I/O, not per transaction."""
+    record = comparison.comparison_run()
+    row = {**record.analysis.tables["comparison"][1], "label": "CPU per I/O"}
+    (one,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
+    assert one.label == "CPU per I/O"

@@ -1,4 +1,4 @@
-"""A simulated host on which each scheme's databases come to a known throughput, so that the study is tested without PostgreSQL."""
+"""A simulated host with a known throughput of each scheme, to test the study without PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from pgherd.model.finding import Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import ConsolidationOptions
-from pgherd.studies.consolidation.propose import propose
-from pgherd.studies.consolidation.schemes import targets
+from pgherd.studies.consolidation.propose import propose, targets
 
 GB = 2**30
 SPEED = {1: 100.0, 2: 90.0, 3: 120.0, 4: 120.0}
 """New orders per minute and client of a busy database, by scheme."""
 SWAPPED = {1: 400.0, 2: 420.0, 3: 160.0, 4: 120.0}
-"""MB swapped out of all containers at a rate of 0.5; in between a straight line."""
+"""MB swapped out of all containers at a rate of 0.5. Linear below that."""
 KEEPS = {1: 0.4, 2: 0.4, 3: 0.8, 4: 0.9}
-"""What is left of it at a rate of 0.5; in between a straight line."""
+"""Share of the throughput retained at a rate of 0.5. Linear below that."""
 
 
 def options(**changes):
@@ -47,7 +46,7 @@ def options(**changes):
 
 
 def memory(metrics, swapped):
-    """The containers' metrics, and the host's, where so many MB are swapped out of them together."""
+    """Return the metrics of the containers and the host with this total of swapped MB."""
     each = swapped * 2**20 / len(metrics)
     seen = {
         "memory.usage": 900e6,
@@ -68,7 +67,7 @@ def memory(metrics, swapped):
 
 @dataclass
 class Simulator:
-    """``taint(trial)`` names a check that fails, ``kill(trial)`` a container in which a process is ended for want of memory."""
+    """``taint(trial)`` names a check that fails, ``kill(trial)`` a container with an OOM kill."""
 
     options: ConsolidationOptions
     noise: float = 0.0

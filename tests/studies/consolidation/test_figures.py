@@ -2,12 +2,24 @@ import json
 
 import pytest
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.finding import Analysis, Finding, Verdict
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.trial import Trial
 from pgherd.report.drawing import Inputs, NotDrawn, builders, specification
 from pgherd.report.html_model import main_table
 from pgherd.report.terminal import compact_table
-from pgherd.studies.consolidation.figures import number, schemes
+from pgherd.store.samples import write_samples
+from pgherd.studies.consolidation.figures import (
+    cpu_over_time,
+    cpu_rates,
+    number,
+    overcommitment,
+    schemes,
+    undercommitted_trials,
+)
 
 
 def cell(value, spread=0.0, unit="new orders/min"):
@@ -53,16 +65,16 @@ PERIODS = [
 
 
 def inputs(rows=ROWS, periods=PERIODS):
-    tables = {name: found for name, found in {"consolidation": rows, "periods": periods}.items() if found}
+    tables = {name: table for name, table in {"consolidation": rows, "periods": periods}.items() if table}
     analysis = Analysis(answer="…", grade="A", tables=tables)
     record = RunRecord(run="r", study="consolidation", options={"runtime": "cgroup"}, started=0.0, pgherd="0", analysis=analysis)
     return Inputs(record=record, analysis=analysis, results=[])
 
 
 def marks(figure):
-    """The rows behind all layers."""
-    found = specification(figure, validate=True)["datasets"].values()
-    return [one for rows in found for one in (json.loads(rows) if isinstance(rows, str) else rows)]
+    """Return the rows behind all layers."""
+    datasets = specification(figure, validate=True)["datasets"].values()
+    return [mark for rows in datasets for mark in (json.loads(rows) if isinstance(rows, str) else rows)]
 
 
 def test_databases_are_stacked_period_by_period():
@@ -71,18 +83,18 @@ def test_databases_are_stacked_period_by_period():
     assert sorted(third) == [("DB_1", 0, 3100), ("DB_2", 3100, 6300)]
 
 
-def test_the_subtitle_says_who_is_busy_when():
+def test_the_subtitle_has_the_clients_of_each_period():
     subtitle = " ".join(specification(schemes(inputs()))["title"]["subtitle"])
     assert "DB_1 30, 2; DB_2 2, 30" in subtitle.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_of_many_databases_the_last_are_put_together():
+def test_many_databases_are_drawn_with_the_last_ones_together():
     many = [one | {"database": f"DB_{n}"} for n in range(1, 13) for one in PERIODS[:1]]
     names = {bar["database"] for bar in marks(schemes(inputs(periods=many)))}
     assert "the others" in names and len(names) <= 7
 
 
-def test_the_correction_stands_beside_the_raw_number():
+def test_the_correction_is_drawn_with_the_measured_value():
     points = [(one["scheme"], one["kind"], one["x"], one["low"]) for one in marks(number(inputs())) if "kind" in one]
     assert ("1: 1/1/M", "measured", 4000, 3900) in points
     assert ("1: 1/1/M", "with E4's correction", 4400, None) in points
@@ -91,15 +103,15 @@ def test_the_correction_stands_beside_the_raw_number():
 
 def test_the_title_is_the_finding():
     assert number(inputs()).title == "New orders/min: with 25 % buffers M/M/M 5,000, 1/1/M 4,000"
-    assert schemes(inputs()).title == "With 25 % buffers M/M/M came to the most, 5,000 new orders/min"
+    assert schemes(inputs()).title == "Highest throughput: M/M/M with 25 % buffers, 5,000 new orders/min"
 
 
-def test_what_schemes_of_different_vcpus_did_is_told_with_the_correction():
+def test_schemes_of_different_vcpus_have_the_correction_in_the_caption():
     uneven = [one | {"corrected_ratio": cell(1.1, unit="ratio")} for one in ROWS]
     assert "E4's correction" in schemes(inputs(uneven)).caption and "E4's correction" not in schemes(inputs()).caption
 
 
-def test_databases_with_different_loads_are_not_called_unfair():
+def test_databases_with_different_loads_have_no_fairness_figure():
     with pytest.raises(NotDrawn) as caught:
         builders("consolidation")["fairness"](inputs())
     assert str(caught.value) == ""
@@ -115,11 +127,11 @@ def test_the_studys_own_figures_come_before_those_of_every_study():
     assert set(list(builders("consolidation"))[:5]) == {"schemes", "fairness", "number", "cpu_over_time", "overcommitment"}
 
 
-def test_the_terminals_table_has_the_baseline_only_where_memory_was_short():
+def test_the_terminal_table_has_the_retained_throughput_only_if_overcommitted():
     plain, _ = compact_table("consolidation", ROWS, 200)
-    assert not any("baseline" in str(column.header) for column in plain.columns)
+    assert not any("under-" in str(column.header) for column in plain.columns)
     over, _ = compact_table("consolidation", [*ROWS, row(1, "1/1/M", 2000.0) | {"rate": 0.5, "normalised": cell(0.5, unit="ratio")}], 200)
-    assert any("baseline" in str(column.header) for column in over.columns)
+    assert any("under-" in str(column.header) for column in over.columns)
 
 
 def test_the_curves_of_overcommitment_have_room_on_a_terminal_with_their_intervals():
@@ -127,8 +139,163 @@ def test_the_curves_of_overcommitment_have_room_on_a_terminal_with_their_interva
     wide = [one | {"rate": 0.5, "what": "M/M/M + balloon", "normalised": kept, "ratio": kept, "corrected_ratio": kept} for one in ROWS]
     table, _ = compact_table("consolidation", wide)
     heads = [str(column.header).replace("\n", " ") for column in table.columns]
-    assert heads == ["buffers %", "over- commit", "scheme", "measured", "of own baseline", "to the first"]
+    assert heads == ["buffers %", "over- commit", "scheme", "throughput", "vs. under- committed", "vs. first"]
 
 
 def test_the_pages_first_table_is_short():
     assert "trials" not in main_table("consolidation", ROWS).heads
+
+
+# ---- CPU over time
+
+
+TARGET = "local/all/pg/bench"
+
+
+def result(number, scheme, rate=0.0, cores=(1.0, 0.5), tainted=False):
+    server = Server(bin="/pg", version="18", databases=(Database(),))
+    deployment = Deployment(hosts=(Host(containers=(Container(name="all", servers=(server,)),)),))
+    phases = tuple(Phase(name=f"period-{n}", ramp=1, seconds=4, loads={TARGET: Load()}) for n in (1, 2))
+    trial = Trial(point={"scheme": scheme, "buffers": 25, "rate": rate}, repeat=number, deployment=deployment, phases=phases)
+    target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=100, last=110)
+    phase_results = [
+        PhaseResult(
+            phase=phase.name,
+            start=100 + 5 * index,
+            end=104 + 5 * index,
+            overlap=1,
+            targets=[target],
+            metrics={"container:all": {"cpu.usage": used}} if used is not None else {},
+        )
+        for index, (phase, used) in enumerate(zip(phases, cores, strict=True))
+    ]
+    verdicts = [Verdict(check="steal", kind="noise", result="fail", observed="", wanted="")] if tainted else []
+    return TrialResult(id=f"{number:04d}", trial=trial, started=number, ended=number + 1, phases=phase_results, verdicts=verdicts)
+
+
+def cpu_inputs(results, directory=None):
+    analysis = Analysis(answer="…", grade="A")
+    record = RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", analysis=analysis)
+    return Inputs(record=record, analysis=analysis, results=results, directory=directory)
+
+
+def lines(figure):
+    return [(mark["x"], mark["y"]) for mark in marks(figure) if "line" in mark]
+
+
+def test_containers_are_added_up_second_by_second():
+    counters = {"container:a": [(0.0, 5.0), (1.0, 5.5), (2.0, 6.5)], "container:b": [(0.0, 1.0), (1.0, 1.25), (2.0, 1.25)]}
+    assert cpu_rates(counters) == [(0.5, pytest.approx(75)), (1.5, pytest.approx(100))]
+
+
+def test_a_late_reading_does_not_count_twice():
+    """Half a core throughout, read at 0, 1.6 and 2.0 s."""
+    found = cpu_rates({"container:a": [(0.0, 0.0), (1.6, 0.8), (2.0, 1.0)]})
+    assert [value for _, value in found] == pytest.approx([50] * len(found))
+
+
+def test_samples_are_drawn_if_present(tmp_path):
+    readings = [(100.0 + second, "cgroup_cpu", "container:all", {"cpu.usage": 0.25 * second}) for second in range(10)]
+    (tmp_path / "trials/0001").mkdir(parents=True)
+    write_samples(tmp_path / "trials/0001", readings)
+    found = lines(cpu_over_time(cpu_inputs([result(1, 1)], tmp_path)))
+    assert len(found) == 9 and {y for _, y in found} == {25}
+
+
+def test_without_samples_the_periods_means_are_drawn():
+    figure = cpu_over_time(cpu_inputs([result(1, 1)]))
+    assert lines(figure) == [(0, 100), (4, 100), (5, 50), (9, 50)]
+    assert figure.title.startswith("1: 1/1/M used the most CPU, 75 % of a core")
+
+
+def test_one_clean_undercommitted_trial_of_each_scheme_is_shown():
+    chosen = undercommitted_trials([result(1, 1, tainted=True), result(2, 1), result(3, 3), result(4, 3, rate=0.5)])
+    assert {key: trial.id for key, trial in chosen.items()} == {(25, 1): "0002", (25, 3): "0003"}
+
+
+def test_without_cpu_nothing_is_drawn():
+    with pytest.raises(NotDrawn, match="no undercommitted trial"):
+        cpu_over_time(cpu_inputs([result(1, 1, rate=0.5)]))
+    with pytest.raises(NotDrawn, match="CPU was not measured"):
+        cpu_over_time(cpu_inputs([result(1, 1, cores=(None, None))]))
+
+
+# ---- overcommitment
+
+
+WHAT = {1: "1/1/M", 3: "M/M/M"}
+
+
+def rate_row(scheme, rate, kept=None, killed=0, percent=75):
+    value = None if kept is None else Finding(value=1000 * kept, unit="tps")
+    return {
+        "buffers": percent,
+        "rate": rate,
+        "scheme": scheme,
+        "what": WHAT[scheme],
+        "throughput": Finding(value=1000.0, unit="tps") if rate == 0 else value,
+        "normalised": Finding(value=None, unit="ratio", note="why")
+        if rate == 0 or kept is None
+        else Finding(value=kept, unit="ratio", low=kept - 0.05, high=kept + 0.05),
+        "killed": killed,
+    }
+
+
+RATE_ROWS = [
+    *(rate_row(1, 0.0), rate_row(3, 0.0), rate_row(1, 0.3, 0.8)),
+    *(rate_row(3, 0.3, 0.95), rate_row(1, 0.55, killed=1), rate_row(3, 0.55, 0.6)),
+]
+
+
+def rate_inputs(rows, runtime="cgroup", safe_rate=None):
+    findings = {} if safe_rate is None else {"honest_rate": Finding(value=safe_rate, unit="share")}
+    analysis = Analysis(answer="…", grade="A", tables={"consolidation": rows}, findings=findings)
+    record = RunRecord(run="r", study="consolidation", options={"runtime": runtime}, started=0.0, pgherd="0", analysis=analysis)
+    return Inputs(record=record, analysis=analysis, results=[])
+
+
+def test_curves_start_undercommitted_and_have_intervals():
+    points = [one for one in marks(overcommitment(rate_inputs(RATE_ROWS))) if "low" in one]
+    assert {one["y"] for one in points if one["x"] == 0} == {100}
+    assert any(one["y"] == pytest.approx(95) and one["low"] == pytest.approx(90) for one in points)
+
+
+def test_oom_kills_are_a_cross():
+    figure = overcommitment(rate_inputs(RATE_ROWS))
+    assert "A cross: OOM kills" in " ".join(specification(figure)["title"]["subtitle"])
+    without = overcommitment(rate_inputs([row for row in RATE_ROWS if not row["killed"]]))
+    assert "cross" not in " ".join(specification(without)["title"]["subtitle"])
+
+
+def test_the_title_has_the_retained_throughput():
+    assert overcommitment(rate_inputs(RATE_ROWS)).title == (
+        "Throughput relative to undercommitted: at 55 % overcommitment with 75 % buffers M/M/M 60 % (OOM kills: 1/1/M at 55 %)"
+    )
+    killed = [rate_row(1, 0.0), rate_row(1, 0.55, killed=1)]
+    assert overcommitment(rate_inputs(killed)).title == (
+        "Throughput relative to undercommitted: with 75 % buffers OOM kills: 1/1/M at 55 %"
+    )
+
+
+def test_containers_of_one_kernel_are_not_judged_against_the_published_curve():
+    assert "not judged against E5" in overcommitment(rate_inputs(RATE_ROWS)).caption
+    assert overcommitment(rate_inputs(RATE_ROWS, runtime="vm")).caption == ""
+
+
+def test_the_safe_rate_is_marked():
+    texts = [one.get("text", "") for one in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.4)))]
+    assert "working sets fit up to here" in texts
+    assert "working sets fit up to here" not in [
+        one.get("text", "") for one in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.69)))
+    ]
+
+
+def test_undercommitted_runs_do_not_expect_the_curves():
+    with pytest.raises(NotDrawn) as caught:
+        overcommitment(rate_inputs(RATE_ROWS[:2]))
+    assert str(caught.value) == ""
+
+
+def test_without_any_value_the_curves_are_omitted():
+    with pytest.raises(NotDrawn, match="no overcommitted trial"):
+        overcommitment(rate_inputs([rate_row(1, 0.0), rate_row(1, 0.3)]))

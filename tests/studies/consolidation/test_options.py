@@ -1,4 +1,7 @@
 import pytest
+from pydantic import ValidationError
+
+from pgherd.studies.consolidation.options import ConsolidationRequest
 
 MB = 2**20
 
@@ -13,7 +16,7 @@ def test_a_rate_leaves_its_part_of_the_configured_memory(make_options):
     assert options.available(0.3) == pytest.approx(0.7 * 8192 * MB)
 
 
-def test_honest_rate_of_e7s_working_sets(make_options):
+def test_safe_rate_of_e7s_working_sets(make_options):
     options = make_options(working_sets=(1376 * MB, 1152 * MB))
     assert options.needed() == (1376 + 1152) * MB
     assert options.honest() == pytest.approx(0.69, abs=0.005)
@@ -33,11 +36,11 @@ def test_one_working_set_is_for_both(make_options):
     assert make_options(working_sets=(1000 * MB,)).needed() == 2000 * MB
 
 
-def test_without_working_sets_no_rate_is_known_to_be_honest(make_options):
+def test_without_working_sets_the_safe_rate_is_unknown(make_options):
     assert make_options().needed() is None and make_options().honest() is None
 
 
-def test_what_cannot_be_had_is_not_run(make_options):
+def test_unavailable_schemes_are_not_run(make_options):
     options = make_options(unavailable={4: "no compiler"})
     assert options.runnable == (1, 2, 3)
     assert make_options(**options.model_dump(mode="json")) == options, "as stored in run.json"
@@ -46,3 +49,29 @@ def test_what_cannot_be_had_is_not_run(make_options):
 @pytest.mark.parametrize(("workload", "unit"), [("orders", "new orders/min"), ("random-block", "tps")])
 def test_unit_of_throughput(make_options, workload, unit):
     assert make_options(workload=workload).unit == unit
+
+
+def test_defaults_are_those_of_the_experiment():
+    request = ConsolidationRequest()
+    assert (request.workload, request.client_place, request.state, request.pattern) == ("orders", "outside", "fresh", "alternating")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repeats": 3}, "give blocks"),
+        ({"seconds": "5s"}, "give the length of one with period"),
+        ({"huge_pages": "2MB"}, "no control group counts huge pages"),
+        ({"runtime": "vm", "guest_pages": "2MB"}, "no control group counts huge pages"),
+        ({"server": "host=x"}, "makes its own servers"),
+        ({"rate": 5.0}, "makes its own servers"),
+        ({"working_set": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),
+        ({"databases": 1}, "greater than or equal to 2"),
+        ({"paper": "E9"}, "'E4', 'E5' or 'E6'"),
+        ({"staging": "dummy"}, "'limit' or 'locked'"),
+        ({"schemas": (1,)}, "Extra inputs"),
+    ],
+)
+def test_invalid_options_are_rejected(options, message):
+    with pytest.raises(ValidationError, match=message):
+        ConsolidationRequest.model_validate(options)

@@ -1,6 +1,10 @@
 from collections import Counter
 
-from pgherd.studies.consolidation.propose import planned, points, propose
+import pytest
+
+from pgherd.studies.consolidation.propose import deploy, planned, points, propose, shared_buffers, targets, trial
+
+GB = 2**30
 
 
 def keys(trials):
@@ -18,25 +22,25 @@ def test_blocks_are_mixed_by_the_recorded_seed(make_options):
     assert first == again and first != other
     assert sorted(first) == sorted(other)
     blocks = [[key.partition("#")[0] for key in first if key.endswith(f"#{block}")] for block in (0, 1)]
-    assert blocks[0] != blocks[1], "each block in an order of its own"
+    assert blocks[0] != blocks[1], "the order differs between blocks"
     assert blocks[0] != [f"buffers={p['buffers']},rate={p['rate']},scheme={p['scheme']}" for p in points(make_options())]
 
 
-def test_schemes_that_cannot_be_had_are_left_out(make_options):
+def test_unavailable_schemes_are_left_out(make_options):
     options = make_options(unavailable={4: "no compiler"})
     assert {trial.point["scheme"] for trial in planned(options)} == {1, 2, 3}
-    nothing = propose(make_options(schemes=(4,), unavailable={4: "no compiler"}), [])
-    assert nothing.stop == "no scheme that was asked for can be had here"
+    proposal = propose(make_options(schemes=(4,), unavailable={4: "no compiler"}), [])
+    assert proposal.stop == "none of the requested schemes is available on this host"
 
 
 def test_resume_proposes_what_is_missing(make_options, simulate):
     simulator = simulate(make_options())
-    every = propose(simulator.options, []).trials
-    done = [simulator.run(trial) for trial in every[:3]]
-    assert keys(propose(simulator.options, done).trials) == keys(every[3:])
+    planned_trials = propose(simulator.options, []).trials
+    finished = [simulator.run(trial) for trial in planned_trials[:3]]
+    assert keys(propose(simulator.options, finished).trials) == keys(planned_trials[3:])
 
 
-def test_a_tainted_trial_is_measured_again(make_options, simulate):
+def test_a_tainted_trial_is_rerun(make_options, simulate):
     first = []
 
     def taint(trial):
@@ -47,16 +51,93 @@ def test_a_tainted_trial_is_measured_again(make_options, simulate):
     results = simulate(make_options(), taint=taint).all()
     again = [result.trial for result in results if result.trial.reason.startswith("rerun")]
     assert [trial.point for trial in again] == [results[0].trial.point]
-    assert again[0].repeat == 1, "beyond the blocks' own"
+    assert again[0].repeat == 1, "after the planned ones"
 
 
-def test_what_was_ended_for_want_of_memory_is_not_run_again(make_options, simulate):
+def test_killed_trials_are_not_rerun(make_options, simulate):
     options = make_options(rates=(0.0, 0.5))
     results = simulate(options, kill=lambda trial: "db1" if trial.point["rate"] else None).all()
     assert len(results) == len(planned(options))
 
 
-def test_a_budget_ends_the_study_without_repeats_out_of_a_block(make_options, simulate):
+def test_a_time_budget_ends_the_study_without_repeats_outside_a_block(make_options, simulate):
     options = make_options(schemes=(1, 3), buffers=(25,), budget_seconds=1000)
     results = simulate(options).all()
-    assert len(results) == 2, "further repeats of one scheme alone would pair with nothing"
+    assert len(results) == 2, "further repeats of one scheme would have no pair"
+
+
+# ---- deployments and trials
+
+
+def shape(deployment):
+    """(containers, servers, databases)."""
+    return (
+        len(list(deployment.containers())),
+        len(list(deployment.servers())),
+        len(list(deployment.databases())),
+    )
+
+
+@pytest.mark.parametrize(("scheme", "expected"), [(1, (1, 1, 2)), (2, (1, 2, 2)), (3, (2, 2, 2)), (4, (2, 2, 2))])
+def test_shapes_are_e4s(make_options, scheme, expected):
+    assert shape(deploy(make_options(), scheme, 25, 0)) == expected
+
+
+@pytest.mark.parametrize(("scheme", "memory", "quarter", "most"), [(1, 8, 2, 6), (2, 8, 1, 3), (3, 4, 1, 3), (4, 4, 1, 3)])
+def test_memory_and_buffers_are_those_of_e4s_table(make_options, scheme, memory, quarter, most):
+    options = make_options()
+    for _, container in deploy(options, scheme, 25, 0).containers():
+        assert (container.memory, container.vcpus) == (memory * GB, 3)
+    assert shared_buffers(options, scheme, 25) == quarter * GB
+    assert shared_buffers(options, scheme, 75) == most * GB
+    for _, _, server in deploy(options, scheme, 75, 0).servers():
+        assert server.settings["shared_buffers"] == f"{most * 1024}MB"
+
+
+def test_any_number_of_databases(make_options):
+    options = make_options(databases=5, plan=((3,),) * 5)
+    assert [shape(deploy(options, scheme, 25, 0)) for scheme in (1, 2, 3)] == [(1, 1, 5), (1, 5, 5), (5, 5, 5)]
+    assert next(deploy(options, 2, 25, 0).containers())[1].memory == 5 * 4 * GB
+
+
+def test_overcommitment_shrinks_the_host_and_not_the_containers(make_options):
+    options = make_options(staging="locked")
+    plain, tight = deploy(options, 3, 25, 0.0), deploy(options, 3, 25, 0.5)
+    assert (plain.hosts[0].memory, tight.hosts[0].memory) == (12 * GB, 4 * GB)
+    assert tight.hosts[0].staging == "locked"
+    assert plain.hosts[0].containers == tight.hosts[0].containers
+
+
+def test_only_scheme_4_has_the_balloon(make_options):
+    options = make_options(balloon={"shared_preload_libraries": "pg_balloon"}, settings={"max_wal_senders": "0"})
+    with_balloon = {
+        scheme: ["shared_preload_libraries" in server.settings for _, _, server in deploy(options, scheme, 25, 0).servers()]
+        for scheme in (1, 2, 3, 4)
+    }
+    assert with_balloon == {1: [False], 2: [False, False], 3: [False, False], 4: [True, True]}
+
+
+def test_without_limits_containers_have_no_memory(make_options):
+    options = make_options(container_memory=None, runtime="process")
+    assert [container.memory for _, container in deploy(options, 1, 25, 0).containers()] == [None]
+    assert shared_buffers(options, 1, 25) == 2 * GB
+
+
+@pytest.mark.parametrize("scheme", [1, 2, 3, 4])
+def test_a_trial_loads_every_database_as_the_plan_says(make_options, scheme):
+    options = make_options()
+    planned_trial = trial(options, {"scheme": scheme, "buffers": 25, "rate": 0.0}, 0, "planned")
+    clients = [[phase.loads[target].clients for target in targets(options, scheme)] for phase in planned_trial.phases]
+    assert clients == [[30, 2], [2, 30], [30, 2], [2, 30]]
+    assert {load.place for phase in planned_trial.phases for load in phase.loads.values()} == {"outside"}
+    assert planned_trial.state == "fresh", "orders grow, so every trial starts from the data directory template"
+
+
+def test_failure_with_less_memory_is_expected(make_options):
+    trials = [trial(make_options(), {"scheme": 3, "buffers": 25, "rate": rate}, 0, "planned") for rate in (0.0, 0.55)]
+    assert [planned_trial.may_die for planned_trial in trials] == [False, True]
+
+
+def test_wal_can_be_on_another_volume(make_options):
+    deployment = deploy(make_options(wal_dir="/mnt/wal"), 3, 25, 0)
+    assert [server.volumes for _, _, server in deployment.servers()] == [{"wal": "wal"}] * 2

@@ -2,26 +2,28 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.studies.consolidation import tables
-from pgherd.studies.consolidation.seen import Trials
+from pgherd.studies.consolidation.analyse import analyse
+from pgherd.studies.consolidation.tables import memory_rows, memory_use, swap_findings
+from pgherd.studies.consolidation.trials import TrialsByPoint
 
 
 def trials_of(simulator):
-    return Trials(simulator.options, simulator.all())
+    return TrialsByPoint(simulator.options, simulator.all())
 
 
 def test_a_row_for_each_combination_even_if_nothing_ran(make_options):
     options = make_options(rates=(0.0, 0.5))
-    rows = tables.scheme_rows(options, Trials(options, []))
+    rows = tables.scheme_rows(options, TrialsByPoint(options, []))
     assert len(rows) == 16
     assert all(row["throughput"].note == tables.NOT_RUN for row in rows)
 
 
-def test_correction_stands_beside_the_raw_number_of_schemes_1_and_2_only(make_options, simulate):
+def test_only_schemes_1_and_2_have_the_correction(make_options, simulate):
     simulator = simulate(make_options(buffers=(25,)))
     rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
     assert rows[1]["corrected"].value == pytest.approx(3400)
     assert rows[1]["throughput"].value == pytest.approx(3200)
-    assert rows[3]["corrected"].value is None and "vCPUs of its own" in rows[3]["corrected"].note
+    assert rows[3]["corrected"].value is None and "dedicated vCPUs" in rows[3]["corrected"].note
     assert rows[1]["cpu_used"].value == pytest.approx(300)
     assert rows[1]["ratio"].note == "the first scheme"
 
@@ -30,7 +32,7 @@ def test_schemes_of_different_vcpus_are_compared_with_the_correction_too(make_op
     simulator = simulate(make_options(buffers=(25,)))
     rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
     assert rows[3]["ratio"].value == pytest.approx(3840 / 3200)
-    assert rows[3]["corrected_ratio"].value == pytest.approx(3840 / 3400), "the quiet database's 200 once more in scheme 1 alone"
+    assert rows[3]["corrected_ratio"].value == pytest.approx(3840 / 3400), "the quiet database's 200 counts twice in scheme 1 only"
     assert rows[2]["corrected_ratio"].value == pytest.approx((2880 + 180) / 3400), "both are corrected"
     assert rows[1]["corrected_ratio"].note == "the first scheme"
     assert rows[3]["corrected_ratio"].published.startswith("about 1 (E4")
@@ -41,7 +43,7 @@ def test_schemes_of_equal_vcpus_need_none(make_options, simulate):
         simulator = simulate(make_options(buffers=(25,), **changes))
         rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
         assert all("corrected_ratio" not in row for row in rows.values())
-    assert rows[1]["corrected"].note == "no correction: nothing limits a container's vCPUs"
+    assert rows[1]["corrected"].note == "no correction: the vCPUs of a container are not limited"
 
 
 def test_periods_name_every_database_with_its_clients(make_options, simulate):
@@ -58,5 +60,161 @@ def test_periods_name_every_database_with_its_clients(make_options, simulate):
 
 def test_available_memory_is_that_of_the_rate(make_options):
     options = make_options(rates=(0.0, 0.5), schemes=(3,), buffers=(25,))
-    rows = tables.scheme_rows(options, Trials(options, []))
+    rows = tables.scheme_rows(options, TrialsByPoint(options, []))
     assert [row["available"] for row in rows] == [None, 4096]
+
+
+# ---- memory
+
+
+def test_containers_are_added_up_and_the_highest_pressure_counts(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.5)))
+    over = next(result for result in simulator.all() if result.trial.point["rate"])
+    found = memory_use(over)
+    assert found["charged"] == pytest.approx(2 * 900e6 / tables.MB)
+    assert found["shared"] == 512 and found["page_cache"] == 512 and found["private"] == 128
+    assert found["swapped"] == pytest.approx(160)
+    assert found["refaults"] == pytest.approx(84)
+    assert (found["swapped_in"], found["swapped_out"]) == (5, 7)
+    assert found["waiting"] == pytest.approx(4), "of the container with the most pressure"
+    assert found["compressed"] == pytest.approx(160) and found["compression"] == pytest.approx(4)
+    assert "ballooned" not in found
+
+
+def test_a_quantity_missing_in_one_period_is_absent(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,)))
+    (result,) = simulator.all()
+    del result.phases[1].metrics["host"]
+    assert "swapped_in" not in memory_use(result) and "charged" in memory_use(result)
+
+
+def test_compression_by_zswap_is_read_from_the_containers(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.5)))
+    over = next(result for result in simulator.all() if result.trial.point["rate"])
+    for phase in over.phases:
+        del phase.metrics["zram:zram3"]
+        for name in ("container:db1", "container:db2"):
+            phase.metrics[name] |= {"memory.zswapped": 60.0 * tables.MB, "memory.zswap": 20.0 * tables.MB}
+    assert memory_use(over)["compressed"] == 120 and memory_use(over)["compression"] == pytest.approx(3)
+
+
+def test_the_balloon_is_not_part_of_other_quantities(make_options, simulate):
+    simulator = simulate(make_options(schemes=(4,), buffers=(25,)))
+    (result,) = simulator.all()
+    before = memory_use(result)
+    for phase in result.phases:
+        phase.metrics.update({f"server:{name}/pg": {"balloon.bytes": 100.0 * tables.MB} for name in ("db1", "db2")})
+    after = memory_use(result)
+    assert after.pop("ballooned") == 200
+    assert after == before
+
+
+def test_a_row_for_each_combination_with_an_interval_from_three_blocks_on(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.5), blocks=3))
+    rows = memory_rows(simulator.options, trials_of(simulator))
+    assert len(rows) == 16
+    over = next(row for row in rows if (row["scheme"], row["buffers"], row["rate"]) == (1, 75, 0.5))
+    assert over["swapped"].value == pytest.approx(440) and over["swapped"].low is not None
+    assert all(row[name].unit == unit for row in rows for name, unit in tables.UNITS.items() if name in row)
+
+
+def test_unmeasured_memory_makes_no_row_and_no_finding(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.5)), memory=False)
+    trials = trials_of(simulator)
+    assert memory_rows(simulator.options, trials) == []
+    assert swap_findings(simulator.options, trials) == {}
+
+
+def test_separate_containers_are_compared_with_the_shared_one_at_each_rate(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.3), blocks=3))
+    found = swap_findings(simulator.options, trials_of(simulator))
+    apart = found["swapped_ratio.scheme3.buffers25.rate0.3"]
+    assert apart.value == pytest.approx(0.4) and apart.low is not None
+    assert (apart.experiment, apart.published) == ("E6", f"below 0.5 ({tables.SOURCE_E6})")
+    balloon = found["swapped_balloon_ratio.buffers75.rate0.3"]
+    assert balloon.value == pytest.approx(0.75) and balloon.published.startswith("about 0.8")
+    assert found["swapped_ratio.scheme3.buffers75.rate0.3"].published is None, "E6 published it for 25 % buffers"
+    assert not any("rate0." not in name for name in found)
+
+
+def test_nothing_is_published_at_other_rates_or_of_other_workloads(make_options, simulate):
+    for changes in ({"rates": (0.0, 0.5)}, {"rates": (0.0, 0.3), "workload": "select-only"}):
+        simulator = simulate(make_options(**changes))
+        found = swap_findings(simulator.options, trials_of(simulator))
+        assert found and not any(finding.published for finding in found.values())
+
+
+def test_a_few_pages_have_no_ratio(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.001)))
+    assert all("compression" not in memory_use(result) for result in simulator.all())
+    assert swap_findings(simulator.options, trials_of(simulator)) == {}
+
+
+def test_a_block_without_swapping_counts_as_the_minimum(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.3), blocks=3))
+    results = simulator.all()
+    point = {"scheme": 3, "buffers": 25, "rate": 0.3}
+    best = next(one for one in results if one.trial.repeat == 1 and point.items() <= one.trial.point.items())
+    for phase in best.phases:
+        for entity in ("container:db1", "container:db2"):
+            phase.metrics[entity]["memory.swap"] = 0.0
+    found = swap_findings(simulator.options, TrialsByPoint(simulator.options, results))
+    ratio = found["swapped_ratio.scheme3.buffers25.rate0.3"]
+    assert ratio.n == 3 and ratio.value == pytest.approx((0.4 * 0.4 / (240 * 1.1)) ** (1 / 3)), "one MB over what the shared one swapped"
+    assert "at most: in 1 of 3 blocks it was below 1 MB" in ratio.note
+    assert "at most" not in found["swapped_ratio.scheme3.buffers75.rate0.3"].note
+    balloon = found["swapped_balloon_ratio.buffers25.rate0.3"]
+    assert balloon.n == 2 and balloon.value == pytest.approx(0.75), "a base of zero has no ratio"
+
+
+def test_guests_have_balloons_and_no_shared_memory(make_options, simulate):
+    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.3), runtime="vm"))
+    results = simulator.all()
+    for phase in (phase for one in results for phase in one.phases):
+        for name in ("db1", "db2"):
+            phase.metrics[f"guest:{name}"] = {
+                "guest.memory": 512.0 * tables.MB,
+                "guest.actual": 412.0 * tables.MB,
+                "qemu.anon": 300.0 * tables.MB,
+            }
+    row = memory_rows(simulator.options, TrialsByPoint(simulator.options, results))[-1]
+    assert "shared" not in row and row["guest_balloons"].value == pytest.approx(200) and row["guest_balloons"].unit == "MB"
+    assert "guest_memory" in row["guest_balloons"].note and "hypervisors'" in row["private"].note
+    for phase in results[-1].phases:
+        del phase.metrics["guest:db1"]["guest.actual"]
+    assert "guest_balloons" not in memory_use(results[-1]), "the sum needs every guest"
+
+
+def test_one_block_has_no_interval(make_options, simulate):
+    simulator = simulate(make_options(rates=(0.0, 0.5)))
+    found = swap_findings(simulator.options, trials_of(simulator))
+    assert all(finding.low is None and "one block: no interval" in finding.note for finding in found.values())
+
+
+def test_overcommitted_runs_have_the_memory_tables(make_options, simulate):
+    over, under = (simulate(make_options(rates=rates)) for rates in ((0.0, 0.3), (0.0,)))
+    over_tables = analyse(over.options, over.all()).tables
+    assert len(over_tables["memory"]) == 16
+    assert [row["buffers"] for row in over_tables["published_e6"]] == [25, 75]
+    assert not {"memory", "published_e6"} & set(analyse(under.options, under.all()).tables)
+
+
+# ---- published references
+
+
+@pytest.mark.parametrize("key", tables.BASELINES)
+def test_productivity_is_throughput_over_cores_as_published(key):
+    """E4's third line follows from its first two, to the rounding of the CPU column."""
+    baseline = tables.BASELINES[key]
+    assert 100 * baseline.notpm / baseline.cpu == pytest.approx(baseline.per_core, rel=2e-4)
+
+
+def test_buffers_gain_as_published():
+    """E4 published +12.1 % for scheme 3 and +13.2 % for scheme 4."""
+    assert tables.published_buffers_gain(3) == pytest.approx(1.121, abs=0.0006)
+    assert tables.published_buffers_gain(4) == pytest.approx(1.132, abs=0.0006)
+
+
+def test_an_unpublished_ratio_is_none():
+    assert tables.published_ratio(25, 3, 1) == f"{52647.45 / 45303.41:.3f} ({tables.SOURCE})"
+    assert tables.published_ratio(50, 3, 1) is None

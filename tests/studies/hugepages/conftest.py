@@ -1,4 +1,4 @@
-"""Several kinds of pages on a simulated host of known truth; the comparison itself is tested in tests/studies/compare."""
+"""Several page sizes on a simulated host of known truth. The comparison itself is tested in tests/study/comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 2**20
 
 @pytest.fixture(scope="module")
 def compared():
-    """The simulator of comparisons."""
+    """Simulator of comparisons."""
     spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[2] / "study/comparison/conftest.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["compare_conftest"] = module
@@ -53,7 +53,7 @@ def build(compared):
 
 @pytest.fixture
 def run(compared):
-    """A whole run of a study whose truth is known."""
+    """Run the study to its end on a host of known truth."""
 
     def through(options, **more):
         simulator = compared.Simulator(options, **more)

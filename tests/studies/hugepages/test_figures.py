@@ -25,11 +25,11 @@ def inputs(rows):
 
 def marks(chart):
     """The rows behind every layer."""
-    found = chart.to_dict()["datasets"].values()
-    return [json.loads(rows) if isinstance(rows, str) else rows for rows in found]
+    datasets = chart.to_dict()["datasets"].values()
+    return [json.loads(rows) if isinstance(rows, str) else rows for rows in datasets]
 
 
-def test_what_was_measured_stands_beside_what_was_published():
+def test_measured_and_published_gains_are_drawn():
     figure = gain(inputs(ROWS))
     values = [point for layer in marks(figure.chart) for point in layer if "who" in point]
     shown = {(point["kind"], point["who"]): point["x"] for point in values}
@@ -41,7 +41,7 @@ def test_what_was_measured_stands_beside_what_was_published():
 
 @pytest.mark.parametrize("rows", [[], [row("none"), row("1GB", None, published="+12.1 % (…)")]])
 def test_without_anything_measured_there_is_no_figure(rows):
-    with pytest.raises(NotDrawn, match="no kind of pages could be compared"):
+    with pytest.raises(NotDrawn, match="no page size could be compared"):
         gain(inputs(rows))
 
 
@@ -49,7 +49,7 @@ def test_the_figures_of_every_comparison_are_drawn_too():
     assert {"gain", "forest", "pairs", "order"} <= set(builders("hugepages"))
 
 
-def test_the_table_on_a_terminal_has_the_published_figure_beside_ours():
+def test_the_terminal_table_has_the_published_figure():
     table, _ = compact_table("hugepages", ROWS)
     cells = [list(column.cells) for column in table.columns]
     assert [str(cell) for cell in cells[0]] == ["none", "2MB", "1GB", "thp"]

@@ -1,5 +1,7 @@
+import pytest
+
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.hugepages.options import HugepagesOptions
+from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest
 from pgherd.studies.hugepages.propose import propose
 from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.propose import propose as compare_propose
@@ -8,7 +10,7 @@ from pgherd.study.registry import study_of
 MB = 2**20
 
 
-def test_it_proposes_what_a_comparison_does_and_asks_for_counters(build):
+def test_trials_are_those_of_a_comparison_with_counters(build):
     options = build()
     trials, plain = propose(options, []).trials, compare_propose(options, []).trials
     assert [trial.key() for trial in trials] == [trial.key() for trial in plain]
@@ -16,7 +18,7 @@ def test_it_proposes_what_a_comparison_does_and_asks_for_counters(build):
     assert {trial.counters for trial in STUDY.propose(build(uncounted="none here"), []).trials} == {()}
 
 
-def test_each_kind_is_deployed_as_it_is_called(build):
+def test_each_page_size_is_deployed_by_its_name(build):
     servers = {
         trial.point["variant"]: (container, server)
         for trial in STUDY.propose(build(), []).trials
@@ -27,15 +29,24 @@ def test_each_kind_is_deployed_as_it_is_called(build):
     assert servers["thp"][1].transparent_huge_pages is True
 
 
-def test_a_limit_is_lowered_by_the_pages_that_no_group_counts(compared):
-    given = compared.server_options(container_memory=4096 * MB, huge_page_bytes=2048 * MB)
-    assert DensityOptions.model_validate(given).container("a").memory == 2048 * MB
+def test_a_limit_is_lowered_by_the_pages_that_cgroups_do_not_count(compared):
+    server_options = compared.server_options(container_memory=4096 * MB, huge_page_bytes=2048 * MB)
+    assert DensityOptions.model_validate(server_options).container("a").memory == 2048 * MB
 
 
-def test_it_is_registered():
+def test_the_study_is_registered():
     assert study_of("hugepages") is STUDY and STUDY.options is HugepagesOptions
 
 
-def test_pages_are_counted_in_whole_ones(build):
+def test_reserved_pages_are_whole_numbers(build):
     options = build()
     assert {side: options.reserved(side) for side in options.sides} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [({"huge_pages": "2MB"}, "name them with pages"), ({"repeats": 3}, "give blocks"), ({"precision": "60%"}, "less than")],
+)
+def test_options_of_other_studies_are_rejected(asked, message):
+    with pytest.raises(ValueError, match=message):
+        HugepagesRequest(**asked)

@@ -1,4 +1,4 @@
-"""A server on two simulated devices, with checkpoints and stalls where they are wanted."""
+"""A server on two simulated devices, with configurable checkpoints and stalls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 @pytest.fixture(scope="module")
 def compared():
-    """The simulator of comparisons."""
+    """Simulator of comparisons."""
     spec = importlib.util.spec_from_file_location("compare_conftest", Path(__file__).parents[2] / "study/comparison/conftest.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["compare_conftest"] = module
@@ -66,12 +66,14 @@ def result_of(trial, number=0, *, stalled=(), apart=True, traced=False, checkpoi
     tps = [0.0 if second in stalled else 500.0 for second in range(SECONDS)]
     pattern = Pattern(requests=1000, bytes=8192000, window_share=0.1, adjacent_share=0.0, latency=histogram([500] * 900 + [5000] * 100))
     trace = {"all": pattern, "read": pattern} if traced else None
-    here = [DeviceView(number="8:0", name="sda", roles={"data": ["db01/pg"]}, series=series(data), trace=trace)]
+    devices = [DeviceView(number="8:0", name="sda", roles={"data": ["db01/pg"]}, series=series(data), trace=trace)]
     if apart:
-        here.append(DeviceView(number="8:16", name="sdb", roles={"wal": ["db01/pg"]}, series=series(wal, size=16384)))
+        devices.append(DeviceView(number="8:16", name="sdb", roles={"wal": ["db01/pg"]}, series=series(wal, size=16384)))
     else:
-        here = [here[0].model_copy(update={"roles": {"data": ["db01/pg"], "wal": ["db01/pg"]}})]
-    done = [Checkpoint(server="db01/pg", start=30.0 * i + 8, end=30.0 * i + 20, cause="time", buffers=2000) for i in range(checkpoints)]
+        devices = [devices[0].model_copy(update={"roles": {"data": ["db01/pg"], "wal": ["db01/pg"]}})]
+    completed = [
+        Checkpoint(server="db01/pg", start=30.0 * i + 8, end=30.0 * i + 20, cause="time", buffers=2000) for i in range(checkpoints)
+    ]
     latency = {"inside": histogram([4000] * 2000), "outside": histogram([2000] * 2000)}
     target = TargetResult(
         target="local/db01/pg/bench",
@@ -82,23 +84,23 @@ def result_of(trial, number=0, *, stalled=(), apart=True, traced=False, checkpoi
         first=0,
         last=60,
     )
-    seen = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "ckpt.buffers": 100.0, **(metrics or {})}}
+    server_metrics = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "ckpt.buffers": 100.0, **(metrics or {})}}
     phase = PhaseResult(
         phase="steady",
         start=1000.0,
         end=1000.0 + SECONDS,
         overlap=1.0,
         targets=[target],
-        metrics=seen,
-        io=IoView(devices=here, checkpoints=done, latency=latency),
+        metrics=server_metrics,
+        io=IoView(devices=devices, checkpoints=completed, latency=latency),
     )
-    began = 100.0 * number
-    return TrialResult(id=f"{number + 1:04d}", trial=trial, started=began, ended=began + 70, phases=[phase])
+    started = 100.0 * number
+    return TrialResult(id=f"{number + 1:04d}", trial=trial, started=started, ended=started + 70, phases=[phase])
 
 
 @pytest.fixture
 def run():
-    """The whole run of some options; ``of(trial, number)`` gives each trial's result."""
+    """Run the study to its end. ``of(trial, number)`` returns each trial's result."""
 
     def play(options, of=result_of):
         results = []

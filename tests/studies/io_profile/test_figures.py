@@ -35,18 +35,18 @@ def inputs(simulator):
     return Inputs(record, analysis, results)
 
 
-def test_all_figures_of_a_watched_server_are_drawn_and_valid(inputs):
-    found = builders("io-profile")
+def test_all_figures_of_a_single_server_are_drawn_and_valid(inputs):
+    by_name = builders("io-profile")
     for name in ("latency", "io", "io_latency"):
-        drawing.specification(found[name](inputs), validate=True)
+        drawing.specification(by_name[name](inputs), validate=True)
     drawn, left_out = drawing.draw(inputs)
-    assert {"latency", "io", "io_latency"} <= {one.name for one in drawn}
-    assert not {"forest", "pairs"} & set(left_out), "they are not missed where nothing is compared"
+    assert {"latency", "io", "io_latency"} <= {figure.name for figure in drawn}
+    assert not {"forest", "pairs"} & set(left_out), "without a comparison they are not expected"
 
 
-def test_latency_names_both_sides(inputs):
+def test_latency_names_both_curves(inputs):
     title = builders("io-profile")["latency"](inputs).title
-    assert "inside of checkpoints" in title and "outside" in title and "ms" in title
+    assert "during checkpoints" in title and "between checkpoints" in title and "ms" in title
 
 
 def test_without_logged_transactions_there_is_no_curve(inputs):

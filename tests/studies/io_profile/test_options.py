@@ -1,19 +1,30 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
 
 
-def test_one_arm_is_watched_and_more_are_compared(build):
+def test_several_variants_are_compared(build):
     assert build().single and not build("0.5", "0.9").single
     assert build("0.5", "0.9").of("0.5 again")["settings"] == {"checkpoint_completion_target": "0.5"}
 
 
-def test_options_are_kept_whole_in_a_record(build):
+def test_options_survive_a_record(build):
     options = build("0.5", "0.9", every=30.0)
     assert StorageOptions.model_validate(options.model_dump(mode="json")) == options
 
 
-def test_without_an_arm_there_is_nothing():
+def test_a_variant_is_required():
     with pytest.raises(ValidationError):
         StorageOptions(arms=(), baseline="x")
+
+
+def test_everything_has_a_default():
+    request = StorageRequest()
+    assert request.workload == "tpcb-like" and request.compare is None and request.io_bound is None and not request.trace
+
+
+@pytest.mark.parametrize("bad", [{"server": "host=x"}, {"io_bound": 1.0}, {"checkpoints": 0}, {"equivalence": "high"}, {"nonsense": 1}])
+def test_invalid_options_are_rejected(bad):
+    with pytest.raises(ValidationError):
+        StorageRequest.model_validate(bad)

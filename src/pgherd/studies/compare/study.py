@@ -1,4 +1,4 @@
-"""The comparison of variants as one object."""
+"""Definition of the compare study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STUDY = Study(
         ("pgherd compare --variant big:shared_buffers=1GB", "against the same server without it"),
         ("pgherd compare --variant old:pg-version=15 --variant new:pg-version=18 --metric p95", ""),
         ("pgherd compare before.yaml after.yaml --precision 2%", ""),
-        ("pgherd compare --cluster mine --variant big:shared_buffers=1GB", "blocks in turn on the hosts of a cluster"),
+        ("pgherd compare --cluster mine --variant big:shared_buffers=1GB", "alternate blocks between the hosts of a cluster"),
     ),
     common=(
         *("variant", "metric", "max-blocks", "precision", "equivalence-margin", "workload", "script", "clients", "time-budget"),
@@ -30,7 +30,7 @@ STUDY = Study(
                 Column("variant", "variant"),
                 Column("metric", "metric"),
                 Column("change", "ratio", "change"),
-                Column("verdict", "verdict"),
+                Column("conclusion", "verdict"),
                 Column("A/A", "floor", "at most"),
                 Column("baseline", "baseline", "with unit"),
             ),

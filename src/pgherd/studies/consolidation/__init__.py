@@ -1,1 +1,1 @@
-"""Consolidation (E4, E5, E6): which layout suits databases whose busy hours differ, and how far their memory may be overcommitted."""
+"""Consolidation (E4, E5, E6): the best layout for databases with different busy hours, and safe overcommitment of their memory."""

@@ -1,53 +1,59 @@
-"""The figures of a consolidation: what each database did in each period, each scheme's one number, CPU over time."""
+"""Figures of a consolidation: throughput of databases and schemes, CPU over time, and the effect of overcommitment."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 
 from pgherd.model.finding import Finding
+from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
-from pgherd.report.chart_style import MUTED, SERIES, data
+from pgherd.report.chart_style import FAINT, HEIGHT, MUTED, SERIES, data
 from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
-from pgherd.report.formatting import clean, compact, finite
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.formatting import bounds, clean, compact, finite
+from pgherd.store.samples import read_samples
+from pgherd.studies.consolidation.analyse import oom_text
 from pgherd.studies.consolidation.options import SCHEMES
 
 STUDY = "consolidation"
-COLOURS = {scheme: SERIES[place] for place, scheme in enumerate(SCHEMES)}
+COLOURS = {scheme: SERIES[index] for index, scheme in enumerate(SCHEMES)}
 """Scheme → its colour in every figure."""
 SHAPES = dict(zip(SCHEMES, ("circle", "square", "triangle-up", "diamond"), strict=True))
-MOST_DATABASES = len(SERIES)
-"""Databases that are told apart in stacked bars; of more, the rest is one part."""
-_PANEL = 250
-"""Height of a panel, in px."""
+MAX_DATABASES = len(SERIES)
+"""Number of separate databases in stacked bars. Further databases are drawn as one part."""
+_BARS_HEIGHT = 250
+_CPU_HEIGHT = round(HEIGHT * 0.7)
+_CURVES_HEIGHT = 260
 
 
-def named(scheme: object) -> str:
-    """``3: M/M/M``."""
+def scheme_label(scheme: object) -> str:
+    """Return ``3: M/M/M``."""
     return f"{clean(scheme)}: {SCHEMES.get(int(finite(scheme) or 0), '')}"
 
 
-def panels(rows: Sequence[Row]) -> list[float]:
-    """The sizes of shared buffers (%) that rows were measured with, ascending."""
+def buffer_sizes(rows: Sequence[Row]) -> list[float]:
+    """Return the measured sizes of shared buffers in percent, ascending. Each has a panel."""
     return sorted({value for row in rows if (value := finite(row.get("buffers"))) is not None})
 
 
-def baseline(rows: Sequence[Row]) -> list[Row]:
-    """Rows that were not overcommitted and have a number."""
+def undercommitted_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that were not overcommitted and have a value."""
     return [row for row in rows if finite(row.get("rate")) == 0 and finite(row.get("throughput")) is not None]
 
 
-def unit(rows: Sequence[Row]) -> str:
-    """Of throughput."""
+def throughput_unit(rows: Sequence[Row]) -> str:
     return next((cell.unit for row in rows if isinstance(cell := row.get("throughput"), Finding)), "tps")
 
 
-def stacked(parts: Sequence[Any], sentence: str, subtitle: str) -> alt.TopLevelMixin:
-    """Panels below each other, under one title."""
-    return alt.vconcat(*parts, spacing=20).properties(title=chart_style.title(sentence, subtitle))
+def stacked(panels: Sequence[Any], title: str, subtitle: str) -> alt.TopLevelMixin:
+    """Return the panels below each other, under one title."""
+    return alt.vconcat(*panels, spacing=20).properties(title=chart_style.title(title, subtitle))
 
 
 # ---- databases and periods
@@ -55,8 +61,8 @@ def stacked(parts: Sequence[Any], sentence: str, subtitle: str) -> alt.TopLevelM
 
 @register("schemes")
 def schemes(inputs: Inputs) -> Figure:
-    """Each database's throughput in each period, stacked, one group of bars per scheme; a panel for each size of buffers."""
-    rows = baseline(inputs.analysis.tables.get("periods", []))
+    """Draw each database's throughput in each period, stacked, with a group of bars per scheme and a panel per size of buffers."""
+    rows = undercommitted_rows(inputs.analysis.tables.get("periods", []))
     if not rows:
         raise NotDrawn("no undercommitted trial finished")
     totals: dict[tuple[float, float, float], float] = {}
@@ -65,38 +71,40 @@ def schemes(inputs: Inputs) -> Figure:
         totals[key] = totals.get(key, 0.0) + (finite(row["throughput"]) or 0.0)
     top = chart_style.nice_ceiling(max(totals.values()))
     names = list(dict.fromkeys(str(row["database"]) for row in rows))
-    shown = names if len(names) <= MOST_DATABASES else [*names[: MOST_DATABASES - 1], "the others"]
-    made = [_panel(rows, percent, shown, top) for percent in panels(rows)]
-    sentence = _sentence(inputs, rows)
-    busy = "; ".join(f"{name} {_clients(rows, name)}" for name in names[:4])
-    subtitle = f"Undercommitted; means over blocks. Clients of each database in periods 1, 2, …: {busy}{' …' if len(names) > 4 else ''}."
-    caption = "Ramp-ups before each period are not counted."
+    shown = names if len(names) <= MAX_DATABASES else [*names[: MAX_DATABASES - 1], "the others"]
+    panels = [_bars_panel(rows, percent, shown, top) for percent in buffer_sizes(rows)]
+    title = _highest_title(inputs, rows)
+    clients = "; ".join(f"{name} {_clients(rows, name)}" for name in names[:4])
+    subtitle = f"Undercommitted; means over blocks. Clients of each database in periods 1, 2, …: {clients}{' …' if len(names) > 4 else ''}."
+    caption = "The warm-up before each period is not counted."
     if any("corrected_ratio" in row for row in inputs.analysis.tables.get(STUDY, [])):
-        caption += " With a container each the databases have more vCPUs in all; E4's correction for that stands beside the sums."
-    return Figure(sentence, stacked(made, sentence, subtitle), (TRIALS,), caption)
+        caption += (
+            " With dedicated containers the databases have more vCPUs in all. The table has the ratios with E4's correction for that."
+        )
+    return Figure(title, stacked(panels, title, subtitle), (TRIALS,), caption)
 
 
-def _panel(rows: Sequence[Row], percent: float, names: Sequence[str], top: float) -> Any:
-    own = [row for row in rows if finite(row["buffers"]) == percent]
-    order = list(dict.fromkeys(named(row["scheme"]) for row in own))
+def _bars_panel(rows: Sequence[Row], percent: float, names: Sequence[str], top: float) -> Any:
+    panel_rows = [row for row in rows if finite(row["buffers"]) == percent]
+    order = list(dict.fromkeys(scheme_label(row["scheme"]) for row in panel_rows))
     parts: dict[tuple[str, str, str], float] = {}
-    for row in own:
+    for row in panel_rows:
         name = str(row["database"]) if str(row["database"]) in names else names[-1]
-        key = (named(row["scheme"]), str(row["period"]), name)
+        key = (scheme_label(row["scheme"]), str(row["period"]), name)
         parts[key] = parts.get(key, 0.0) + (finite(row["throughput"]) or 0.0)
     values = []
     for (scheme, period, name), value in parts.items():
-        below = sum(parts.get((scheme, period, one), 0.0) for one in names[: names.index(name)])
+        below = sum(parts.get((scheme, period, lower), 0.0) for lower in names[: names.index(name)])
         values.append({"scheme": scheme, "period": int(period), "database": name, "low": below, "high": below + value})
     periods = len({value["period"] for value in values})
     width = max(12, round((chart_style.WIDTH - chart_style.AXIS - 90 - 14 * len(order)) / max(len(order), 1)))
-    title = f"{percent:g} % buffers, {unit(own)}"
+    y_title = f"{percent:g} % buffers, {throughput_unit(panel_rows)}"
     return (
-        alt.Chart(data(values), width=width, height=_PANEL)
+        alt.Chart(data(values), width=width, height=_BARS_HEIGHT)
         .mark_bar(stroke="#ffffff", strokeWidth=0.5)
         .encode(
             x=alt.X("period:O", title=None, axis=alt.Axis(labelAngle=0, labels=periods <= 12), scale=alt.Scale(paddingInner=0.15)),
-            y=alt.Y("low:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False)),
+            y=alt.Y("low:Q", title=y_title, scale=alt.Scale(domain=[0, top], nice=False)),
             y2=alt.Y2("high:Q"),
             color=alt.Color(
                 "database:N",
@@ -109,56 +117,62 @@ def _panel(rows: Sequence[Row], percent: float, names: Sequence[str], top: float
 
 
 def _clients(rows: Sequence[Row], name: str) -> str:
-    own: dict[float, str] = {}
+    """Return a database's clients in the first periods."""
+    by_period: dict[float, str] = {}
     for row in rows:
         if row["database"] == name:
-            own[finite(row["period"]) or 0.0] = clean(row["clients"])
-    return ", ".join(own[period] for period in sorted(own)[:6]) + (" …" if len(own) > 6 else "")
+            by_period[finite(row["period"]) or 0.0] = clean(row["clients"])
+    return ", ".join(by_period[period] for period in sorted(by_period)[:6]) + (" …" if len(by_period) > 6 else "")
 
 
-def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
-    measured = baseline(inputs.analysis.tables.get(STUDY, []))
+def _highest_title(inputs: Inputs, rows: Sequence[Row]) -> str:
+    """Return the scheme with the highest throughput for each size of buffers."""
+    measured = undercommitted_rows(inputs.analysis.tables.get(STUDY, []))
     if not measured:
         return "Throughput of each database in each period"
     parts = []
-    for percent in panels(measured):
+    for percent in buffer_sizes(measured):
         best = max((row for row in measured if finite(row["buffers"]) == percent), key=lambda row: finite(row["throughput"]) or 0.0)
-        parts.append(
-            f"with {percent:g} % buffers {clean(best['what'])} came to the most, {compact(finite(best['throughput']))} {unit(rows)}"
-        )
-    text = "; ".join(parts)
-    return text[0].upper() + text[1:]
+        parts.append(f"{clean(best['what'])} with {percent:g} % buffers, {compact(finite(best['throughput']))} {throughput_unit(rows)}")
+    return f"Highest throughput: {'; '.join(parts)}"
 
 
 @register("fairness")
 def fairness(inputs: Inputs) -> Figure:
-    """Not drawn: databases differ because their loads do, on purpose."""
+    """Omit this figure of every study, because the databases' loads differ on purpose."""
     raise NotDrawn
 
 
-# ---- the one number
+# ---- throughput of the schemes
 
 
 @register("number")
 def number(inputs: Inputs) -> Figure:
-    """Each scheme's throughput averaged over the periods, with its interval, and with E4's correction beside it."""
-    rows = baseline(inputs.analysis.tables.get(STUDY, []))
+    """Draw each scheme's throughput averaged over the periods, with its interval, and the throughput with E4's correction."""
+    rows = undercommitted_rows(inputs.analysis.tables.get(STUDY, []))
     if not rows:
         raise NotDrawn("no undercommitted trial finished")
-    ends = [value for row in rows for cell in (row["throughput"], row["corrected"]) for value in _ends(cell)]
+    ends = [value for row in rows for cell in (row["throughput"], row["corrected"]) for value in _values_and_ends(cell)]
     top = chart_style.nice_ceiling(max(ends) * 1.02)
     kinds = ["measured", "with E4's correction"]
-    made = []
-    for percent in panels(rows):
-        own = [row for row in rows if finite(row["buffers"]) == percent]
+    panels = []
+    for percent in buffer_sizes(rows):
+        panel_rows = [row for row in rows if finite(row["buffers"]) == percent]
         points = [
-            {"scheme": named(row["scheme"]), "kind": kind, "x": finite(row[name]), "low": _end(row[name], 0), "high": _end(row[name], 1)}
-            for row in own
+            {
+                "scheme": scheme_label(row["scheme"]),
+                "kind": kind,
+                "x": finite(row[name]),
+                "low": _interval_end(row[name], 0),
+                "high": _interval_end(row[name], 1),
+            }
+            for row in panel_rows
             for name, kind in zip(("throughput", "corrected"), kinds, strict=True)
             if finite(row[name]) is not None
         ]
-        x = alt.X("x:Q", title=f"{unit(own)}, {percent:g} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
-        y = alt.Y("scheme:N", sort=[named(row["scheme"]) for row in own], title=None, axis=alt.Axis(ticks=False, domain=False, grid=True))
+        order = [scheme_label(row["scheme"]) for row in panel_rows]
+        x = alt.X("x:Q", title=f"{throughput_unit(panel_rows)}, {percent:g} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+        y = alt.Y("scheme:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False, grid=True))
         offset = alt.YOffset("kind:N", scale=alt.Scale(domain=kinds))
         colour = alt.Color(
             "kind:N", scale=alt.Scale(domain=kinds, range=[SERIES[0], MUTED]), legend=alt.Legend(title=None, orient="bottom")
@@ -167,46 +181,231 @@ def number(inputs: Inputs) -> Figure:
         bars = [point for point in points if point["low"] is not None and point["high"] is not None]
         layers = []
         if bars:
-            ruled = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
-            layers.append(
-                ruled.encode(x=alt.X("low:Q", scale=x["scale"], title=x["title"]), x2=alt.X2("high:Q"), y=y, yOffset=offset, color=colour)
-            )
+            intervals = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
+            low = alt.X("low:Q", scale=x["scale"], title=x["title"])
+            layers.append(intervals.encode(x=low, x2=alt.X2("high:Q"), y=y, yOffset=offset, color=colour))
         marks = alt.Chart(data(points)).mark_point(size=80, filled=True, opacity=1)
         layers.append(marks.encode(x=x, y=y, yOffset=offset, color=colour, shape=shape))
-        made.append(alt.layer(*layers, width=chart_style.plot_width() - 60, height=44 * len(own)))
-    sentence = _ranking(rows)
+        panels.append(alt.layer(*layers, width=chart_style.plot_width() - 60, height=44 * len(panel_rows)))
+    title = _ranking_title(rows)
     subtitle = "Sum of the databases, averaged over the periods. " + (
-        "Bars are intervals over blocks; the ratios in the table pair schemes by block, and are narrower."
-        if any(_end(row["throughput"], 0) is not None for row in rows)
+        "Bars are intervals over blocks. The ratios in the table pair schemes by block, and are narrower."
+        if any(_interval_end(row["throughput"], 0) is not None for row in rows)
         else "Too few blocks for intervals."
     )
     caption = (
-        "The correction adds what the quiet databases attained once more, for schemes whose databases share one container's vCPUs where "
-        "others have vCPUs of their own."
+        "The correction counts the quiet databases' throughput twice in schemes that share one container's vCPUs, because in other schemes "
+        "each database has dedicated vCPUs."
     )
-    return Figure(sentence, stacked(made, sentence, subtitle), (TRIALS,), caption)
+    return Figure(title, stacked(panels, title, subtitle), (TRIALS,), caption)
 
 
-def _ranking(rows: Sequence[Row]) -> str:
-    """``New orders/min with 25 % buffers: M/M/M 32.73k, 1/1/M 31.6k``."""
+def _ranking_title(rows: Sequence[Row]) -> str:
+    """Return ``New orders/min: with 25 % buffers M/M/M 32.73k, 1/1/M 31.6k``."""
     parts = []
-    for percent in panels(rows):
-        own = sorted(
+    for percent in buffer_sizes(rows):
+        ranked = sorted(
             (row for row in rows if finite(row["buffers"]) == percent), key=lambda row: finite(row["throughput"]) or 0.0, reverse=True
         )
-        parts.append(
-            f"with {percent:g} % buffers " + ", ".join(f"{clean(row['what'])} {compact(finite(row['throughput']))}" for row in own)
-        )
-    what = unit(rows)
-    return f"{what[0].upper()}{what[1:]}: {'; '.join(parts)}"
+        values = ", ".join(f"{clean(row['what'])} {compact(finite(row['throughput']))}" for row in ranked)
+        parts.append(f"with {percent:g} % buffers {values}")
+    unit = throughput_unit(rows)
+    return f"{unit[0].upper()}{unit[1:]}: {'; '.join(parts)}"
 
 
-def _ends(cell: object) -> list[float]:
-    values = [finite(cell), _end(cell, 0), _end(cell, 1)]
+def _values_and_ends(cell: object) -> list[float]:
+    values = [finite(cell), _interval_end(cell, 0), _interval_end(cell, 1)]
     return [value for value in values if value is not None]
 
 
-def _end(cell: object, side: int) -> float | None:
+def _interval_end(cell: object, index: int) -> float | None:
+    """Return the low (0) or the high (1) end of a finding's interval. None if the interval is not complete."""
     if not isinstance(cell, Finding) or finite(cell.low) is None or finite(cell.high) is None:
         return None
-    return finite((cell.low, cell.high)[side])
+    return finite((cell.low, cell.high)[index])
+
+
+# ---- CPU over time: 100 % is one core, as in E4
+
+CpuSeries = list[tuple[float, float]]
+"""(seconds since the start of the first measured period, percent of a core)."""
+
+
+@register("cpu_over_time")
+def cpu_over_time(inputs: Inputs) -> Figure:
+    """Draw the CPU of all containers second by second, undercommitted: a line per scheme, a panel per size of buffers."""
+    chosen = undercommitted_trials(inputs.results)
+    if not chosen:
+        raise NotDrawn("no undercommitted trial finished")
+    series = {point: line for point, result in chosen.items() if (line := _cpu_series(inputs.directory, result))}
+    if not series:
+        raise NotDrawn("the containers' CPU was not measured")
+    top = chart_style.nice_ceiling(max(value for line in series.values() for _, value in line) * 1.02)
+    panels = [
+        _cpu_panel({scheme: line for (size, scheme), line in series.items() if size == percent}, _period_ends(chosen), percent, top)
+        for percent in sorted({size for size, _ in series})
+    ]
+    (percent, scheme), highest = max(series.items(), key=lambda item: sum(value for _, value in item[1]) / len(item[1]))
+    mean = sum(value for _, value in highest) / len(highest)
+    title = f"{scheme_label(scheme)} used the most CPU, {mean:.0f} % of a core on average ({percent} % buffers)"
+    subtitle = "Undercommitted; one trial of each scheme. 100 % is one core. Clients outside the containers are not included."
+    caption = "Dashed: all databases switch to the next period's load. The warm-up after it is drawn, but not counted."
+    return Figure(title, stacked(panels, title, subtitle), (SAMPLES,), caption)
+
+
+def undercommitted_trials(results: Sequence[TrialResult]) -> dict[tuple[int, int], TrialResult]:
+    """Return (buffers in percent, scheme) → its first finished undercommitted trial. Clean trials have precedence."""
+    chosen: dict[tuple[int, int], TrialResult] = {}
+    for result in sorted(results, key=lambda trial: (trial.tainted, trial.started)):
+        point = result.trial.point
+        if result.phases and finite(point.get("rate")) == 0:
+            chosen.setdefault((int(point["buffers"]), int(point["scheme"])), result)
+    return dict(sorted(chosen.items()))
+
+
+def _cpu_series(directory: Path | None, result: TrialResult) -> CpuSeries:
+    """Return the CPU from the samples, or the means of the periods without samples."""
+    counters: dict[str, CpuSeries] = {}
+    start, end = result.phases[0].start, result.phases[-1].end
+    if directory is not None:
+        for t, entity, value in read_samples(directory / "trials" / result.id, "cgroup_cpu", "cpu.usage"):
+            if entity.startswith("container:") and start <= t <= end:
+                counters.setdefault(entity, []).append((t - start, value))
+    series = cpu_rates(counters)
+    return series if len(series) > 1 else _period_means(result)
+
+
+def cpu_rates(counters: Mapping[str, CpuSeries]) -> CpuSeries:
+    """Return the CPU of all containers in percent of a core in each second, from counters of CPU seconds."""
+    totals: dict[int, float] = {}
+    for readings in counters.values():
+        # After a late reading, the middles of two intervals can be in the same second.
+        by_second: dict[int, list[float]] = {}
+        for (before, low), (after, high) in pairwise(readings):
+            if after > before:
+                second = round((before + after) / 2 - 0.5)
+                by_second.setdefault(second, []).append(100 * (high - low) / (after - before))
+        for second, values in by_second.items():
+            totals[second] = totals.get(second, 0.0) + statistics.fmean(values)
+    return [(second + 0.5, value) for second, value in sorted(totals.items())]
+
+
+def _period_means(result: TrialResult) -> CpuSeries:
+    series: CpuSeries = []
+    for phase in result.phases:
+        cores = [
+            metrics["cpu.usage"] for entity, metrics in phase.metrics.items() if entity.startswith("container:") and "cpu.usage" in metrics
+        ]
+        if cores:
+            series += [(t - result.phases[0].start, 100 * sum(cores)) for t in (phase.start, phase.end)]
+    return series
+
+
+def _period_ends(chosen: Mapping[tuple[int, int], TrialResult]) -> list[float]:
+    """Return the planned ends of all periods but the last, in seconds since the start of the first. All trials share them."""
+    phases = next(iter(chosen.values())).trial.phases
+    ends, end = [], 0.0
+    for phase in phases[:-1]:
+        end += phase.seconds
+        ends.append(end)
+        end += phases[1].ramp
+    return ends
+
+
+def _cpu_panel(series: Mapping[int, CpuSeries], period_ends: Sequence[float], percent: int, top: float) -> alt.TopLevelMixin:
+    end = max(line[-1][0] for line in series.values())
+    x = alt.X("x:Q", title="time, s", scale=alt.Scale(domain=[0, end], nice=False))
+    y = alt.Y("y:Q", title=f"CPU, % of a core; {percent} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+    layers = []
+    if period_ends:
+        rules = alt.Chart(data([{"x": t} for t in period_ends]))
+        layers.append(rules.mark_rule(color=FAINT, strokeDash=[4, 3], strokeWidth=1.5).encode(x=x))
+    layers += chart_style.lines([(line, COLOURS[scheme], 1.8, [1, 0]) for scheme, line in series.items()], x, y)
+    labels = [(end, line[-1][1], scheme_label(scheme), COLOURS[scheme]) for scheme, line in series.items()]
+    layers += chart_style.end_labels(labels, x, y, (0, top), height=_CPU_HEIGHT)
+    chart: alt.TopLevelMixin = alt.layer(*layers, width=chart_style.plot_width([text for *_, text, _ in labels]), height=_CPU_HEIGHT)
+    return chart
+
+
+# ---- overcommitment (E5)
+
+
+@register("overcommitment")
+def overcommitment(inputs: Inputs) -> Figure:
+    """Draw the throughput relative to undercommitted over the rate: a curve per scheme, a panel per size of buffers.
+
+    A cross marks OOM kills.
+    """
+    rows = [row for row in inputs.analysis.tables.get(STUDY, []) if finite(row.get("rate")) is not None]
+    over = [row for row in rows if (finite(row["rate"]) or 0.0) > 0]
+    if not over:
+        raise NotDrawn
+    if not any(finite(row.get("normalised")) is not None or finite(row.get("killed")) for row in over):
+        raise NotDrawn("no overcommitted trial has a value relative to undercommitted")
+    safe_rate = finite(inputs.analysis.findings.get("honest_rate"))
+    ends = [end for row in over for end in (finite(row["normalised"]), *bounds(row["normalised"])) if end is not None]
+    top = chart_style.nice_ceiling(100 * max([1.0, *ends]) * 1.04)
+    panels = [
+        _curves_panel([row for row in rows if finite(row["buffers"]) == percent], percent, top, safe_rate) for percent in buffer_sizes(over)
+    ]
+    title = _retained_title(over)
+    intervals = any(bounds(row["normalised"])[0] is not None for row in over)
+    subtitle = "Throughput of all databases against the same scheme undercommitted. Rate: 1 − available ÷ configured memory. " + (
+        "Bars are intervals over blocks." if intervals else "Too few blocks for intervals."
+    )
+    if any(_killed(row) for row in over):
+        subtitle += " A cross: OOM kills of servers."
+    caption = "All containers share one kernel here, so the result is not judged against E5's published curve of virtual machines."
+    one_kernel = inputs.record.options.get("runtime") == "cgroup"
+    return Figure(title, stacked(panels, title, subtitle), (TRIALS,), caption if one_kernel else "")
+
+
+def _killed(row: Row) -> bool:
+    return bool(finite(row.get("killed"))) and finite(row.get("normalised")) is None
+
+
+def _curves_panel(rows: Sequence[Row], percent: float, top: float, safe_rate: float | None) -> alt.TopLevelMixin:
+    right = 100 * max(finite(row["rate"]) or 0.0 for row in rows)
+    x = alt.X("x:Q", title="overcommitment, %", scale=alt.Scale(domain=[0, right * 1.03], nice=False))
+    y = alt.Y("y:Q", title=f"vs. undercommitted, %; {percent:g} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+    layers: list[alt.Chart] = list(chart_style.level(100, "undercommitted", right * 1.03, x, y))
+    labels, crosses = [], []
+    present = sorted({int(finite(row["scheme"]) or 0) for row in rows})
+    for index, scheme in enumerate(present):
+        of_scheme = sorted((row for row in rows if finite(row["scheme"]) == scheme), key=lambda row: finite(row["rate"]) or 0.0)
+        shift = (index - (len(present) - 1) / 2) * right * 0.006  # separates the bars of one rate
+        curve: list[dict[str, float | None]] = []
+        for row in of_scheme:
+            rate = 100 * (finite(row["rate"]) or 0.0)
+            value = 1.0 if rate == 0 and finite(row.get("throughput")) is not None else finite(row["normalised"])
+            if value is not None:
+                low, high = (None if end is None else 100 * end for end in bounds(row["normalised"]))
+                curve.append({"x": rate + (shift if rate else 0.0), "y": 100 * value, "low": low, "high": high})
+            elif _killed(row):
+                crosses.append({"x": rate + 2.5 * shift, "y": 0.02 * top, "colour": COLOURS[scheme]})
+        if curve:
+            layers += chart_style.line_with_bars(curve, x, y, COLOURS[scheme], SHAPES[scheme])
+            labels.append((right * 1.03, curve[-1]["y"] or 0.0, scheme_label(scheme), COLOURS[scheme]))
+    if crosses:
+        marks = alt.Chart(data(crosses)).mark_point(shape="cross", angle=45, size=110, filled=True, opacity=1)
+        layers.append(marks.encode(x=x, y=y, color=alt.Color("colour:N", scale=None)))
+    if safe_rate is not None and 100 * safe_rate <= right:
+        layers += chart_style.rules([(100 * safe_rate, "working sets fit up to here", MUTED)], x, y, (0, top), right, height=_CURVES_HEIGHT)
+    layers += chart_style.end_labels(labels, x, y, (0, top), height=_CURVES_HEIGHT)
+    return alt.layer(*layers, width=chart_style.plot_width([text for *_, text, _ in labels]), height=_CURVES_HEIGHT)
+
+
+def _retained_title(rows: Sequence[Row]) -> str:
+    """Return the throughput relative to undercommitted at the highest rate, for each size of buffers."""
+    parts = []
+    for percent in buffer_sizes(rows):
+        of_buffers = [row for row in rows if finite(row["buffers"]) == percent]
+        measured, kills = [row for row in of_buffers if finite(row.get("normalised")) is not None], oom_text(of_buffers)
+        if not measured:
+            parts.append(f"with {percent:g} % buffers " + (kills or "no trial finished"))
+            continue
+        rate = max(finite(row["rate"]) or 0.0 for row in measured)
+        retained = [(finite(row["normalised"]) or 0.0, clean(row["what"])) for row in measured if finite(row["rate"]) == rate]
+        values = ", ".join(f"{layout} {100 * value:.0f} %" for value, layout in sorted(retained, reverse=True))
+        parts.append(f"at {100 * rate:g} % overcommitment with {percent:g} % buffers {values}" + (f" ({kills})" if kills else ""))
+    return f"Throughput relative to undercommitted: {'; '.join(parts)}"

@@ -17,8 +17,7 @@ from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.studies.consolidation import prepare_guests
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions, ConsolidationRequest
-from pgherd.studies.consolidation.propose import points
-from pgherd.studies.consolidation.schemes import shared_buffers
+from pgherd.studies.consolidation.propose import points, shared_buffers
 from pgherd.study import load_patterns
 from pgherd.workloads.registry import find
 

@@ -10,7 +10,7 @@ from pgherd.runtimes.balloon_law import moves
 from pgherd.runtimes.balloon_manager import law_guest
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
 from pgherd.studies.consolidation.options import ConsolidationOptions
-from pgherd.studies.consolidation.schemes import deploy
+from pgherd.studies.consolidation.propose import deploy
 
 
 def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:

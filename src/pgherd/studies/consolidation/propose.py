@@ -1,7 +1,7 @@
-"""Which trials a consolidation run consists of, and in which order. Pure; imports no scientific library.
+"""Trials of a consolidation run: their order, and the deployment of each scheme. Pure. Imports no scientific library.
 
-A block holds every combination of scheme, buffers and rate once, shuffled by the run's seed: what drifts on the host must not
-pose as a difference between schemes, nor one scheme's rest in the caches as another's merit.
+A block holds every combination of scheme, buffers and rate once, shuffled by the run's seed. Drift of the host and warm caches of a
+previous scheme therefore do not bias the comparison of the schemes.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.consolidation.options import ConsolidationOptions
-from pgherd.studies.consolidation.schemes import trial
-from pgherd.study import trial_schedule
+from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
+from pgherd.study import load_patterns, trial_schedule
 from pgherd.study.trial_schedule import Design, Point
+
+_MB = 2**20
+_BUFFERS_STEP_BYTES = 8 * _MB
+"""Shared buffers are a multiple of this."""
+MIN_BUFFERS_BYTES = 16 * _MB
 
 
 def points(options: ConsolidationOptions) -> list[Point]:
-    """Every combination, by buffers, rate and scheme."""
+    """Return every combination, by buffers, rate and scheme."""
     return [
         {"scheme": scheme, "buffers": percent, "rate": rate}
         for percent in options.buffers
@@ -29,27 +34,112 @@ def points(options: ConsolidationOptions) -> list[Point]:
 
 
 def propose(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. The same options and results always give the same proposal."""
     if not options.runnable:
-        return Proposal(stop="no scheme that was asked for can be had here", worst_case=0)
+        return Proposal(stop="none of the requested schemes is available on this host", worst_case=0)
     return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: ConsolidationOptions) -> tuple[Trial, ...]:
-    """All trials that a run plans before anything is known: what fits no budget is among them."""
+    """Return all trials of the plan, including those that a time budget may leave out."""
     return _design(options).planned
 
 
 def _design(options: ConsolidationOptions) -> Design:
-    every = points(options)
+    combinations = points(options)
     blocks = []
     for block in range(options.blocks):
-        order = random.Random(f"consolidation {options.seed} {block}").sample(every, len(every))
+        order = random.Random(f"consolidation {options.seed} {block}").sample(combinations, len(combinations))
         blocks.append([trial(options, point, block, "planned") for point in order])
     return Design(
         blocks,
-        every,
+        combinations,
         build=lambda point, repeat, reason: trial(options, point, repeat, reason),
         reserved=lambda point: options.blocks,
         adaptive=False,
+    )
+
+
+def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str) -> Trial:
+    """Return the trial at a point, which has ``scheme``, ``buffers`` (percent) and ``rate``."""
+    scheme = int(point["scheme"])
+    return Trial(
+        point=dict(point),
+        repeat=repeat,
+        reason=reason,
+        deployment=deploy(options, scheme, int(point["buffers"]), float(point["rate"])),
+        state=options.state,
+        phases=load_patterns.phases(options.plan, targets(options, scheme), options.load, ramp=options.ramp, seconds=options.seconds),
+        intents=("not-client-bound",),
+        may_die=float(point["rate"]) > 0,
+    )
+
+
+def targets(options: ConsolidationOptions, scheme: int) -> list[str]:
+    """Return the addresses of the databases, in their order."""
+    return [f"local/{'/'.join(names)}" for names in _address_names(options, scheme)]
+
+
+def _address_names(options: ConsolidationOptions, scheme: int) -> list[tuple[str, str, str]]:
+    """Return (container, server, database) of each database, in their order.
+
+    The only database of a server is always called ``bench``, so that all of these servers share one data directory template.
+    """
+    names = [f"db{number}" for number in range(1, options.databases + 1)]
+    if scheme in APART:
+        return [(name, "pg", "bench") for name in names]
+    if scheme == 2:
+        return [("all", name, "bench") for name in names]
+    return [("all", "pg", name) for name in names]
+
+
+def shared_buffers(options: ConsolidationOptions, scheme: int, percent: int) -> int:
+    """Return shared_buffers (bytes) of each server: a percentage of its share of the container's memory."""
+    share = options.configured if scheme == 1 else options.share
+    return max(MIN_BUFFERS_BYTES, share * percent // 100 // _BUFFERS_STEP_BYTES * _BUFFERS_STEP_BYTES)
+
+
+def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float) -> Deployment:
+    """Return the containers of a scheme, on a host with the memory that the overcommitment rate leaves available."""
+    layout: dict[str, dict[str, list[Database]]] = {}
+    for container_name, server_name, database_name in _address_names(options, scheme):
+        layout.setdefault(container_name, {}).setdefault(server_name, []).append(options.database_called(database_name))
+    containers = []
+    for name, servers in layout.items():
+        memory = None
+        if options.container_memory is not None:
+            memory = options.container_memory * (1 if scheme in APART else options.databases)
+        containers.append(
+            Container(
+                name=name,
+                runtime=options.runtime,
+                vcpus=options.vcpus,
+                cpu_mode=options.cpu_mode,
+                memory=memory,
+                memory_minimum=options.guest_minimum,
+                memory_shares=options.guest_shares.get(name, 1.0),
+                guest=options.guest,
+                servers=tuple(
+                    _server(options, scheme, percent, server_name, tuple(databases)) for server_name, databases in servers.items()
+                ),
+            )
+        )
+    host = Host(
+        cores=options.cores, memory=options.available(rate), staging=options.staging, labels=options.labels, containers=tuple(containers)
+    )
+    return Deployment(hosts=(host,), volumes=options.all_volumes)
+
+
+def _server(options: ConsolidationOptions, scheme: int, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
+    settings = options.settings | (options.balloon if scheme == BALLOON else {})
+    return Server(
+        name=name,
+        bin=options.pg_bin,
+        version=options.pg_version,
+        settings=settings | {"shared_buffers": f"{shared_buffers(options, scheme, percent) // _MB}MB"},
+        transparent_huge_pages=options.transparent_huge_pages,
+        checksums=options.checksums,
+        volumes=options.all_roles,
+        tablespaces=options.tablespaces,
+        databases=databases,
     )

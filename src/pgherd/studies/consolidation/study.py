@@ -1,4 +1,4 @@
-"""The consolidation study as one object."""
+"""Definition of the consolidation study."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STUDY = Study(
                 Column("buffers\n%", "buffers", "number"),
                 Column("over-\ncommit", "rate", "share"),
                 Column("scheme", "what"),
-                Column("measured", "throughput", "value ±"),
-                Column("of own\nbaseline", "normalised", "times", needs="normalised"),
-                Column("to the\nfirst", "ratio", "times"),
-                Column("to it,\ncorrected", "corrected_ratio", "times", needs="corrected_ratio"),
-                Column("corrected\n(E4)", "corrected", "value ±"),
-                Column("variation\n%", "variation", "brief"),
+                Column("throughput", "throughput", "value ±"),
+                Column("vs. under-\ncommitted", "normalised", "times", needs="normalised"),
+                Column("vs.\nfirst", "ratio", "times"),
+                Column("ratio,\ncorrected", "corrected_ratio", "times", needs="corrected_ratio"),
+                Column("corrected\nfor vCPUs", "corrected", "value ±"),
+                Column("CV\n%", "variation", "brief"),
                 Column("CPU\n%", "cpu_used", "number"),
-                Column("per used\ncore", "per_core", "compact"),
+                Column("per\ncore", "per_core", "compact"),
                 Column("published\n(E4)", "throughput", "published"),
                 Column("tainted\ntrials", "tainted", "tainted"),
             ),
@@ -42,18 +42,17 @@ STUDY = Study(
         )
     },
     labels={
-        "what": "containers/servers/databases",
-        "corrected": "with E4's correction",
-        "corrected_ratio": "ratio with E4's correction",
-        "normalised": "of its own baseline",
+        "what": "layout (containers/servers/databases)",
+        "corrected": "corrected for vCPUs",
+        "corrected_ratio": "ratio, corrected for vCPUs",
+        "normalised": "vs. undercommitted",
         "available": "available memory, MB",
-        "variation": "variation across periods",
+        "variation": "CV across periods",
         "per_core": "per fully used core",
         "cpu_used": "CPU (100 % = one core)",
-        "killed": "trials ended for want of memory",
-        "honest_rate": "largest honest overcommitment",
+        "killed": "trials with OOM kills",
+        "honest_rate": "max. safe overcommitment",
     },
     percent=frozenset({"waiting"}),
-    figures=("figures", "figures_cpu", "figures_overcommitment"),
     web=("databases", "schemes", "scale", "period-length"),
 )

@@ -1,1 +1,1 @@
-"""Huge pages (E9): a comparison of one server on several kinds of pages of shared memory."""
+"""Huge pages (E9): a comparison of one server with several page sizes of shared memory."""

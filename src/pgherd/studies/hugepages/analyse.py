@@ -1,4 +1,7 @@
-"""What the comparison of pages says, and why: pages reserved and seen, TLB misses, page walks, page faults, page tables. Pure."""
+"""Analysis of the huge pages study: the comparison, and per page size TLB misses, page walks, page faults and page tables. Pure.
+
+E9 is the published reference (Gary Little, n0derunner.com): PostgreSQL 11, 32 GB of memory, shared_buffers 16 GB, scale 500, 10 clients.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.hugepages import published
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions
 from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.blocks import counted, whole_blocks
@@ -16,153 +18,176 @@ from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.trial_schedule import throughput
 
-FILLING = 0.5
-"""More page faults per transaction from which on a part of the difference is the filling of page tables, not their use: a fault costs
-about a microsecond, so this many are a per cent of a transaction of 50 µs."""
+SOURCE = "E9, Gary Little, n0derunner.com"
+PUBLISHED_TPS = {"none": 62190.0, "2MB": 66864.0, "1GB": 69702.0}
+"""Page size → transactions per second in E9, SELECT-only, one run of 600 s each."""
+PUBLISHED_RESERVED = "8400 pages of 2 MB for shared_buffers of 16 GB"
+
+MIN_EXTRA_FAULTS = 0.5
+"""Extra page faults per transaction from which on the filling of page tables explains a part of the difference. A fault costs about a
+microsecond, so half a fault is 1 % of a transaction of 50 µs."""
 PER_TX = {
     "tlb_misses": ("tlb.load_misses", "tlb.store_misses"),
     "walks": ("tlb.walks",),
     "walk_cycles": ("tlb.walk_cycles",),
 }
-"""Finding → counters of the servers that are added up for it, per transaction."""
+"""Finding → counters of the servers whose sum, per transaction, is its value."""
 _UNITS = {"tlb_misses": "misses", "walks": "walks", "walk_cycles": "cycles", "faults": "faults"}
 _MB = 2**20
 
-Take = Callable[[PhaseResult], float | None]
+PhaseValue = Callable[[PhaseResult], float | None]
+
+
+def published_gain(kind: str) -> float | None:
+    """Throughput gain over ordinary pages in E9, percent. None: E9 did not measure this page size."""
+    return 100 * (PUBLISHED_TPS[kind] / PUBLISHED_TPS["none"] - 1) if kind in PUBLISHED_TPS else None
+
+
+def published_text(kind: str) -> str | None:
+    """The published gain with both throughputs and the source. None for ordinary pages and for sizes that E9 did not measure."""
+    gain = published_gain(kind)
+    if gain is None or kind == "none":
+        return None
+    return f"{gain:+.3g} % ({PUBLISHED_TPS['none']:,.0f} → {PUBLISHED_TPS[kind]:,.0f} tps; {SOURCE})"
 
 
 def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analysis:
-    """The comparison's own analysis, with what is known of the pages of each arm before its tables."""
-    found = compare.analyse(options, results)
+    """Return the analysis of the comparison, with the table and the findings of each variant's pages put first."""
+    comparison = compare.analyse(options, results)
     blocks = counted(whole_blocks(options, results), options.most)
-    used = [result for block in blocks for result in block.all if result.error is None]
-    sides = (options.baseline, *options.variants)
-    by_side = {side: [result for result in used if result.trial.point[VARIANT] == side] for side in sides}
+    finished = [result for block in blocks for result in block.all if result.error is None]
+    variants = (options.baseline, *options.variants)
+    by_variant = {variant: [result for result in finished if result.trial.point[VARIANT] == variant] for variant in variants}
     findings: dict[str, Finding] = {}
     rows: list[dict[str, Finding | str | int | float | None]] = []
-    verdicts = {row["variant"]: row["verdict"] for row in found.tables.get("comparison", []) if row.get("primary")}
-    for side in sides:
-        own = _of(options, side, by_side[side], found)
-        findings |= {f"{name}:{side}": finding for name, finding in own.items()}
-        rows.append({"pages": side, **own, "verdict": verdicts.get(side, "baseline" if side == options.baseline else None)})
-    return found.model_copy(
+    verdicts = {row["variant"]: row["verdict"] for row in comparison.tables.get("comparison", []) if row.get("primary")}
+    for variant in variants:
+        cells = _page_findings(options, variant, by_variant[variant], comparison)
+        findings |= {f"{name}:{variant}": finding for name, finding in cells.items()}
+        rows.append({"pages": variant, **cells, "verdict": verdicts.get(variant, "baseline" if variant == options.baseline else None)})
+    return comparison.model_copy(
         update={
-            "findings": {**findings, **found.findings},
-            "tables": {"hugepages": rows, **found.tables},
-            "warnings": [*found.warnings, *_warnings(options, findings, by_side)],
+            "findings": {**findings, **comparison.findings},
+            "tables": {"hugepages": rows, **comparison.tables},
+            "warnings": [*comparison.warnings, *_warnings(options, findings, by_variant)],
         }
     )
 
 
-def _of(options: HugepagesOptions, side: str, results: Sequence[TrialResult], found: Analysis) -> dict[str, Finding]:
-    """All that is known of one arm."""
-    size = options.page_sizes.get(options.arm(side).name)
-    unit = f"pages of {options.arm(side).name}" if size else "pages"
-    note = "no kind of pages that is reserved" if not size else f"for one server; published: {published.RESERVED}"
-    per_tx: dict[str, Take] = {name: _servers(*metrics) for name, metrics in PER_TX.items()}
-    own = {
-        "throughput": _mean([throughput(result) for result in results], "tps", "nothing was measured"),
-        "gain": _gain(side, options, found),
-        "reserved": Finding(value=options.reserved(side), unit=unit, method="postgres -C shared_memory_size_in_huge_pages", note=note),
-        "backed": _mean([_backed(result) for result in results], "share", "the server's memory map could not be read"),
+def _page_findings(options: HugepagesOptions, variant: str, results: Sequence[TrialResult], comparison: Analysis) -> dict[str, Finding]:
+    """Return the findings of one variant, by the name of their column."""
+    kind = options.arm(variant).name
+    reserved_size = options.page_sizes.get(kind)
+    unit = f"pages of {kind}" if reserved_size else "pages"
+    note = f"for one server; published: {PUBLISHED_RESERVED}" if reserved_size else "this variant reserves no pages"
+    cells = {
+        "throughput": _mean([throughput(result) for result in results], "tps", "no trial finished"),
+        "gain": _gain(variant, options, comparison),
+        "reserved": Finding(value=options.reserved(variant), unit=unit, method="postgres -C shared_memory_size_in_huge_pages", note=note),
+        "backed": _mean([_huge_page_share(result) for result in results], "share", "the server's memory map could not be read"),
     }
-    for name, take in per_tx.items():
-        reason = options.uncounted or "the processor's counters gave no number"
-        own[name] = _mean([_per_tx(result, take) for result in results], f"{_UNITS[name]}/tx", f"unknown: {reason}")
-    own["walking"] = _mean([_walking(result) for result in results], "share", f"unknown: {options.uncounted or 'no such counter'}")
-    own["faults"] = _mean(
-        [_per_tx(result, _faults) for result in results], "faults/tx", "neither the control group nor /proc/vmstat was seen"
+    for name, metrics in PER_TX.items():
+        reason = options.uncounted or "the processor's counters gave no value"
+        values = [_per_tx(result, _server_sum(*metrics)) for result in results]
+        cells[name] = _mean(values, f"{_UNITS[name]}/tx", f"unknown: {reason}")
+    cells["walking"] = _mean([_walk_share(result) for result in results], "share", f"unknown: {options.uncounted or 'no such counter'}")
+    cells["faults"] = _mean(
+        [_per_tx(result, _faults) for result in results], "faults/tx", "neither the cgroup nor /proc/vmstat could be read"
     )
-    tables = [_average(result, _host("memory.page_tables")) for result in results]
-    own["page_tables"] = _mean([None if one is None else one / _MB for one in tables], "MB", "/proc/meminfo was not seen")
-    return own
+    page_tables = [_average(result, _host_value("memory.page_tables")) for result in results]
+    cells["page_tables"] = _mean([None if size is None else size / _MB for size in page_tables], "MB", "/proc/meminfo could not be read")
+    return cells
 
 
-def _gain(side: str, options: HugepagesOptions, found: Analysis) -> Finding:
-    """How much more throughput than the baseline, in percent, beside the published figure."""
-    beside = published.words(options.arm(side).name) if options.baseline == NONE else None
-    experiment = "E9" if beside else None
-    ratio = found.findings.get(f"ratio:{side}:throughput")
-    if side == options.baseline:
+def _gain(variant: str, options: HugepagesOptions, comparison: Analysis) -> Finding:
+    """Return the change in throughput against the baseline in percent, with the published figure if the baseline is ordinary pages."""
+    reference = published_text(options.arm(variant).name) if options.baseline == NONE else None
+    experiment = "E9" if reference else None
+    ratio = comparison.findings.get(f"ratio:{variant}:throughput")
+    if variant == options.baseline:
         return missing("%", "the baseline")
     if ratio is None or ratio.value is None:
-        return missing("%", ratio.note if ratio else "nothing could be compared", experiment=experiment, published=beside)
+        return missing("%", ratio.note if ratio else "no comparison was possible", experiment=experiment, published=reference)
     percent = {name: None if (end := getattr(ratio, name)) is None else 100 * (end - 1) for name in ("value", "low", "high")}
-    return ratio.model_copy(update={**percent, "unit": "%", "experiment": experiment, "published": beside})
+    return ratio.model_copy(update={**percent, "unit": "%", "experiment": experiment, "published": reference})
 
 
 def _mean(values: Sequence[float | None], unit: str, absent: str) -> Finding:
-    seen = [value for value in values if value is not None]
-    if not seen:
+    present = [value for value in values if value is not None]
+    if not present:
         return missing(unit, absent)
-    return as_finding(mean_interval(seen), unit, method="mean over trials, Student's t interval")
+    return as_finding(mean_interval(present), unit, method="mean over trials, Student's t interval")
 
 
-def _servers(*metrics: str) -> Take:
-    """The sum of the servers' rates of these metrics; None where no server has the first."""
+def _server_sum(*metrics: str) -> PhaseValue:
+    """Return a function that adds up the servers' rates of these metrics. Its result is None if no server has the first metric."""
 
-    def take(phase: PhaseResult) -> float | None:
-        servers = [found for entity, found in phase.metrics.items() if entity.startswith("server:") and metrics[0] in found]
-        return sum(found.get(metric, 0.0) for found in servers for metric in metrics) if servers else None
+    def server_sum(phase: PhaseResult) -> float | None:
+        servers = [values for entity, values in phase.metrics.items() if entity.startswith("server:") and metrics[0] in values]
+        return sum(values.get(metric, 0.0) for values in servers for metric in metrics) if servers else None
 
-    return take
+    return server_sum
 
 
 def _faults(phase: PhaseResult) -> float | None:
-    """Page faults per second of the containers, or of the whole host where there are no control groups."""
-    seen = [found["memory.fault"] for entity, found in phase.metrics.items() if entity.startswith("container:") and "memory.fault" in found]
-    return sum(seen) if seen else _host("vm.pgfault")(phase)
+    """Return the page faults per second of the containers, or of the whole host if there are no cgroups."""
+    faults = [
+        values["memory.fault"] for entity, values in phase.metrics.items() if entity.startswith("container:") and "memory.fault" in values
+    ]
+    return sum(faults) if faults else _host_value("vm.pgfault")(phase)
 
 
-def _host(metric: str) -> Take:
+def _host_value(metric: str) -> PhaseValue:
     return lambda phase: phase.metrics.get("host", {}).get(metric)
 
 
-def _average(result: TrialResult, take: Take) -> float | None:
-    """A metric's mean over the phases' windows."""
+def _average(result: TrialResult, phase_value: PhaseValue) -> float | None:
+    """Return the mean over the phases, weighted by their lengths. None if a phase has no value."""
     seconds = sum(phase.seconds for phase in result.phases)
-    parts = [(take(phase), phase.seconds) for phase in result.phases]
-    if seconds <= 0 or any(part is None for part, _ in parts):
+    values = [(phase_value(phase), phase.seconds) for phase in result.phases]
+    if seconds <= 0 or any(value is None for value, _ in values):
         return None
-    return sum(part * length for part, length in parts if part is not None) / seconds
+    return sum(value * length for value, length in values if value is not None) / seconds
 
 
-def _per_tx(result: TrialResult, take: Take) -> float | None:
-    rate, done = _average(result, take), throughput(result)
-    return None if rate is None or done <= 0 else rate / done
+def _per_tx(result: TrialResult, phase_value: PhaseValue) -> float | None:
+    rate, tps = _average(result, phase_value), throughput(result)
+    return None if rate is None or tps <= 0 else rate / tps
 
 
-def _backed(result: TrialResult) -> float | None:
-    """The share of the servers' shared memory in use that lies on huge pages."""
-    huge, mapped = (_average(result, _servers(metric)) for metric in ("pages.huge", "pages.mapped"))
+def _huge_page_share(result: TrialResult) -> float | None:
+    """Return the share of the servers' used shared memory that huge pages hold."""
+    huge, mapped = (_average(result, _server_sum(metric)) for metric in ("pages.huge", "pages.mapped"))
     return None if huge is None or not mapped else huge / mapped
 
 
-def _walking(result: TrialResult) -> float | None:
-    """The share of the servers' cycles in which page tables were walked for data."""
-    walking, cycles = (_average(result, _servers(metric)) for metric in ("tlb.walk_cycles", "tlb.cycles"))
-    return None if walking is None or not cycles else walking / cycles
+def _walk_share(result: TrialResult) -> float | None:
+    """Return the share of the servers' CPU cycles in which the processor walked page tables for data."""
+    walk_cycles, cycles = (_average(result, _server_sum(metric)) for metric in ("tlb.walk_cycles", "tlb.cycles"))
+    return None if walk_cycles is None or not cycles else walk_cycles / cycles
 
 
-def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_side: dict[str, list[TrialResult]]) -> list[str]:
-    said = []
+def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_variant: dict[str, list[TrialResult]]) -> list[str]:
+    warnings = []
     if options.uncounted:
-        said.append(f"TLB misses and page walks are unknown: {options.uncounted}")
-    faults = {side: value for side in by_side if (value := findings[f"faults:{side}"].value) is not None}
+        warnings.append(f"TLB misses and page walks are unknown: {options.uncounted}")
+    faults = {variant: value for variant in by_variant if (value := findings[f"faults:{variant}"].value) is not None}
     base = faults.get(options.baseline)
-    fewest = min(faults, key=lambda side: faults[side], default="")
-    if base is not None and base - faults[fewest] >= FILLING:
-        said.append(
-            f"There were {base:.2g} page faults per transaction with '{options.baseline}' and {faults[fewest]:.2g} with '{fewest}': new "
-            "connections were still filling their page tables, and a part of the difference is that; a longer --ramp leaves it out"
+    fewest = min(faults, key=lambda variant: faults[variant], default="")
+    if base is not None and base - faults[fewest] >= MIN_EXTRA_FAULTS:
+        warnings.append(
+            f"A part of the difference is the filling of page tables by new connections: {base:.2g} page faults per transaction with "
+            f"'{options.baseline}', {faults[fewest]:.2g} with '{fewest}'. A longer --warmup excludes it"
         )
-    if any(options.reserved(side) for side in options.variants):
-        limit = "; so each container's limit was lowered by its server's" if options.of(options.baseline).get("container_memory") else ""
-        said.append(f"No control group counts reserved huge pages{limit}. The memory compared is what was charged and these pages in use")
-    seconds = [phase.seconds for results in by_side.values() for result in results for phase in result.phases]
-    if seconds and options.baseline == NONE and any(published.words(options.arm(side).name) for side in options.variants):
-        said.append(
-            f"Published are single runs of 600 s with shared_buffers of 16 GB; ours are trials of {statistics.median(seconds):.3g} s with "
-            f"{options.of(options.baseline).get('settings', {}).get('shared_buffers', 'the default')}: larger buffers miss the TLB more"
+    baseline = options.of(options.baseline)
+    if any(options.reserved(variant) for variant in options.variants):
+        limit = ", so each container's limit is lowered by its server's pages" if baseline.get("container_memory") else ""
+        warnings.append(f"cgroups do not count reserved huge pages{limit}. The memory compared is the charged memory plus the pages in use")
+    seconds = [phase.seconds for results in by_variant.values() for result in results for phase in result.phases]
+    if seconds and options.baseline == NONE and any(published_text(options.arm(variant).name) for variant in options.variants):
+        shared_buffers = baseline.get("settings", {}).get("shared_buffers", "the default")
+        warnings.append(
+            "The published gains are from single runs of 600 s with shared_buffers of 16 GB. "
+            f"Trials here took {statistics.median(seconds):.3g} s with {shared_buffers}. Larger buffers miss the TLB more"
         )
-    return said
+    return warnings

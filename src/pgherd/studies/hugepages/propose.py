@@ -11,7 +11,7 @@ from pgherd.study.comparison import propose as comparison
 
 
 def propose(options: HugepagesOptions, results: Sequence[TrialResult]) -> Proposal:
-    """Return the trials of the comparison, with the processor's TLB counters where it has them."""
+    """Return the trials of the comparison, with the processor's TLB counters if it has them."""
     proposal = comparison.propose(options, results)
     if options.uncounted:
         return proposal

@@ -1,4 +1,4 @@
-"""The study of huge pages as one object."""
+"""Definition of the huge pages study."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ STUDY = Study(
         "hugepages": TableView(
             columns=(
                 Column("pages", "pages"),
-                Column("measured\ntps", "throughput", "value ±"),
+                Column("throughput\ntps", "throughput", "value ±"),
                 Column("gain\n%", "gain", "gain"),
                 Column("published\n(E9) %", "gain", "published"),
-                Column("verdict", "verdict"),
+                Column("conclusion", "verdict"),
                 Column("on huge\npages", "backed", "share"),
                 Column("faults\n/tx", "faults", "brief"),
                 Column("TLB misses\n/tx", "tlb_misses", "brief"),

@@ -1,1 +1,1 @@
-"""I/O profile (E11, E13): what the devices below a server do, what checkpoints change, and what a setting changes."""
+"""I/O profile (E11, E13): activity of the devices below a server, the effect of checkpoints, and the effect of a setting."""

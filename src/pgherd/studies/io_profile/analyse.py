@@ -1,8 +1,12 @@
-"""What the trials of a study of the storage mean. Pure."""
+"""Analysis of the I/O profile: its tables and findings, the answer, and the warnings. Pure.
+
+E11 and E13 are the published references (Gary Little, n0derunner.com).
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis import histogram
@@ -10,120 +14,142 @@ from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.io_profile import published, words
-from pgherd.studies.io_profile.observed import Observed, observe, quantile_ms
 from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.trial_profile import TrialProfile, profile_of, quantile_ms
 from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.device_io import series_numbers
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weighted
 
+SOURCE = "Gary Little, n0derunner.com"
+BURST_RATIO = f"bursts of data writes at about 10 × the WAL's rate ({SOURCE})"
+WAL_SIZE = f"16–32 kB, steady, sequential, low concurrency ({SOURCE})"
+WRITE_AWAIT = f"1.5 ms on average, even in bursts ({SOURCE})"
+STALLS = f"at a completion target of 0.5 WAL writes stalled in checkpoints, at 0.9 they did not ({SOURCE})"
+IOPS = f"more than 500,000 IOPS under 1 ms: 32 PostgreSQL VMs on 4 hosts ({SOURCE})"
+"""From E13. The others are from E11."""
+MANY_DISKS = f"one database spread over several disks made more than 2 × what it made on one ({SOURCE})"
+
+DISAGREEMENT_RATIO = 1.25
+"""Ratio of the views of PostgreSQL and the device from which on their difference is a warning."""
+MIN_CHECKPOINTS = 2
+"""Checkpoints that a trial needs for conclusions on them."""
+
 Row = dict[str, Finding | str | int | float | None]
 _MEAN = "mean over trials, Student's t interval"
-_LOGS = "logged transactions of all trials; inside: any part of it lies in a checkpoint"
+_LOGS = "logged transactions of all trials; inside: the transaction overlaps a checkpoint"
+_NO_STALL_DATA = "too few seconds or too few writes to detect stalls"
 
 
 def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis:
-    """The comparison's analysis where something is compared, with the storage's own before it."""
-    by_side = _by_side(options, results)
-    rows = [row for side, trials in by_side.items() if trials for row in [_row(options, side, trials)]]
+    """Return the analysis of the run. With several variants it is the comparison's, with the I/O tables and findings put first."""
+    by_variant = _by_variant(options, results)
+    rows = [_row(options, variant, trials) for variant, trials in by_variant.items() if trials]
     findings: dict[str, Finding] = {}
     for row in rows:
         suffix = "" if options.single else f":{row['server']}"
         findings |= {f"{name}{suffix}": cell for name, cell in row.items() if isinstance(cell, Finding)}
     tables = {
         "storage": rows,
-        "stalls": [row for side, trials in by_side.items() for row in _stall_rows(side, trials)],
-        "checkpoints": [row for side, trials in by_side.items() for row in _checkpoint_rows(side, trials)],
+        "stalls": [row for variant, trials in by_variant.items() for row in _stall_rows(variant, trials)],
+        "checkpoints": [row for variant, trials in by_variant.items() for row in _checkpoint_rows(variant, trials)],
     }
-    said = words.warnings(options, by_side)
+    io_warnings = warnings_of(options, by_variant)
     if options.untraced:
-        said.insert(0, f"The share of requests under 1 ms is unknown: {options.untraced}")
+        io_warnings.insert(0, f"The share of requests under 1 ms is unknown: {options.untraced}")
     if options.single:
-        return _alone(options, results, findings, tables, said)
-    found = compare.analyse(options, results)
-    answer = found.answer.removesuffix(".")
-    more = words.stalls_of(by_side) if options.io_bound is None else words.served_of(rows)
-    return found.model_copy(
+        return _single(options, results, findings, tables, io_warnings)
+    comparison = compare.analyse(options, results)
+    answer = comparison.answer.removesuffix(".")
+    extra = stalls_text(by_variant) if options.io_bound is None else iops_text(rows)
+    return comparison.model_copy(
         update={
-            "answer": f"{answer}; {more}." if more else found.answer,
-            "findings": {**findings, **found.findings},
-            "tables": {**tables, **found.tables},
-            "warnings": [*found.warnings, *said],
+            "answer": f"{answer}; {extra}." if extra else comparison.answer,
+            "findings": {**findings, **comparison.findings},
+            "tables": {**tables, **comparison.tables},
+            "warnings": [*comparison.warnings, *io_warnings],
         }
     )
 
 
-def _by_side(options: StorageOptions, results: Sequence[TrialResult]) -> dict[str, list[Observed]]:
-    """Observed trials by arm, the baseline's second trial of each block with its first; clean ones where there are any."""
-    found: dict[str, list[Observed]] = {}
+def _by_variant(options: StorageOptions, results: Sequence[TrialResult]) -> dict[str, list[TrialProfile]]:
+    """Return variant → profiles of its clean trials, or of its tainted ones if none is clean.
+
+    Both trials of the baseline in a block count as the baseline's.
+    """
+    by_variant: dict[str, list[TrialProfile]] = {}
     for arm in options.arms:
         names = {arm.name, options.again} if arm.name == options.baseline else {arm.name}
-        own = [result for result in results if options.single or result.trial.point.get(VARIANT) in names]
-        used = [result for result in own if not result.tainted] or own
-        found[arm.name] = [seen for result in used if (seen := observe(result)) is not None]
-    return found
+        trials = [result for result in results if options.single or result.trial.point.get(VARIANT) in names]
+        used = [result for result in trials if not result.tainted] or trials
+        by_variant[arm.name] = [profile for result in used if (profile := profile_of(result)) is not None]
+    return by_variant
 
 
-def _row(options: StorageOptions, side: str, trials: Sequence[Observed]) -> Row:
-    """All that is said of one arm."""
-    row: Row = {"server": side, "throughput": _mean(trials, lambda o: o.throughput, "tps", "nothing was measured")}
-    alone = "data and WAL lie on one device, or one on the other, or on none that can be seen"
+# ---- tables
+
+
+def _row(options: StorageOptions, variant: str, trials: Sequence[TrialProfile]) -> Row:
+    """Return a variant's row of the table ``storage``."""
+    row: Row = {"server": variant, "throughput": _mean(trials, lambda trial: trial.throughput, "tps", "no trial finished")}
+    shared = "data and WAL share a device, or their devices are not visible"
     if options.io_bound is not None:
-        spread = {max(1, len(arm.options.get("tablespaces", ()))) for arm in options.arms}
-        disks = published.MANY_DISKS if len(spread) > 1 else None
-        row["iops"] = _mean(trials, lambda o: o.iops, "requests/s", "the data's devices were not seen", beside=disks, experiment="E13")
+        disk_counts = {max(1, len(arm.options.get("tablespaces", ()))) for arm in options.arms}
+        disks = MANY_DISKS if len(disk_counts) > 1 else None
+        row["iops"] = _mean(
+            trials, lambda trial: trial.iops, "requests/s", "the data's devices are not visible", reference=disks, experiment="E13"
+        )
         row["under_1ms"] = _mean(
             trials,
-            lambda o: None if o.fast_share is None else 100 * o.fast_share,
+            lambda trial: None if trial.share_under_1ms is None else 100 * trial.share_under_1ms,
             "%",
             f"unknown without a trace{f': {options.untraced}' if options.untraced else ''}",
             method=f"traced reads and writes of the data's devices; {_MEAN}",
-            beside=published.IOPS,
+            reference=IOPS,
             experiment="E13",
         )
-    row["checkpoints"] = _mean(trials, lambda o: len(o.checkpoints), "per trial", "the server's log was not seen")
+    row["checkpoints"] = _mean(trials, lambda trial: len(trial.checkpoints), "per trial", "the server's log could not be read")
     row["stalls"] = _mean(
         trials,
-        lambda o: None if o.stalls is None else len(o.stalls),
+        lambda trial: None if trial.stalls is None else len(trial.stalls),
         "per trial",
-        "too few seconds, or no writing, to say",
+        _NO_STALL_DATA,
         method=f"{RULE}; {_MEAN}",
-        beside=published.STALLS,
+        reference=STALLS,
         experiment="E11",
     )
     row["stalls_in_checkpoints"] = _mean(
         trials,
-        lambda o: None if o.stalls is None else sum(one.checkpoint is not None for one in o.stalls),
+        lambda trial: None if trial.stalls is None else sum(stall.checkpoint is not None for stall in trial.stalls),
         "per trial",
-        "too few seconds, or no writing, to say",
+        _NO_STALL_DATA,
         method=f"{RULE}; {_MEAN}",
     )
-    row["stalled"] = _mean(trials, lambda o: _share_stalled(o), "%", "too few seconds, or no writing, to say", method=f"{RULE}; {_MEAN}")
-    wal = [series_numbers(o.wal.series) if o.wal is not None and o.apart else {} for o in trials]
-    data = [series_numbers(o.data.series) if o.data is not None else {} for o in trials]
-    row["wal_size"] = _numbers(wal, "write_size", "kB", alone, published.WAL_SIZE)
-    row["wal_queue"] = _numbers(wal, "queue", "requests", alone)
-    row["wal_await"] = _numbers(wal, "write_await", "ms", alone)
+    row["stalled"] = _mean(trials, _stall_percent, "%", _NO_STALL_DATA, method=f"{RULE}; {_MEAN}")
+    wal = [series_numbers(trial.wal.series) if trial.wal is not None and trial.wal_separate else {} for trial in trials]
+    data = [series_numbers(trial.data.series) if trial.data is not None else {} for trial in trials]
+    row["wal_size"] = _device_mean(wal, "write_size", "kB", shared, WAL_SIZE)
+    row["wal_queue"] = _device_mean(wal, "queue", "requests", shared)
+    row["wal_await"] = _device_mean(wal, "write_await", "ms", shared)
     row["burst_ratio"] = _mean(
-        trials, lambda o: o.burst_ratio, "", f"{alone}, or no bursts", beside=published.BURST_RATIO, experiment="E11"
+        trials, lambda trial: trial.burst_ratio, "", f"{shared}, or there are no bursts", reference=BURST_RATIO, experiment="E11"
     )
-    row["burst_await"] = _numbers(data, "burst_write_await", "ms", "no bursts of data writes", published.WRITE_AWAIT)
+    row["burst_await"] = _device_mean(data, "burst_write_await", "ms", "no bursts of data writes", WRITE_AWAIT)
     row |= _latencies(trials)
-    row |= _views(trials, alone)
+    row |= _write_rates(trials, shared)
     return row
 
 
-def _share_stalled(found: Observed) -> float | None:
-    return None if found.stalled is None else 100 * found.stalled / found.window
+def _stall_percent(trial: TrialProfile) -> float | None:
+    return None if trial.stalled_seconds is None else 100 * trial.stalled_seconds / trial.seconds
 
 
-def _latencies(trials: Sequence[Observed]) -> Row:
-    """Latency inside and outside of checkpoints, over the logged transactions of all trials, and the ratio of their means."""
+def _latencies(trials: Sequence[TrialProfile]) -> Row:
+    """Return latency during and between checkpoints over the logged transactions of all trials, and the ratio of their p95."""
     row: Row = {}
-    inside = histogram.merged(o.inside for o in trials)
-    outside = histogram.merged(o.outside for o in trials)
+    inside = histogram.merged(trial.inside for trial in trials)
+    outside = histogram.merged(trial.outside for trial in trials)
     for name, counts in (("inside", inside), ("outside", outside)):
         for share in (0.5, 0.95, 0.99):
             value = quantile_ms(counts, share)
@@ -134,125 +160,262 @@ def _latencies(trials: Sequence[Observed]) -> Row:
                 row[key] = Finding(
                     value=value, unit="ms", n=n, method=_LOGS, note="no interval: transactions of one trial are not independent"
                 )
-    row["p95_ratio"] = _ratio(trials)
+    row["p95_ratio"] = _p95_ratio(trials)
     return row
 
 
-def _ratio(trials: Sequence[Observed]) -> Finding:
-    """p95 inside ÷ outside, each trial's own, as a geometric mean with its interval."""
+def _p95_ratio(trials: Sequence[TrialProfile]) -> Finding:
+    """Return the geometric mean over trials of p95 during ÷ p95 between checkpoints, with its interval."""
     logs = []
-    for one in trials:
-        inside, outside = quantile_ms(one.inside, 0.95), quantile_ms(one.outside, 0.95)
+    for trial in trials:
+        inside, outside = quantile_ms(trial.inside, 0.95), quantile_ms(trial.outside, 0.95)
         if inside and outside:
             logs.append(math.log(inside / outside))
     if not logs:
         return missing("", "no trial has enough logged transactions inside and outside of checkpoints")
-    found = mean_interval(logs)
-    ends = {name: None if (end := getattr(found, name)) is None else math.exp(end) for name in ("low", "high")}
-    ratio = Estimate(math.exp(found.value), ends["low"], ends["high"], found.confidence, found.n, found.method, found.note)
+    mean = mean_interval(logs)
+    ends = {name: None if (end := getattr(mean, name)) is None else math.exp(end) for name in ("low", "high")}
+    ratio = Estimate(math.exp(mean.value), ends["low"], ends["high"], mean.confidence, mean.n, mean.method, mean.note)
     return as_finding(ratio, "", method="p95 inside ÷ outside of checkpoints; geometric mean over trials, Student's t interval of the logs")
 
 
-def _views(trials: Sequence[Observed], alone: str) -> Row:
-    """PostgreSQL's own view beside the devices'."""
+def _write_rates(trials: Sequence[TrialProfile], shared: str) -> Row:
+    """Return the write rates that PostgreSQL reports and those of the devices."""
     return {
-        "wal_generated": _mean(trials, lambda o: o.wal_generated, "MB/s", "pg_stat_wal was not seen", method=f"pg_stat_wal; {_MEAN}"),
-        "wal_per_tx": _mean(
-            trials, lambda o: o.wal_per_tx, "kB", "pg_stat_wal was not seen", method=f"pg_stat_wal ÷ transactions; {_MEAN}"
+        "wal_generated": _mean(
+            trials, lambda trial: trial.wal_generated, "MB/s", "pg_stat_wal could not be read", method=f"pg_stat_wal; {_MEAN}"
         ),
-        "wal_device": _mean(trials, lambda o: o.wal_written, "MB/s", alone, method=f"/proc/diskstats; {_MEAN}"),
+        "wal_per_tx": _mean(
+            trials, lambda trial: trial.wal_per_tx, "kB", "pg_stat_wal could not be read", method=f"pg_stat_wal ÷ transactions; {_MEAN}"
+        ),
+        "wal_device": _mean(trials, lambda trial: trial.wal_written, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
         "relations_written": _mean(
-            trials, lambda o: o.relations_written, "MB/s", "pg_stat_io is of PostgreSQL 16 and later", method=f"pg_stat_io; {_MEAN}"
+            trials, lambda trial: trial.relations_written, "MB/s", "pg_stat_io needs PostgreSQL 16", method=f"pg_stat_io; {_MEAN}"
         ),
         "checkpoints_written": _mean(
-            trials, lambda o: o.checkpoint_written, "MB/s", "its statistics were not seen", method=f"pg_stat_checkpointer; {_MEAN}"
+            trials,
+            lambda trial: trial.checkpoint_written,
+            "MB/s",
+            "the checkpointer's statistics could not be read",
+            method=f"pg_stat_checkpointer; {_MEAN}",
         ),
-        "data_device": _mean(trials, lambda o: o.data_written, "MB/s", alone, method=f"/proc/diskstats; {_MEAN}"),
+        "data_device": _mean(trials, lambda trial: trial.data_written, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
     }
 
 
 def _mean(
-    trials: Sequence[Observed],
-    take: Callable[[Observed], float | None],
+    trials: Sequence[TrialProfile],
+    value_of: Callable[[TrialProfile], float | None],
     unit: str,
     absent: str,
     *,
     method: str = _MEAN,
-    beside: str | None = None,
+    reference: str | None = None,
     experiment: str | None = None,
 ) -> Finding:
-    values = [value for one in trials if (value := take(one)) is not None]
+    values = [value for trial in trials if (value := value_of(trial)) is not None]
     if not values:
-        return missing(unit, absent, method=method, experiment=experiment, published=beside)
-    return as_finding(mean_interval(values), unit, method=method, experiment=experiment, published=beside)
+        return missing(unit, absent, method=method, experiment=experiment, published=reference)
+    return as_finding(mean_interval(values), unit, method=method, experiment=experiment, published=reference)
 
 
-def _numbers(parts: Sequence[Mapping[str, float | None]], name: str, unit: str, absent: str, beside: str = "") -> Finding:
-    values = [value for part in parts if (value := part.get(name)) is not None]
-    experiment = "E11" if beside else None
+def _device_mean(numbers: Sequence[Mapping[str, float | None]], name: str, unit: str, absent: str, reference: str | None = None) -> Finding:
+    """Return the mean over trials of one number of a device."""
+    values = [value for by_name in numbers if (value := by_name.get(name)) is not None]
+    experiment = "E11" if reference else None
     if not values:
-        return missing(unit, absent, method="/proc/diskstats", experiment=experiment, published=beside or None)
+        return missing(unit, absent, method="/proc/diskstats", experiment=experiment, published=reference)
     method = f"/proc/diskstats; {_MEAN}"
-    return as_finding(mean_interval(values), unit, method=method, experiment=experiment, published=beside or None)
+    return as_finding(mean_interval(values), unit, method=method, experiment=experiment, published=reference)
 
 
-def _stall_rows(side: str, trials: Sequence[Observed]) -> list[Row]:
+def _stall_rows(variant: str, trials: Sequence[TrialProfile]) -> list[Row]:
     rows: list[Row] = []
-    for one in trials:
-        for stall in one.stalls or ():
+    for trial in trials:
+        for stall in trial.stalls or ():
+            checkpoint = stall.checkpoint
             rows.append(
                 {
-                    "server": side,
-                    "trial": one.trial,
+                    "server": variant,
+                    "trial": trial.trial,
                     "start_s": round(stall.start, 2),
                     "end_s": round(stall.end, 2),
                     "wal_of_median": round(stall.wal, 3),
                     "transactions_of_median": round(stall.transactions, 3),
-                    "checkpoint": None
-                    if stall.checkpoint is None
-                    else f"begun at {stall.checkpoint.start:.1f} s ({stall.checkpoint.cause})",
+                    "checkpoint": None if checkpoint is None else f"started at {checkpoint.start:.1f} s ({checkpoint.cause})",
                 }
             )
     return rows
 
 
-def _checkpoint_rows(side: str, trials: Sequence[Observed]) -> list[Row]:
+def _checkpoint_rows(variant: str, trials: Sequence[TrialProfile]) -> list[Row]:
     return [
         {
-            "server": side,
-            "trial": one.trial,
-            "start_s": round(found.start, 2),
-            "end_s": None if found.end is None else round(found.end, 2),
-            "cause": found.cause,
-            "buffers": found.buffers,
-            "write_s": found.write_seconds,
-            "sync_s": found.sync_seconds,
-            "wal_mb": None if found.distance_bytes is None else round(found.distance_bytes / 2**20, 1),
+            "server": variant,
+            "trial": trial.trial,
+            "start_s": round(checkpoint.start, 2),
+            "end_s": None if checkpoint.end is None else round(checkpoint.end, 2),
+            "cause": checkpoint.cause,
+            "buffers": checkpoint.buffers,
+            "write_s": checkpoint.write_seconds,
+            "sync_s": checkpoint.sync_seconds,
+            "wal_mb": None if checkpoint.distance_bytes is None else round(checkpoint.distance_bytes / 2**20, 1),
         }
-        for one in trials
-        for found in one.checkpoints
+        for trial in trials
+        for checkpoint in trial.checkpoints
     ]
 
 
-def _alone(
+# ---- answer
+
+
+def _single(
     options: StorageOptions,
     results: Sequence[TrialResult],
     findings: dict[str, Finding],
     tables: dict[str, list[Row]],
-    said: list[str],
+    io_warnings: list[str],
 ) -> Analysis:
-    """One server that was watched."""
+    """Return the analysis of a run with one variant."""
     warnings = trial_warnings(results)
     if not tables["storage"]:
-        return Analysis(answer="Nothing can be said: no trial finished with an I/O view.", grade="C", warnings=warnings + said)
+        return Analysis(answer="No result: no trial finished with an I/O view.", grade="C", warnings=warnings + io_warnings)
     clean = {result.trial.key() for result in results if not result.tainted}
     grade = weighed([bool(clean)], clean, results, whole=len(clean) >= LEAST)
     warnings += stand_in_warnings([bool(clean)])
     return Analysis(
-        answer=weighted(words.answer(options, findings), grade),
+        answer=weighted(answer_of(options, findings), grade),
         grade=grade,
         findings=findings,
         tables=tables,
-        warnings=[*warnings, *said],
-        look_at=["the table 'io': each device by itself", "the table 'checkpoints': what the server's log says of each"],
+        warnings=[*warnings, *io_warnings],
+        look_at=["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"],
     )
+
+
+def answer_of(options: StorageOptions, findings: Mapping[str, Finding]) -> str:
+    """Return the answer for a single server."""
+    tps = _number(findings.get("throughput"), "{:,.0f} tps")
+    start = f"At {tps}" if tps else "For this server"
+    if options.io_bound is not None:
+        iops, fast = _number(findings.get("iops"), "{:,.0f} IOPS"), _number(findings.get("under_1ms"), "{:.1f} %")
+        served = f"{start} the data's devices served {iops or 'an unknown number of IOPS'}"
+        return f"{served}, {fast} of them in under 1 ms." if fast else f"{served}. The share under 1 ms is unknown."
+    stalls = findings.get("stalls")
+    if stalls is None or stalls.value is None:
+        parts = [f"{start} stalls of WAL writes are unknown"]
+    elif stalls.value == 0:
+        parts = [f"{start} WAL writes did not stall"]
+    else:
+        in_checkpoints = findings["stalls_in_checkpoints"].value or 0.0
+        parts = [f"{start} WAL writes stalled {stalls.value:.2g} × per trial, {in_checkpoints:.2g} × in checkpoints"]
+    ratio = findings.get("p95_ratio")
+    if ratio is not None and ratio.value is not None:
+        parts.append(f"p95 latency during checkpoints is {ratio.value:.2f} × the p95 between them")
+    burst = findings.get("burst_ratio")
+    if burst is not None and burst.value is not None:
+        parts.append(f"bursts of data writes reach {burst.value:.1f} × the WAL's rate")
+    return "; ".join(parts) + "."
+
+
+def stalls_text(by_variant: Mapping[str, Sequence[TrialProfile]]) -> str:
+    """Return the number of stalls of each variant. '' if no variant has stall data."""
+    texts = []
+    for variant, trials in by_variant.items():
+        with_stalls = [trial for trial in trials if trial.stalls is not None]
+        if not with_stalls:
+            continue
+        count = sum(len(trial.stalls or ()) for trial in with_stalls)
+        in_checkpoints = sum(stall.checkpoint is not None for trial in with_stalls for stall in trial.stalls or ())
+        stalls = f"{count} stall{'' if count == 1 else 's'} ({in_checkpoints} in checkpoints)" if count else "no stall"
+        texts.append(f"{variant} had {stalls} in {len(with_stalls)} trial{'' if len(with_stalls) == 1 else 's'}")
+    return "WAL writes: " + ", ".join(texts) if texts else ""
+
+
+def iops_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the IOPS of each variant and their share under 1 ms. '' if no variant has IOPS."""
+    texts = []
+    for row in rows:
+        iops, fast = row.get("iops"), row.get("under_1ms")
+        if isinstance(iops, Finding) and iops.value is not None:
+            share = _number(fast if isinstance(fast, Finding) else None, ", {:.1f} % of them in under 1 ms")
+            texts.append(f"{_number(iops, '{:,.0f} IOPS')} with {row['server']}{share}")
+    return "the data's devices served " + "; ".join(texts) if texts else ""
+
+
+# ---- warnings
+
+
+def warnings_of(options: StorageOptions, by_variant: Mapping[str, Sequence[TrialProfile]]) -> list[str]:
+    """Return the warnings on missing data and on disagreements between PostgreSQL and the devices.
+
+    A warning that does not apply to all variants starts with the names of those that it applies to.
+    """
+    variants: dict[str, list[str]] = {}
+    for variant, trials in by_variant.items():
+        for warning in _variant_warnings(options, trials):
+            variants.setdefault(warning, []).append(variant)
+    return [warning if len(names) == len(by_variant) else f"{', '.join(names)}: {warning}" for warning, names in variants.items()]
+
+
+def _variant_warnings(options: StorageOptions, trials: Sequence[TrialProfile]) -> list[str]:
+    if not trials:
+        return ["no trial finished with an I/O view"]
+    warnings = []
+    checkpoints = statistics.median(len(trial.checkpoints) for trial in trials)
+    if options.io_bound is None and checkpoints < MIN_CHECKPOINTS:
+        warnings.append(
+            f"too few checkpoints for conclusions on them: {checkpoints:g} per trial, at least {MIN_CHECKPOINTS} are needed. "
+            "Use a longer --duration or a shorter --checkpoint-timeout"
+        )
+    if options.io_bound is None and not all(trial.wal_separate for trial in trials):
+        warnings.append(
+            "the WAL has no device to itself, so its device I/O is unknown and stalls are detected by the flushes of data and WAL. "
+            "--wal-volume puts the WAL on another device, which must not hold a loop device with data"
+        )
+    if any(trial.wal_passes_through for trial in trials):
+        warnings.append(
+            "the WAL's device passes its requests on to the data's device, as a loop device on a file there does. The I/O of the data's "
+            "device therefore contains both, and is not compared with the WAL or with PostgreSQL's statistics"
+        )
+    return warnings + disagreements(trials)
+
+
+def disagreements(trials: Sequence[TrialProfile]) -> list[str]:
+    """Return a warning where the writes that PostgreSQL reports and those of the device differ by over ``DISAGREEMENT_RATIO``."""
+    warnings = []
+    generated, written = _mean_of([trial.wal_generated for trial in trials]), _mean_of([trial.wal_written for trial in trials])
+    if generated and written and not 1 / DISAGREEMENT_RATIO <= written / generated <= DISAGREEMENT_RATIO:
+        reason = (
+            "each commit writes whole pages of 8 kB and the file system's journal, even for little new WAL"
+            if written > generated
+            else "WAL stays in the page cache until it is synced"
+        )
+        warnings.append(
+            f"PostgreSQL generated {generated:.2f} MB/s of WAL (pg_stat_wal), its device wrote {written:.2f} MB/s (/proc/diskstats): "
+            f"{reason}"
+        )
+    relations, source = _mean_of([trial.relations_written for trial in trials]), "pg_stat_io"
+    if relations is None:
+        relations, source = _mean_of([trial.checkpoint_written for trial in trials]), "its checkpointer's statistics"
+    device = _mean_of([trial.data_written for trial in trials])
+    if relations and device and not 1 / DISAGREEMENT_RATIO <= device / relations <= DISAGREEMENT_RATIO:
+        reason = (
+            "the page cache combines several writes of a page into one"
+            if device < relations
+            else "the file system's journal and metadata, other programs, or processes other than the checkpointer write there too"
+        )
+        warnings.append(
+            f"PostgreSQL wrote {relations:.2f} MB/s of relations ({source}), the data's device {device:.2f} MB/s (/proc/diskstats): "
+            f"{reason}"
+        )
+    return warnings
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
+
+
+def _number(finding: Finding | None, form: str) -> str:
+    return "" if finding is None or finding.value is None else form.format(finding.value)

@@ -1,5 +1,7 @@
-"""The figures of a study of the storage: latency inside and outside of checkpoints, and those of every comparison. What the
-devices did by second, sizes and latencies of requests: pgherd.report.io_figures."""
+"""Figure of the I/O profile: latency during and between checkpoints. With several variants the comparison's figures are drawn too.
+
+``pgherd.report.io_figures`` draws the devices' activity by second, and the sizes and latencies of requests.
+"""
 
 from __future__ import annotations
 
@@ -13,84 +15,83 @@ from pgherd.report.formatting import clean
 from pgherd.studies.compare import figures
 from pgherd.study.comparison.time_slices import VARIANT
 
-STUDY = "storage"
-_INSIDE, _OUTSIDE = "inside of checkpoints", "outside"
-LEAST = 100
-"""Logged transactions below which no curve is drawn."""
-
-
-def _compared(inputs: Inputs) -> Inputs:
-    """For figures of a comparison: not missed where nothing was compared."""
-    if "comparison" not in inputs.analysis.tables:
-        raise NotDrawn("")
-    return inputs
+_DURING, _BETWEEN = "during checkpoints", "between checkpoints"
+MIN_TRANSACTIONS = 100
+"""Logged transactions that a curve needs."""
 
 
 @register("latency")
 def latency(inputs: Inputs) -> Figure:
-    """The share of transactions done within a time, inside and outside of checkpoints; one panel for each variant."""
+    """Draw the distribution of latency during and between checkpoints, in one panel for each variant."""
     curves: dict[str, list[dict[str, object]]] = {}
-    said = []
-    for side in dict.fromkeys(_side(point) for point in (result.trial.point for result in inputs.results)):
-        parts = [
+    texts = []
+    for variant in dict.fromkeys(_variant(result.trial.point) for result in inputs.results):
+        latencies = [
             phase.io.latency
             for result in inputs.results
-            if _side(result.trial.point) == side and result.error is None
+            if _variant(result.trial.point) == variant and result.error is None
             for phase in result.phases
             if phase.io is not None
         ]
         rows: list[dict[str, object]] = []
         p95 = []
-        for name, key in ((_INSIDE, "inside"), (_OUTSIDE, "outside")):
-            counts = histogram.merged(part.get(key, {}) for part in parts)  # type: ignore[call-overload]
-            total, seen = sum(counts.values()), 0
-            if total < LEAST:
+        for name, key in ((_DURING, "inside"), (_BETWEEN, "outside")):
+            counts = histogram.merged(by_key.get(key, {}) for by_key in latencies)  # type: ignore[call-overload]
+            total, cumulative = sum(counts.values()), 0
+            if total < MIN_TRANSACTIONS:
                 continue
             for index, count in sorted(counts.items()):
-                seen += count
-                rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": name})
+                cumulative += count
+                rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * cumulative / total, "line": name})
             value = histogram.quantile(counts, 0.95)
-            p95.append(f"{name} {'too few to say' if value is None else f'{value / 1000:.3g} ms'}")
+            p95.append(f"{'unknown (too few)' if value is None else f'{value / 1000:.3g} ms'} {name}")
         if rows:
-            curves[side] = rows
-            said.append(f"{f'with {clean(side)} ' if side else ''}{', '.join(p95)}")
+            curves[variant] = rows
+            texts.append(f"{f'with {clean(variant)} ' if variant else ''}{', '.join(p95)}")
     if not curves:
-        raise NotDrawn(f"fewer than {LEAST} transactions were logged")
+        raise NotDrawn(f"fewer than {MIN_TRANSACTIONS} transactions were logged")
     ends = [float(str(row["x"])) for rows in curves.values() for row in rows]
-    panels = [_panel(side, rows, (min(ends), max(ends)), last=side == list(curves)[-1]) for side, rows in curves.items()]
-    sentence = f"p95 of transactions: {'; '.join(said)}"
-    subtitle = "Logged transactions of all trials. Inside: any part of the transaction lies between a checkpoint's start and its end."
-    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(sentence, subtitle))
-    return Figure(sentence, chart, (TRIALS, "trials/*/drivers"))
+    panels = [_panel(variant, rows, (min(ends), max(ends)), last=variant == list(curves)[-1]) for variant, rows in curves.items()]
+    title = f"p95 latency: {'; '.join(texts)}"
+    subtitle = "Logged transactions of all trials. During: the transaction overlaps a checkpoint."
+    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(title, subtitle))
+    return Figure(title, chart, (TRIALS, "trials/*/drivers"))
 
 
-def _side(point: dict[str, int | float | str]) -> str:
+def _variant(point: dict[str, int | float | str]) -> str:
     return str(point.get(VARIANT, "")).removesuffix(" again")
 
 
-def _panel(side: str, rows: list[dict[str, object]], reach: tuple[float, float], *, last: bool) -> alt.Chart:
-    """One variant's curves; all panels have the same times, which the last one names."""
-    domain = [name for name in (_INSIDE, _OUTSIDE) if any(row["line"] == name for row in rows)]
-    colours = {_INSIDE: VERMILLION, _OUTSIDE: BLUE}
+def _panel(variant: str, rows: list[dict[str, object]], reach: tuple[float, float], *, last: bool) -> alt.Chart:
+    """Return one variant's curves. All panels share the axis of latency, and the last panel has its title."""
+    names = [name for name in (_DURING, _BETWEEN) if any(row["line"] == name for row in rows)]
+    colours = {_DURING: VERMILLION, _BETWEEN: BLUE}
     scale = alt.Scale(type="log", domain=[reach[0] / 1.1, reach[1] * 1.1], nice=False)
     x = alt.X("x:Q", title="latency of a transaction, ms" if last else None, scale=scale)
-    y = alt.Y("y:Q", title="% done", scale=alt.Scale(domain=[0, 100]))
+    y = alt.Y("y:Q", title="% of transactions", scale=alt.Scale(domain=[0, 100]))
     colour = alt.Color(
-        "line:N", scale=alt.Scale(domain=domain, range=[colours[name] for name in domain]), legend=alt.Legend(title=None, orient="top-left")
+        "line:N", scale=alt.Scale(domain=names, range=[colours[name] for name in names]), legend=alt.Legend(title=None, orient="top-left")
     )
     line = alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)
-    head = alt.TitleParams(clean(side), fontSize=12, fontWeight="normal", anchor="start", offset=4)
-    made: alt.Chart = line.properties(width=chart_style.plot_width(), height=170, **({"title": head} if side else {}))
-    return made
+    head = alt.TitleParams(clean(variant), fontSize=12, fontWeight="normal", anchor="start", offset=4)
+    panel: alt.Chart = line.properties(width=chart_style.plot_width(), height=170, **({"title": head} if variant else {}))
+    return panel
 
 
 @register("forest")
 def forest(inputs: Inputs) -> Figure:
-    """The comparison's own, where something was compared."""
-    return figures.forest(_compared(inputs))
+    """Draw the comparison's forest plot if the run has a comparison."""
+    return figures.forest(_with_comparison(inputs))
 
 
 @register("pairs")
 def pairs(inputs: Inputs) -> Figure:
-    """The comparison's own, where something was compared."""
-    return figures.pairs(_compared(inputs))
+    """Draw the comparison's pairs if the run has a comparison."""
+    return figures.pairs(_with_comparison(inputs))
+
+
+def _with_comparison(inputs: Inputs) -> Inputs:
+    """Return the inputs. Without a comparison the figure is omitted without a reason, because it is not expected."""
+    if "comparison" not in inputs.analysis.tables:
+        raise NotDrawn("")
+    return inputs

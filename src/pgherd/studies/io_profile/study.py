@@ -1,4 +1,4 @@
-"""The I/O profile of a server as one object."""
+"""Definition of the I/O profile study."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ STUDY = Study(
         "storage": TableView(
             columns=(
                 Column("server", "server"),
-                Column("measured\ntps", "throughput", "value ±"),
+                Column("throughput\ntps", "throughput", "value ±"),
                 Column("IOPS", "iops", "value ±", needs="iops"),
                 Column("under 1 ms\n%", "under_1ms", "share ±", needs="iops"),
-                Column("checkpoints\na trial", "checkpoints", "brief"),
-                Column("stalls\na trial", "stalls", "brief"),
-                Column("of them in\ncheckpoints", "stalls_in_checkpoints", "brief"),
+                Column("checkpoints\n/trial", "checkpoints", "brief"),
+                Column("stalls\n/trial", "stalls", "brief"),
+                Column("in check-\npoints", "stalls_in_checkpoints", "brief"),
                 Column("WAL/tx\nkB", "wal_per_tx", "value ±"),
-                Column("p95 ms\ninside", "p95_inside", "brief"),
-                Column("p95 ms\noutside", "p95_outside", "brief"),
+                Column("p95 ms\nin ckpt", "p95_inside", "brief"),
+                Column("p95 ms\nbetween", "p95_outside", "brief"),
             ),
             main=(
                 *("server", "throughput", "iops", "under_1ms", "checkpoints", "stalls", "stalls_in_checkpoints", "stalled"),
@@ -40,8 +40,8 @@ STUDY = Study(
     },
     labels={
         "under_1ms": "under 1 ms",
-        "burst_ratio": "data bursts ÷ WAL",
-        "gap_p50": "median gap between requests",
+        "burst_ratio": "data bursts vs. WAL",
+        "gap_p50": "median request gap",
     },
     lead=("storage",),
     web=("workload", "scale", "checkpoints", "checkpoint-timeout"),

@@ -4,9 +4,9 @@ from pydantic import ValidationError
 from pgherd.studies.compare.options import CompareRequest
 
 
-@pytest.mark.parametrize(("said", "share"), [("2%", 0.02), ("0.5 %", 0.005), ("0.02", 0.02), (0.1, 0.1)])
-def test_a_share_is_written_in_per_cent_or_as_a_number(said, share):
-    assert CompareRequest(precision=said).precision == pytest.approx(share)
+@pytest.mark.parametrize(("text", "share"), [("2%", 0.02), ("0.5 %", 0.005), ("0.02", 0.02), (0.1, 0.1)])
+def test_a_share_is_written_in_percent_or_as_a_number(text, share):
+    assert CompareRequest(precision=text).precision == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_share_is_written_in_per_cent_or_as_a_number(said, share):
         ({"variants": ["a"]}, "Extra inputs"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked, message):
+def test_invalid_options_are_rejected(asked, message):
     with pytest.raises(ValidationError, match=message):
         CompareRequest(**asked)
 

@@ -1,0 +1,146 @@
+"""Values of a finished consolidation trial, and the trials of a run by point and block. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pgherd.analysis import overcommitment
+from pgherd.analysis.overcommitment import Period
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.studies.consolidation.options import APART, ConsolidationOptions
+from pgherd.studies.consolidation.propose import targets
+from pgherd.study.trial_schedule import Point
+
+
+@dataclass(frozen=True)
+class ConsolidationTrial:
+    """A finished trial.
+
+    Attributes:
+        periods: clients and throughput of each database, in each period.
+        cores: CPU cores that the containers used, in each period. None: not measured.
+        skews: time in seconds between the first and the last database's switch to a period's load, in each period.
+        late: number of periods in which a database switched only after the warm-up.
+    """
+
+    key: str
+    clean: bool
+    periods: tuple[tuple[Period, ...], ...]
+    cores: tuple[float, ...] | None
+    skews: tuple[float, ...]
+    late: int
+
+    @property
+    def totals(self) -> list[float]:
+        """Throughput of all databases in each period."""
+        return [sum(database.throughput for database in period) for period in self.periods]
+
+    @property
+    def throughput(self) -> float:
+        """Throughput of all databases, averaged over the periods: the metric of a scheme in E4."""
+        return statistics.fmean(self.totals)
+
+    @property
+    def corrected(self) -> float:
+        """Throughput with E4's correction for databases that share one container's vCPUs."""
+        return overcommitment.corrected(self.periods)
+
+    @property
+    def variation(self) -> float | None:
+        """Coefficient of variation across periods."""
+        return overcommitment.variation(self.totals)
+
+    @property
+    def cores_used(self) -> float | None:
+        """CPU cores used, averaged over the periods."""
+        return None if self.cores is None else statistics.fmean(self.cores)
+
+    @property
+    def per_core(self) -> float | None:
+        """Throughput per fully used core."""
+        return None if self.cores_used is None else overcommitment.per_core(self.throughput, self.cores_used)
+
+
+def finished_trial(options: ConsolidationOptions, result: TrialResult) -> ConsolidationTrial | None:
+    """Return the values of a trial. None: it did not finish."""
+    if result.error is not None or len(result.phases) != len(options.plan[0]):
+        return None
+    addresses = targets(options, int(result.trial.point["scheme"]))
+    periods = []
+    for number, phase in enumerate(result.phases):
+        by_address = {target.target: target for target in phase.targets}
+        databases = zip(options.plan, addresses, strict=True)
+        periods.append(tuple(Period(clients[number], _throughput(options, by_address.get(address))) for clients, address in databases))
+    cores = [_cores(phase) for phase in result.phases]
+    measured_cores = tuple(used for used in cores if used is not None)
+    return ConsolidationTrial(
+        key=result.trial.key(),
+        clean=not result.tainted,
+        periods=tuple(periods),
+        cores=measured_cores if len(measured_cores) == len(cores) else None,
+        skews=tuple(phase.skew for phase in result.phases if phase.skew is not None),
+        late=sum(any(target.first >= phase.start for target in phase.targets) for phase in result.phases if phase.skew is not None),
+    )
+
+
+def _throughput(options: ConsolidationOptions, target: TargetResult | None) -> float:
+    if target is None:
+        return 0.0
+    return (target.new_orders_per_minute or 0.0) if options.enters_orders else target.throughput
+
+
+def _cores(phase: PhaseResult) -> float | None:
+    """Return the CPU usage of all containers in cores."""
+    used = [metrics["cpu.usage"] for entity, metrics in phase.metrics.items() if entity.startswith("container:") and "cpu.usage" in metrics]
+    return sum(used) if used else None
+
+
+class TrialsByPoint:
+    """All results of a run, by point and block."""
+
+    def __init__(self, options: ConsolidationOptions, results: Sequence[TrialResult]) -> None:
+        self.options = options
+        self.results = results
+        self._finished = {result.trial.key(): finished_trial(options, result) for result in results}
+
+    def all_at(self, point: Point) -> list[TrialResult]:
+        """Return all trials of a point, including reruns."""
+        return [result for result in self.results if result.trial.point == dict(point)]
+
+    def chosen(self, point: Point) -> list[TrialResult | None]:
+        """Return the trial that counts in each block: a clean planned one, otherwise a clean rerun or the tainted one.
+
+        None: the block has no trial.
+        """
+        trials = self.all_at(point)
+        planned = {result.trial.repeat: result for result in trials if result.trial.repeat < self.options.blocks}
+        clean_reruns = [result for result in trials if result.trial.repeat >= self.options.blocks and not result.tainted]
+        chosen = []
+        for block in range(self.options.blocks):
+            result = planned.get(block)
+            if (result is None or result.tainted) and clean_reruns:
+                result = clean_reruns.pop(0)
+            chosen.append(result)
+        return chosen
+
+    def by_block(self, point: Point) -> list[ConsolidationTrial | None]:
+        """Return the values of the trial that counts in each block. None: no trial, or it did not finish."""
+        return [None if result is None else self._finished[result.trial.key()] for result in self.chosen(point)]
+
+    def values(self, point: Point, value_of: Callable[[ConsolidationTrial], float | None]) -> list[float | None]:
+        """Return a value in each block."""
+        return [None if trial is None else value_of(trial) for trial in self.by_block(point)]
+
+    def finished(self) -> list[ConsolidationTrial]:
+        """Return the values of all finished trials."""
+        return [trial for trial in self._finished.values() if trial is not None]
+
+
+def shares_cpu(options: ConsolidationOptions, scheme: int) -> bool:
+    """Return True if the scheme's databases share one container's limited vCPUs, which E4's correction is for.
+
+    A guest is limited to its vCPUs even without a CPU limit.
+    """
+    return scheme not in APART and (options.cpu_mode != "none" or options.runtime == "vm")
