@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.study import RunnableStudy
-from pgherd.studies.density.curve import curve, tenths
+from pgherd.studies.density.curve import density_curve, density_points, floor_tenths
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import group
 from pgherd.studies.density.propose import planned
 from pgherd.studies.density.study import STUDY
 
@@ -47,13 +46,13 @@ def test_it_is_a_study() -> None:
 
 
 def test_a_full_host(options: Build, simulate: Any) -> None:
-    """Straight up to all cores, flat beyond: 8 databases fill the host, 8/0.85 = 9.4 are held."""
+    """Linear up to all cores, flat beyond: 8 databases fill the host, and the capacity is 8/0.85 = 9.4."""
     found = finished(options(), simulate(options()))
     held = found.findings["databases_held"]
     assert found.grade == "A"
     assert held.value == pytest.approx(8 / 0.85, rel=0.02)
     assert held.low < 8 / 0.85 < held.high
-    assert found.answer.startswith("This host holds 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
+    assert found.answer.startswith("Capacity: 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
     assert "CPU-bound: the host is full from 8 databases on" in found.answer
     assert "up to 6 databases are limited by their CPU quota" in found.answer
     assert found.findings["one_database"].low < 15_000 < found.findings["one_database"].high
@@ -119,7 +118,7 @@ def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -
 
 
 def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
-    """A platform that uses 0.4 of 2 cores: seen directly; inferred only once the cores that are left are full."""
+    """A platform that uses 0.4 of 2 cores: measured directly, and inferred only when the remaining cores are full."""
     found = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
     assert found.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
     assert found.findings["overhead_direct.vm"].value == pytest.approx(0.2)
@@ -138,12 +137,12 @@ def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate
     assert found.findings["databases_held_one"].value is None
     assert "slope" in found.findings["databases_held"].method
     exact = finished(options(), simulate(options(), alone=0.8, noise=0))
-    assert any("makes 12,000 tps, 20 % less than each one makes in the linear region (15,000 tps)" in text for text in exact.warnings)
+    assert any("makes 12,000 tps, 20 % less than each database in the linear region (15,000 tps)" in text for text in exact.warnings)
 
 
 def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
     found = finished(options(at=0.75), simulate(options(), alone=1.15))
-    assert any("boosting clocks" in text for text in found.warnings)
+    assert any("boosted clocks" in text for text in found.warnings)
     assert found.findings["databases_held"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
 
 
@@ -152,20 +151,22 @@ def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: 
     found = finished(given, simulate(given))
     assert found.findings["databases_held"].value is None
     assert "at least 6" in found.findings["databases_held"].note
-    assert "holds at least 6 databases" in found.answer
+    assert "Capacity: at least 6 databases" in found.answer
     assert any("past 100 %" in text for text in found.warnings)
     assert found.figures["models"]["best"] == "linear"
 
 
 def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulate: Any) -> None:
-    """Nine databases keep 8/9 of perfect: above 85 %, yet noisy trials do not bear that out."""
+    """Nine databases have 8/9 of ideal, above 85 %, but noisy trials do not confirm it."""
     given = options(points=(1, 2, 4, 8, 9))
     exact, noisy = (finished(given, simulate(given, noise=noise)) for noise in (0.001, 0.03))
-    assert "holds at least 9 databases of 0.25 vCPU at 85 % efficiency, the most that were measured (112 % of the cores)" in exact.answer
-    assert "nor does its spread" in exact.findings["databases_held"].note
-    assert "holds at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
-    assert "; 9, the most that were measured, at 112 % of the cores, kept 8" in noisy.answer
-    assert "at least 8 databases are held (from 8." in noisy.findings["databases_held"].note
+    assert (
+        "Capacity: at least 9 databases of 0.25 vCPU at 85 % efficiency, the largest number measured (112 % of the cores)" in exact.answer
+    )
+    assert "nor does the spread of its repeats" in exact.findings["databases_held"].note
+    assert "Capacity: at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
+    assert "; 9, the largest number measured, at 112 % of the cores, had 8" in noisy.answer
+    assert "capacity at least 8 databases (from 8." in noisy.findings["databases_held"].note
     few = options(points=(1, 2, 4, 8, 9), repeats=1, repeats_one=1)
     single = finished(few, simulate(few, noise=0.001))
     assert "at least 9 databases" in single.answer and "too few repeats for an interval" in single.answer
@@ -173,11 +174,11 @@ def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulat
 
 
 def test_a_number_that_is_held_is_never_rounded_up() -> None:
-    assert [tenths(value) for value in (8.98, 9.0, 8.999999999, 9.04, 9.1)] == ["8.9", "9.0", "9.0", "9.0", "9.1"]
+    assert [floor_tenths(value) for value in (8.98, 9.0, 8.999999999, 9.04, 9.1)] == ["8.9", "9.0", "9.0", "9.0", "9.1"]
 
 
 def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: Any) -> None:
-    """Throughput is straight by the rate, yet every transaction costs more CPU: only efficiency_cpu shows it."""
+    """The rate makes throughput linear, but every transaction costs more CPU. Only efficiency_cpu shows it."""
     given = options(rate=3000)
     results, _ = simulate(given).until_stop()
     for result in results:
@@ -197,7 +198,7 @@ def test_what_was_not_seen_is_not_claimed(options: Build, simulate: Any) -> None
         assert found.findings[name].note
     assert row(found, 3)["cpu_per_tx"].value is None
     assert row(found, 3, "cpu")["platform"].value is None
-    assert "could not be seen" in found.answer
+    assert "the bottleneck is unknown" in found.answer
     assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
 
 
@@ -225,26 +226,28 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
     few, most = noisy(2, 5, 8), noisy(2, 3, 5, 8)
     assert few.grade == "B" and not few.answer.startswith("Indication only")
     assert "Only tainted trials for 2, 5, 8 databases: these numbers are an indication" in few.warnings
-    assert most.grade == "C" and most.answer.startswith("Indication only: This host holds")
+    assert most.grade == "C" and most.answer.startswith("Indication only: Capacity: ")
     assert any("for 2, 3, 5, 8 databases (4 of 7 points, half of them or more): the whole answer" in text for text in most.warnings)
     alone = noisy(1)
-    assert alone.grade == "C" and any("(all else rests on one database alone): the whole answer" in text for text in alone.warnings)
+    assert alone.grade == "C" and any(
+        "(every efficiency depends on the single database): the whole answer" in text for text in alone.warnings
+    )
 
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5, 6))
-    (never,) = [text for text in finished(given, simulate(given)).look_at if "--points" in text]
+    (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
     assert never == (
-        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; density with --points 1,2,3,5,6,11 "
-        "measures 11, too"
+        "the point at 85 % efficiency is beyond 6 databases, the largest number measured; density with --databases 1,2,3,5,6,11 "
+        "also measures 11"
     )
-    near = options(at=0.81)  # 8/0.81 = 9.9 are held
+    near = options(at=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02))
-    assert "its end beyond what was measured" in noisy.answer
-    assert any(text.startswith("the end of the crossing's interval lies beyond 10 databases") for text in noisy.look_at)
-    assert any("--points 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
+    assert "upper bound not reached" in noisy.answer
+    assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.look_at)
+    assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
     seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
-    assert seen.findings["databases_held"].high < 12 and not any("--points" in text for text in seen.look_at)
+    assert seen.findings["databases_held"].high < 12 and not any("--databases" in text for text in seen.look_at)
 
 
 def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simulate: Any) -> None:
@@ -258,25 +261,25 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     enough = re.fullmatch(r"by their spread --repeats (\d+) narrows it to ± 10 %", more)
     assert found and int(found[1]) > 10 and enough and int(enough[1]) > int(found[2]), wide
     (hopeless,) = said(0.6)
-    assert hopeless.endswith("try longer --seconds, or a quieter hour")
+    assert hopeless.endswith("try a longer --duration, or rerun on an idle machine")
     given = options(points=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
     (asked,) = [text for text in lost.look_at if "is known to" in text]
-    assert asked.endswith("try longer --seconds, or a quieter hour"), "no fewer repeats than were asked for are advised"
+    assert asked.endswith("try a longer --duration, or rerun on an idle machine"), "no fewer repeats than requested are proposed"
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
     def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
         given = options(points=(1, 2, 3, 5, 6), **more)
-        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "lies beyond" in text]
+        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "is beyond" in text]
 
     (full,) = said(memory_holds=6)
-    assert full.endswith("the most that were measured; memory holds no more: lower --memory or --scale")
+    assert full.endswith("the largest number measured; memory is sufficient for no more: lower --memory or --scale")
     (near,) = said(memory_holds=9)
-    assert near.endswith("density with --points 1,2,3,5,6,9 measures 9, too")
+    assert near.endswith("density with --databases 1,2,3,5,6,9 also measures 9")
     (free,) = said(memory_holds=40)
-    assert free.endswith("density with --points 1,2,3,5,6,11 measures 11, too")
-    assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six were planned, and are to be run first"
+    assert free.endswith("density with --databases 1,2,3,5,6,11 also measures 11")
+    assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six are planned, and run first"
 
 
 @pytest.mark.parametrize("which", [lambda t: True, lambda t: t.point["databases"] == 1, lambda t: t.point["databases"] != 1])
@@ -335,7 +338,7 @@ def test_single_repeats_have_numbers_without_intervals(options: Build, simulate:
     assert found.findings["databases_held"].value is not None
     assert found.findings["databases_held"].low is None
     assert "too few repeats" in found.answer
-    assert any("Fewer than 3 usable trials" in text for text in found.warnings)
+    assert any("fewer than 3 usable trials" in text for text in found.warnings)
     assert row(found, 6)["efficiency"].low is None
 
 
@@ -346,7 +349,7 @@ def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any
     assert row(found, 6)["efficiency"].value is None
     assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
     assert found.findings["databases_held_one"].value is None
-    assert any("One database alone was not measured" in text for text in found.warnings)
+    assert any("a single database was not measured" in text for text in found.warnings)
 
 
 @pytest.mark.parametrize("only", [1, 8])
@@ -354,20 +357,20 @@ def test_one_point_holds_nothing(options: Build, simulate: Any, only: int) -> No
     """Efficiency is 1 there by construction."""
     given = options(points=(only,))
     found = finished(given, simulate(given))
-    assert "holds at least" not in found.answer
-    assert "cannot be said" in found.answer
+    assert "at least" not in found.answer
+    assert "no capacity at 85 %" in found.answer
     assert found.findings["databases_held"].value is None
 
 
 def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, simulate: Any) -> None:
     found = finished(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
-    assert any("CPU was not limited" in text for text in found.warnings)
+    assert any("CPU of the databases was not limited" in text for text in found.warnings)
 
 
 def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 4, 8, 10), at=0.8, seed=1)
     answers = [finished(given, simulate(given, noise=0.02, seed=seed)).answer for seed in range(4)]
-    opened = [text for text in answers if "its end beyond what was measured" in text]
+    opened = [text for text in answers if "upper bound not reached" in text]
     assert opened
     assert not any("–10.0" in text for text in opened)
 
@@ -392,7 +395,7 @@ def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
 
 
 def test_e1_published_table(options: Build, simulate: Any) -> None:
-    """The table of E1 itself through the whole analysis."""
+    """The table of E1 through the whole analysis."""
     e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
     given = options(cores=160, vcpus=4, points=tuple(e1), repeats=1, repeats_one=1)
 
@@ -411,16 +414,16 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
     assert "at least 40" in found.findings["databases_held"].note
 
 
-@pytest.mark.parametrize(("alone", "basis"), [(1.0, "one"), (0.85, "slope")])
+@pytest.mark.parametrize(("alone", "basis"), [(1.0, "single"), (0.85, "slope")])
 def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulate: Any, alone: float, basis: str) -> None:
-    """Nominal 95 %; of 60 simulated runs at least 51 must be covered (by chance fewer: below 0.1 %)."""
+    """Nominal coverage is 95 %. Of 60 simulated runs at least 51 must be covered (probability of fewer: below 0.1 %)."""
     given = options()
     trials = planned(given)
     covered = 0
     for seed in range(60):
-        line = curve(given, group(given, simulate(given, seed=seed, noise=0.02, metrics=False, alone=alone).all(trials)))
+        line = density_curve(given, density_points(given, simulate(given, seed=seed, noise=0.02, metrics=False, alone=alone).all(trials)))
         assert line.basis == basis
-        held = line.held(line.basis)
+        held = line.capacity(line.basis)
         covered += held.low <= 8 / 0.85 <= held.high
     assert covered >= 51
 
@@ -428,16 +431,16 @@ def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulat
 @given(st.floats(1, 1e5), st.integers(0, 1000))
 @settings(max_examples=5, deadline=None)
 def test_a_faster_machine_has_the_same_efficiency(factor: float, seed: int) -> None:
-    """Throughput in other units changes nothing but throughput."""
+    """A faster machine changes throughput only."""
     from dataclasses import replace
 
     base = _BUILD["options"](repeats=3)
     trials = planned(base)
     host = _BUILD["simulate"](base, seed=seed)
-    one, other = (curve(base, group(base, replace(host, rate=60.0 * f).all(trials))) for f in (1.0, factor))
-    assert other.efficiencies("one").tolist() == pytest.approx(one.efficiencies("one").tolist(), rel=1e-9)
-    assert other.held("one").value == pytest.approx(one.held("one").value, rel=1e-6)
-    assert other.slope.value == pytest.approx(one.slope.value * factor, rel=1e-9)
+    base_curve, scaled_curve = (density_curve(base, density_points(base, replace(host, rate=60.0 * f).all(trials))) for f in (1.0, factor))
+    assert scaled_curve.efficiencies("single").tolist() == pytest.approx(base_curve.efficiencies("single").tolist(), rel=1e-9)
+    assert scaled_curve.capacity("single").value == pytest.approx(base_curve.capacity("single").value, rel=1e-6)
+    assert scaled_curve.slope.value == pytest.approx(base_curve.slope.value * factor, rel=1e-9)
 
 
 _BUILD: dict[str, Any] = {}

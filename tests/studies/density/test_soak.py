@@ -48,7 +48,7 @@ def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate:
 def test_two_windows_do_not_tell_drift_from_noise(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=120)
     found = STUDY.analyse(given, simulate(given).until_stop()[0])
-    assert "too few windows were measured to tell that from noise" in found.answer
+    assert "with too few windows to distinguish it from noise" in found.answer
     assert "steady" not in found.answer
 
 
@@ -56,7 +56,7 @@ def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) ->
     given = options(soak_seconds=30)
     results, _ = simulate(given).until_stop()
     found = STUDY.analyse(given, results)
-    assert "nothing can be said" in found.answer
+    assert "No result for stability" in found.answer
     assert found.findings["soak_drift"].value is None
     assert "soak" not in found.tables
     assert found.tables["density"][0]["throughput"].value > 0
@@ -83,7 +83,7 @@ def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> 
 
 
 def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: Any) -> None:
-    """The windows of a soak are its repeats: four hours are not worthless for the sake of a minute."""
+    """The windows of a soak are its repeats: a noisy minute does not invalidate four hours."""
     given = options(soak_seconds=3600)
     results, _ = simulate(given).until_stop()
     worst = results[0].phases[7]
@@ -94,7 +94,7 @@ def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: A
     assert found.tables["soak"][7]["failed_checks"] == "steal"
     assert found.answer.endswith("of the median, and failed the check steal.")
     assert any(text.startswith("2 of 60 windows failed a check: steal (2)") for text in found.warnings)
-    assert not any("trials are tainted" in text for text in found.warnings), "windows are what counts"
+    assert not any("trials are tainted" in text for text in found.warnings), "the windows count"
 
 
 def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -> None:
@@ -104,8 +104,8 @@ def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -
     found = STUDY.analyse(given, failed(results, "steal", noisy))
     assert found.grade == "B"
     throughput = found.tables["density"][0]["throughput"]
-    assert throughput.value == pytest.approx(found.findings["soak_throughput"].value, rel=1e-6), "the table rests on all windows, too"
-    assert throughput.low is None and throughput.n == 1, "stretches of one soak are no repeats"
+    assert throughput.value == pytest.approx(found.findings["soak_throughput"].value, rel=1e-6), "the table also uses all windows"
+    assert throughput.low is None and throughput.n == 1, "stretches of one soak are not repeats"
 
 
 def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, simulate: Any) -> None:
@@ -113,7 +113,9 @@ def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, sim
     results, _ = simulate(given).until_stop()
     half = tuple(phase.phase for phase in results[0].phases[::2])
     noisy = STUDY.analyse(given, failed(results, "steal", half))
-    assert noisy.grade == "C" and any("half of all or more: the whole answer is an indication (grade C)" in said for said in noisy.warnings)
+    assert noisy.grade == "C" and any(
+        "at least half of all: the whole answer is an indication (grade C)" in said for said in noisy.warnings
+    )
     assert STUDY.analyse(given, failed(results, "steal", half[1:])).grade == "B"
 
 
@@ -135,7 +137,7 @@ def test_a_soak_that_was_interrupted_is_judged_by_what_it_has(options: Build, si
     found = STUDY.analyse(given, results)
     assert "8 databases of 0.25 vCPU ran for 3 h" in found.answer and "which is steady" in found.answer
     assert found.grade == "B" and "180 of 240 windows were measured" in found.warnings
-    assert STUDY.analyse(given, []).answer == "Nothing can be said: no trial was run."
+    assert STUDY.analyse(given, []).answer == "No result: no trial was run."
 
 
 def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simulate: Any) -> None:
@@ -152,20 +154,20 @@ def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simula
     ]
     found, whole = STUDY.analyse(given, [*results[:3], *late]), STUDY.analyse(given, results)
     assert "ran for 1 h" in found.answer and found.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
-    assert any(text.startswith("The soak was broken off once, for at most 10 h") for text in found.warnings)
-    assert not any("broken off" in text for text in whole.warnings)
+    assert any(text.startswith("The soak was interrupted once, for at most 10 h") for text in found.warnings)
+    assert not any("interrupted" in text for text in whole.warnings)
     assert [row["hours"] for row in found.tables["soak"]] == pytest.approx([i * 61 / 3600 for i in range(60)], abs=0.005)
 
 
 def test_servers_that_began_anew_break_a_soak_off(options: Build, simulate: Any) -> None:
-    """One that died is restored from its golden copy within a minute."""
+    """A failed server is restored from its template within a minute."""
     given = options(soak_seconds=1800)
     results, _ = simulate(given).until_stop()
     kept = [one.model_copy(update={"transition": "8 kept"}) for one in results]
-    assert not any("broken off" in text for text in STUDY.analyse(given, kept).warnings)
+    assert not any("interrupted" in text for text in STUDY.analyse(given, kept).warnings)
     anew = [*kept[:1], kept[1].model_copy(update={"transition": "8 restored"}), kept[2]]
-    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "broken off" in text]
-    assert said.startswith("The soak was broken off once") and "its servers began anew" in said
+    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "interrupted" in text]
+    assert said.startswith("The soak was interrupted once") and "its servers were restarted" in said
 
 
 def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
