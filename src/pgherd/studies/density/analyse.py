@@ -53,7 +53,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     """Compute findings, tables and figures of a density run, its answer in one sentence, and its grade."""
     windows = soak.soak_windows(results) if options.soak_seconds else []
     trials = joined(results)
-    # The noisy windows of a soak have their own warnings, and they count.
+    # soak_warnings() reports the noisy windows of a soak, which count.
     warnings = failure_warnings(trials) + check_warnings(trials) if windows else trial_warnings(trials)
     points = density_points(options, trials)
     if not points:

@@ -121,7 +121,7 @@ def throughput(inputs: Inputs) -> Figure:
     sentence = _sentence(inputs, rows)
     subtitle = (
         f"Total throughput of all databases. {BAR_NOTE} Models are solid within the data and dashed beyond. "
-        "Where a CPU quota limits, the curve is linear by construction."
+        "A CPU quota makes the curve linear by construction."
     )
     size = {"width": chart_style.plot_width([text for *_, text, _ in labels]), "height": HEIGHT + 40}
     chart = alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size)
