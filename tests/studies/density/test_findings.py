@@ -31,22 +31,22 @@ def evidence(options: DensityOptions, host: Any) -> dict[str, Finding]:
 
 def test_both_ways_of_measuring_overhead(options: Build, simulate: Any) -> None:
     """The platform uses 0.8 of 2 cores. 1.2 remain, and 6 databases need 1.5."""
-    found = evidence(options(), simulate(options(), overhead=0.8))
-    assert found["overhead_direct"].value == pytest.approx(0.8)
-    assert found["overhead_inferred_share"].value == pytest.approx(1 - 1.2 / 1.5, abs=0.02)
-    assert found["overhead_inferred"].value == pytest.approx(2 * (1 - 1.2 / 1.5), abs=0.04)
-    assert "upper bound" in found["overhead_inferred"].note
-    assert {found[name].experiment for name in ("overhead_direct", "overhead_inferred")} == {"E2"}
+    findings = evidence(options(), simulate(options(), overhead=0.8))
+    assert findings["overhead_direct"].value == pytest.approx(0.8)
+    assert findings["overhead_inferred_share"].value == pytest.approx(1 - 1.2 / 1.5, abs=0.02)
+    assert findings["overhead_inferred"].value == pytest.approx(2 * (1 - 1.2 / 1.5), abs=0.04)
+    assert "upper bound" in findings["overhead_inferred"].note
+    assert {findings[name].experiment for name in ("overhead_direct", "overhead_inferred")} == {"E2"}
 
 
 def test_below_a_full_host_a_quota_bounds_nothing(options: Build, simulate: Any) -> None:
     """The platform uses 0.4 of 2 cores, which the quotas leave idle: throughput at 80 % is not reduced."""
-    found = evidence(options(), simulate(options(), overhead=0.4, noise=0))
-    assert found["overhead_inferred"].value == pytest.approx(0, abs=1e-9)
-    assert found["overhead_direct"].value == pytest.approx(0.4)
-    assert "no bound" in found["overhead_inferred"].note
-    assert "upper bound" not in found["overhead_inferred"].note
-    assert "75 % of the cores" in found["overhead_direct"].note
+    findings = evidence(options(), simulate(options(), overhead=0.4, noise=0))
+    assert findings["overhead_inferred"].value == pytest.approx(0, abs=1e-9)
+    assert findings["overhead_direct"].value == pytest.approx(0.4)
+    assert "no bound" in findings["overhead_inferred"].note
+    assert "upper bound" not in findings["overhead_inferred"].note
+    assert "75 % of the cores" in findings["overhead_direct"].note
     assert "no bound: the rate" in evidence(options(rate=1000), simulate(options(rate=1000)))["overhead_inferred"].note
 
 
@@ -55,9 +55,9 @@ def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: An
         def truth(self, n: int) -> float:
             return super().truth(n) * (1.04 if n == 6 else 1)
 
-    found = evidence(options(), Better(options(), noise=0.001))
-    assert found["overhead_inferred"].value is None
-    assert "above ideal" in found["overhead_inferred"].note
+    findings = evidence(options(), Better(options(), noise=0.001))
+    assert findings["overhead_inferred"].value is None
+    assert "above ideal" in findings["overhead_inferred"].note
 
 
 def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None:
@@ -67,16 +67,16 @@ def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None
         for entity, metrics in result.phases[0].metrics.items():
             if entity.startswith("container:"):
                 metrics["cpu.usage"] *= 0.5
-    found = evidence_findings(density_curve(given, density_points(given, results)))
-    assert found["cpu_bound_evidence"].value == pytest.approx(0.5, abs=0.01)
-    assert found["cpu_bound_evidence"].low is None  # points differ by design and are not repeats of each other
-    assert found["cpu_bound_evidence"].n == 20  # five of one database, three at each of five points
+    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    assert findings["cpu_bound_evidence"].value == pytest.approx(0.5, abs=0.01)
+    assert findings["cpu_bound_evidence"].low is None  # points differ by design and are not repeats of each other
+    assert findings["cpu_bound_evidence"].n == 20  # five of one database, three at each of five points
 
 
 def test_without_a_limit_there_is_no_share_of_it(options: Build, simulate: Any) -> None:
-    found = evidence(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
-    assert found["cpu_bound_evidence"].value is None
-    assert "not limited" in found["cpu_bound_evidence"].note
+    findings = evidence(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
+    assert findings["cpu_bound_evidence"].value is None
+    assert "not limited" in findings["cpu_bound_evidence"].note
 
 
 def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
@@ -86,10 +86,10 @@ def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
         targets = result.phases[0].targets
         if len(targets) > 1:
             targets[0] = targets[0].model_copy(update={"throughput": targets[0].throughput / 2})
-    found = evidence_findings(density_curve(given, density_points(given, results)))
-    assert found["fairness_min_max"].value == pytest.approx(0.5, abs=0.05)
-    assert found["fairness"].value < 0.99
-    assert "at 8 databases" in found["fairness"].note
+    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    assert findings["fairness_min_max"].value == pytest.approx(0.5, abs=0.05)
+    assert findings["fairness"].value < 0.99
+    assert "at 8 databases" in findings["fairness"].note
 
 
 def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
@@ -98,8 +98,8 @@ def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
 
 
 def test_own_cost(options: Build, simulate: Any) -> None:
-    found = evidence(options(), simulate(options()))
-    assert 0.01 < found["pgherd_cpu"].value < 0.02
+    findings = evidence(options(), simulate(options()))
+    assert 0.01 < findings["pgherd_cpu"].value < 0.02
 
 
 @pytest.fixture

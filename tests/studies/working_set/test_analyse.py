@@ -41,43 +41,43 @@ def analysed(server, options):
 
 
 def test_working_sets(analysed):
-    found = analysed()
-    assert found.grade == "A"
+    analysis = analysed()
+    assert analysis.grade == "A"
     for name, truth in (("working_set.30", 250), ("working_set.2", 200), ("buffers.30", 100), ("buffers.2", 60)):
-        finding = found.findings[name]
+        finding = analysis.findings[name]
         assert finding.value == approx(truth, rel=0.06)
         assert finding.low <= truth * 1.01 and finding.high >= truth * 0.99
         assert finding.confidence == 0.95 and finding.unit == "MB" and finding.n >= 6 and "plateau" in finding.method
-    assert "another machine" in found.findings["working_set.30"].published
-    assert found.findings["working_set.30"].published.startswith("1376 MB")
-    assert found.findings["buffers.2"].published.startswith("524 MB")
-    assert found.answer.startswith("The container's working set is 2")
+    assert "another machine" in analysis.findings["working_set.30"].published
+    assert analysis.findings["working_set.30"].published.startswith("1376 MB")
+    assert analysis.findings["buffers.2"].published.startswith("524 MB")
+    assert analysis.answer.startswith("The container's working set is 2")
 
 
 def test_headroom_and_rate(analysed):
-    found = analysed().findings
-    assert found["configured"].value == 800
-    assert found["headroom"].value == approx(800 - found["working_set.30"].value - found["working_set.2"].value)
-    assert found["honest_rate"].value == approx(found["headroom"].value / 800, abs=0.01)
-    assert found["honest_rate"].low < found["honest_rate"].value < found["honest_rate"].high
-    assert found["honest_rate"].published.startswith("69 %")
+    analysis = analysed().findings
+    assert analysis["configured"].value == 800
+    assert analysis["headroom"].value == approx(800 - analysis["working_set.30"].value - analysis["working_set.2"].value)
+    assert analysis["honest_rate"].value == approx(analysis["headroom"].value / 800, abs=0.01)
+    assert analysis["honest_rate"].low < analysis["honest_rate"].value < analysis["honest_rate"].high
+    assert analysis["honest_rate"].published.startswith("69 %")
 
 
 def test_indirect_estimates(analysed):
-    found = analysed().findings
-    assert found["working_set_by_misses.30"].low <= 250 <= found["working_set_by_misses.30"].high + 10
-    assert found["working_set_by_use.30"].note.startswith("at ")
-    assert found["buffers_by_misses.2"].low < 90 <= found["buffers_by_misses.2"].value
-    assert found["buffers_by_use.2"].value == approx(70)
-    assert 230 <= found["working_set_by_pressure.30"].value <= 300
+    analysis = analysed().findings
+    assert analysis["working_set_by_misses.30"].low <= 250 <= analysis["working_set_by_misses.30"].high + 10
+    assert analysis["working_set_by_use.30"].note.startswith("at ")
+    assert analysis["buffers_by_misses.2"].low < 90 <= analysis["buffers_by_misses.2"].value
+    assert analysis["buffers_by_use.2"].value == approx(70)
+    assert 230 <= analysis["working_set_by_pressure.30"].value <= 300
 
 
 def test_no_indirect_estimates_without_metrics(analysed):
-    found = analysed(metrics=False)
-    assert found.findings["working_set.30"].value is not None
+    analysis = analysed(metrics=False)
+    assert analysis.findings["working_set.30"].value is not None
     for name in ("working_set_by_misses.30", "working_set_by_use.30", "working_set_by_pressure.30", "buffers_by_use.2"):
-        assert found.findings[name].value is None
-        assert found.findings[name].note
+        assert analysis.findings[name].value is None
+        assert analysis.findings[name].note
 
 
 def test_a_dip_is_found_where_there_is_one(analysed):
@@ -97,36 +97,36 @@ def test_no_dip_is_reported_only_if_the_data_show_it(analysed):
 
 
 def test_flat_curves_have_no_working_set(analysed):
-    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
-    assert found.findings["working_set.30"].value is None
-    assert "the knee, if any, is below" in found.findings["working_set.30"].note
-    assert found.findings["headroom"].value is None
-    assert found.grade == "C"
-    assert found.answer.startswith("Indication only")
+    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
+    assert analysis.findings["working_set.30"].value is None
+    assert "the knee, if any, is below" in analysis.findings["working_set.30"].note
+    assert analysis.findings["headroom"].value is None
+    assert analysis.grade == "C"
+    assert analysis.answer.startswith("Indication only")
 
 
 def test_a_size_out_of_memory_is_a_point_and_no_failure(analysed):
-    found = analysed(sweeps=("memory",), lives=140.0)
-    rows = {(row["clients"], row["memory"]): row for row in found.tables["sweep"]}
+    analysis = analysed(sweeps=("memory",), lives=140.0)
+    rows = {(row["clients"], row["memory"]): row for row in analysis.tables["sweep"]}
     assert rows[30, 100]["state"] == "does not live"
     assert rows[30, 100]["throughput"] is None
     assert isinstance(rows[30, 350]["throughput"], Finding)
-    assert any("out of memory at " in warning and "OOM kills" in warning for warning in found.warnings)
-    assert not any("did not finish" in warning for warning in found.warnings)
+    assert any("out of memory at " in warning and "OOM kills" in warning for warning in analysis.warnings)
+    assert not any("did not finish" in warning for warning in analysis.warnings)
 
 
 def test_a_cliff(analysed):
-    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
-    finding = found.findings["working_set.2"]
+    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
+    finding = analysis.findings["working_set.2"]
     assert finding.low < 163 <= finding.value == finding.high
     assert finding.confidence is None
-    assert found.tables["working-set"][0]["shape"] == "lives or not"
+    assert analysis.tables["working-set"][0]["shape"] == "lives or not"
 
 
 def test_tainted_trials_make_an_indication(analysed):
-    found = analysed(sweeps=("memory",), taint=lambda trial: True)
-    assert found.grade == "C"
-    assert "only tainted trials" in found.findings["working_set.30"].note
+    analysis = analysed(sweeps=("memory",), taint=lambda trial: True)
+    assert analysis.grade == "C"
+    assert "only tainted trials" in analysis.findings["working_set.30"].note
 
 
 def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
@@ -145,32 +145,32 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
 
 
 def test_a_deviation_from_e7_is_reported(analysed):
-    found = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
-    assert any("deviation" in warning for warning in found.warnings)
-    assert any("deviation" in str(row["from"]) for row in found.tables["difference"])
+    analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
+    assert any("deviation" in warning for warning in analysis.warnings)
+    assert any("deviation" in str(row["from"]) for row in analysis.tables["difference"])
 
 
 def test_no_trials(options):
-    found = analyse(options(), [])
-    assert found.grade == "C"
-    assert found.answer == "No result: no trial was run."
+    analysis = analyse(options(), [])
+    assert analysis.grade == "C"
+    assert analysis.answer == "No result: no trial was run."
 
 
 def test_a_time_budget_too_short_for_a_trial(server, options):
     own = options(budget_seconds=5.0)
     results, stop = server(own).until_stop()
-    found = analyse(own, results)
-    assert results == [] and found.grade == "C" and not found.warnings and not found.tables
-    assert found.answer.startswith("No result: no trial was run, since the time budget of 5 s is too short for one trial, which")
-    assert found.answer.endswith("; raise --time-budget.") and stop.startswith("the time budget of 5 s is too short")
+    analysis = analyse(own, results)
+    assert results == [] and analysis.grade == "C" and not analysis.warnings and not analysis.tables
+    assert analysis.answer.startswith("No result: no trial was run, since the time budget of 5 s is too short for one trial, which")
+    assert analysis.answer.endswith("; raise --time-budget.") and stop.startswith("the time budget of 5 s is too short")
 
 
 def test_no_trial_finished(server, options):
     own = options()
     results, _ = server(own, lives=10_000.0).until_stop()
-    found = analyse(own, results)
-    assert found.grade == "C"
-    assert "none of them finished" in found.answer
+    analysis = analyse(own, results)
+    assert analysis.grade == "C"
+    assert "none of them finished" in analysis.answer
 
 
 @pytest.fixture

@@ -314,8 +314,8 @@ def latency(inputs: Inputs) -> Figure:
             labels.append((right, end, f"{name} {brief(end)} ms", colour))
     layers += end_labels(labels, x, y, (low, high), log=log)
     full, first = at_full(rows), rows[0]
-    values_of = [f"{name} is {brief(value)} ms" for name, *_ in names if (value := finite(full.get(name))) is not None]
-    sentence = f"At {databases(full):g} databases, {' and '.join(values_of[-2:]) or 'no percentile has enough samples'}"
+    texts = [f"{name} is {brief(value)} ms" for name, *_ in names if (value := finite(full.get(name))) is not None]
+    sentence = f"At {databases(full):g} databases, {' and '.join(texts[-2:]) or 'no percentile has enough samples'}"
     if (before := finite(first.get("p95"))) and finite(full.get("p95")):
         sentence += f"; p95 was {brief(before)} ms at {databases(first):g}"
     subtitle = f"Median of the percentiles of all databases, from a sampled log. {'Logarithmic axis. ' if log else ''}{BAR_NOTE}"

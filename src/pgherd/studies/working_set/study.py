@@ -47,7 +47,6 @@ STUDY = Study(
         "buffer_misses": "buffer misses per transaction",
         "refaults": "refaults per transaction",
         "dead": "out of memory at, MB",
-        "honest_rate": "max. safe overcommitment",
     },
     percent=frozenset({"buffers_share", "gain_share"}),
     web=("clients", "vary", "workload", "scale", "initial-sizes"),
