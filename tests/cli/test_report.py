@@ -25,7 +25,7 @@ def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
 def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp_path):
     directory, out = RunDirectory(runs / name), tmp_path / "two.html"
     known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
-    for options, answer in ((known, "This host holds"), ({"from": "the future"}, "No answer: this run is interrupted")):
+    for options, answer in ((known, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
         directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": options}))
         assert run(["report", name, name, "--runs", str(runs), "--out", str(out)]) == 0
         assert answer in out.read_text()

@@ -106,7 +106,7 @@ def test_instants_beyond_any_calendar_are_a_dash():
 
 
 def test_names_in_words():
-    assert formatting.label("efficiency_cpu") == "efficiency in CPU per transaction"
+    assert formatting.label("efficiency_cpu") == "CPU efficiency"
     assert formatting.label("usl_peak") == "USL peak"
     assert formatting.label("platform.controller") == "platform: controller"
     assert formatting.label("held_better.scheme3.buffers25.rate0.55") == "held better: scheme 3: buffers 25: rate 0.55"

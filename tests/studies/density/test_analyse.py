@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.study import RunnableStudy
-from pgherd.studies.density.curve import curve, tenths
+from pgherd.studies.density.curve import density_curve, density_points, floor_tenths
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import group
 from pgherd.studies.density.propose import planned
 from pgherd.studies.density.study import STUDY
 
@@ -47,49 +46,51 @@ def test_it_is_a_study() -> None:
 
 
 def test_a_full_host(options: Build, simulate: Any) -> None:
-    """Straight up to all cores, flat beyond: 8 databases fill the host, 8/0.85 = 9.4 are held."""
-    found = finished(options(), simulate(options()))
-    held = found.findings["databases_held"]
-    assert found.grade == "A"
+    """Linear up to all cores, flat beyond: 8 databases fill the host, and the capacity is 8/0.85 = 9.4."""
+    analysis = finished(options(), simulate(options()))
+    held = analysis.findings["databases_held"]
+    assert analysis.grade == "A"
     assert held.value == pytest.approx(8 / 0.85, rel=0.02)
     assert held.low < 8 / 0.85 < held.high
-    assert found.answer.startswith("This host holds 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
-    assert "CPU-bound: the host is full from 8 databases on" in found.answer
-    assert "up to 6 databases are limited by their CPU quota" in found.answer
-    assert found.findings["one_database"].low < 15_000 < found.findings["one_database"].high
-    assert found.findings["slope"].value == pytest.approx(15_000, rel=0.01)
-    assert found.findings["end_of_linear"].value == 8
-    assert found.findings["end_of_linear"].high == 10
-    assert found.findings["saturation"].value == 8
-    assert found.findings["peak_throughput"].value == pytest.approx(120_000, rel=0.02)
-    assert found.findings["efficiency_at_saturation"].low < 1 < found.findings["efficiency_at_saturation"].high
-    assert found.findings["cpu_bound_evidence"].value == pytest.approx(1, abs=0.01)
-    assert found.findings["knee"].value == pytest.approx(8, abs=0.3)
-    assert found.figures["models"]["best"] == "hinge"
-    assert [r["limited_by"] for r in found.tables["density"]] == ["quota"] * 5 + ["host"] * 2
+    assert analysis.answer.startswith("Capacity: 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
+    assert "CPU-bound: the host is full from 8 databases on" in analysis.answer
+    assert "up to 6 databases are limited by their CPU quota" in analysis.answer
+    assert analysis.findings["one_database"].low < 15_000 < analysis.findings["one_database"].high
+    assert analysis.findings["slope"].value == pytest.approx(15_000, rel=0.01)
+    assert analysis.findings["end_of_linear"].value == 8
+    assert analysis.findings["end_of_linear"].high == 10
+    assert analysis.findings["saturation"].value == 8
+    assert analysis.findings["peak_throughput"].value == pytest.approx(120_000, rel=0.02)
+    assert analysis.findings["efficiency_at_saturation"].low < 1 < analysis.findings["efficiency_at_saturation"].high
+    assert analysis.findings["cpu_bound_evidence"].value == pytest.approx(1, abs=0.01)
+    assert analysis.findings["knee"].value == pytest.approx(8, abs=0.3)
+    assert analysis.figures["models"]["best"] == "hinge"
+    assert [r["limited_by"] for r in analysis.tables["density"]] == ["quota"] * 5 + ["host"] * 2
 
 
 def test_names_are_those_that_the_report_reads(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), overhead=0.1))
+    analysis = finished(options(), simulate(options(), overhead=0.1))
     for table, columns in COLUMNS.items():
-        for each in found.tables[table]:
+        for each in analysis.tables[table]:
             assert set(columns.split()) <= set(each)
-    assert set(FINDINGS.split()) <= set(found.findings)
-    assert "platform.vm" in found.tables["cpu"][0]
-    assert {"models", "published"} <= set(found.figures)
-    curve_of = found.figures["models"]["hinge"]
+    assert set(FINDINGS.split()) <= set(analysis.findings)
+    assert "platform.vm" in analysis.tables["cpu"][0]
+    assert {"models", "published"} <= set(analysis.figures)
+    curve_of = analysis.figures["models"]["hinge"]
     assert len(curve_of["n"]) == len(curve_of["x"])
-    assert found.figures["published"][-1]["efficiency"] == pytest.approx(0.857, abs=5e-4)
-    assert row(found, 8)["published_efficiency"] == pytest.approx(0.857, abs=5e-4)
-    assert row(found, 8)["efficiency"].experiment == "E1"
-    assert found.findings["overhead_inferred"].experiment == "E2"
-    assert Analysis.model_validate_json(found.model_dump_json()) == found
+    assert analysis.figures["published"][-1]["efficiency"] == pytest.approx(0.857, abs=5e-4)
+    assert row(analysis, 8)["published_efficiency"] == pytest.approx(0.857, abs=5e-4)
+    assert row(analysis, 8)["efficiency"].experiment == "E1"
+    assert analysis.findings["overhead_inferred"].experiment == "E2"
+    assert Analysis.model_validate_json(analysis.model_dump_json()) == analysis
 
 
 def test_every_number_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
     for host in (simulate(options()), simulate(options(), metrics=False), simulate(options(), taint=lambda t: "steal")):
-        found = finished(options(), host)
-        cells = [c for t in found.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(found.findings.values())
+        analysis = finished(options(), host)
+        cells = [c for t in analysis.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(
+            analysis.findings.values()
+        )
         for cell in cells:
             if cell.value is None:
                 assert cell.note
@@ -109,63 +110,65 @@ def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -
         host["cpu.user"] = host["cpu.user"] - 0.1 + busy
         first = phase.targets[0]
         phase.targets[0] = first.model_copy(update={"throughput": first.throughput * (1 - busy)})
-    found = STUDY.analyse(given, results)
-    cells = [*row(found, 8).values(), *row(found, 8, "cpu").values()]
+    analysis = STUDY.analyse(given, results)
+    cells = [*row(analysis, 8).values(), *row(analysis, 8, "cpu").values()]
     names = ("fairness", "fairness_min_max", "fairness_worst")
-    ratios = [row(found, 8)["jain"], row(found, 8)["min_max"], *(found.findings[name] for name in names)]
+    ratios = [row(analysis, 8)["jain"], row(analysis, 8)["min_max"], *(analysis.findings[name] for name in names)]
     assert all(cell.low < cell.value < cell.high == 1 for cell in ratios)
-    assert row(found, 8, "cpu")["platform"].low == found.findings["overhead_direct"].low == 0
+    assert row(analysis, 8, "cpu")["platform"].low == analysis.findings["overhead_direct"].low == 0
     assert all(cell.low >= 0 for cell in cells if isinstance(cell, Finding) and cell.low is not None)
 
 
 def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
-    """A platform that uses 0.4 of 2 cores: seen directly; inferred only once the cores that are left are full."""
-    found = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
-    assert found.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
-    assert found.findings["overhead_direct.vm"].value == pytest.approx(0.2)
-    assert found.findings["knee"].value == pytest.approx(6.4, abs=0.3)
-    assert "no bound" in found.findings["overhead_inferred"].note
-    at_full = row(found, 8)["efficiency"]
+    """A platform that uses 0.4 of 2 cores: measured directly, and inferred only when the remaining cores are full."""
+    analysis = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
+    assert analysis.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
+    assert analysis.findings["overhead_direct.vm"].value == pytest.approx(0.2)
+    assert analysis.findings["knee"].value == pytest.approx(6.4, abs=0.3)
+    assert "no bound" in analysis.findings["overhead_inferred"].note
+    at_full = row(analysis, 8)["efficiency"]
     assert at_full.low < 0.8 < at_full.high
 
 
 def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), alone=0.85))
-    assert row(found, 6)["efficiency"].value > 1.1
-    assert row(found, 6)["efficiency_linear"].value == pytest.approx(1, abs=0.02)
-    assert any("super-linear" in text for text in found.warnings)
-    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
-    assert found.findings["databases_held_one"].value is None
-    assert "slope" in found.findings["databases_held"].method
+    analysis = finished(options(), simulate(options(), alone=0.85))
+    assert row(analysis, 6)["efficiency"].value > 1.1
+    assert row(analysis, 6)["efficiency_linear"].value == pytest.approx(1, abs=0.02)
+    assert any("super-linear" in text for text in analysis.warnings)
+    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert analysis.findings["databases_held_one"].value is None
+    assert "slope" in analysis.findings["databases_held"].method
     exact = finished(options(), simulate(options(), alone=0.8, noise=0))
-    assert any("makes 12,000 tps, 20 % less than each one makes in the linear region (15,000 tps)" in text for text in exact.warnings)
+    assert any("makes 12,000 tps, 20 % less than each database in the linear region (15,000 tps)" in text for text in exact.warnings)
 
 
 def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
-    found = finished(options(at=0.75), simulate(options(), alone=1.15))
-    assert any("boosting clocks" in text for text in found.warnings)
-    assert found.findings["databases_held"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
+    analysis = finished(options(at=0.75), simulate(options(), alone=1.15))
+    assert any("boosted clocks" in text for text in analysis.warnings)
+    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
 
 
 def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5, 6))
-    found = finished(given, simulate(given))
-    assert found.findings["databases_held"].value is None
-    assert "at least 6" in found.findings["databases_held"].note
-    assert "holds at least 6 databases" in found.answer
-    assert any("past 100 %" in text for text in found.warnings)
-    assert found.figures["models"]["best"] == "linear"
+    analysis = finished(given, simulate(given))
+    assert analysis.findings["databases_held"].value is None
+    assert "at least 6" in analysis.findings["databases_held"].note
+    assert "Capacity: at least 6 databases" in analysis.answer
+    assert any("past 100 %" in text for text in analysis.warnings)
+    assert analysis.figures["models"]["best"] == "linear"
 
 
 def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulate: Any) -> None:
-    """Nine databases keep 8/9 of perfect: above 85 %, yet noisy trials do not bear that out."""
+    """Nine databases have 8/9 of ideal, above 85 %, but noisy trials do not confirm it."""
     given = options(points=(1, 2, 4, 8, 9))
     exact, noisy = (finished(given, simulate(given, noise=noise)) for noise in (0.001, 0.03))
-    assert "holds at least 9 databases of 0.25 vCPU at 85 % efficiency, the most that were measured (112 % of the cores)" in exact.answer
-    assert "nor does its spread" in exact.findings["databases_held"].note
-    assert "holds at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
-    assert "; 9, the most that were measured, at 112 % of the cores, kept 8" in noisy.answer
-    assert "at least 8 databases are held (from 8." in noisy.findings["databases_held"].note
+    assert (
+        "Capacity: at least 9 databases of 0.25 vCPU at 85 % efficiency, the largest number measured (112 % of the cores)" in exact.answer
+    )
+    assert "nor does the spread of its repeats" in exact.findings["databases_held"].note
+    assert "Capacity: at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
+    assert "; 9, the largest number measured, at 112 % of the cores, had 8" in noisy.answer
+    assert "capacity at least 8 databases (from 8." in noisy.findings["databases_held"].note
     few = options(points=(1, 2, 4, 8, 9), repeats=1, repeats_one=1)
     single = finished(few, simulate(few, noise=0.001))
     assert "at least 9 databases" in single.answer and "too few repeats for an interval" in single.answer
@@ -173,11 +176,11 @@ def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulat
 
 
 def test_a_number_that_is_held_is_never_rounded_up() -> None:
-    assert [tenths(value) for value in (8.98, 9.0, 8.999999999, 9.04, 9.1)] == ["8.9", "9.0", "9.0", "9.0", "9.1"]
+    assert [floor_tenths(value) for value in (8.98, 9.0, 8.999999999, 9.04, 9.1)] == ["8.9", "9.0", "9.0", "9.0", "9.1"]
 
 
 def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: Any) -> None:
-    """Throughput is straight by the rate, yet every transaction costs more CPU: only efficiency_cpu shows it."""
+    """The rate makes throughput linear, but every transaction costs more CPU. Only efficiency_cpu shows it."""
     given = options(rate=3000)
     results, _ = simulate(given).until_stop()
     for result in results:
@@ -185,37 +188,37 @@ def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: A
         for entity, metrics in result.phases[0].metrics.items():
             if entity.startswith("container:"):
                 metrics["cpu.usage"] *= 0.2 * (1 + 0.02 * (n - 1))
-    found = STUDY.analyse(given, results)
-    assert row(found, 6)["efficiency"].value == pytest.approx(1, abs=0.02)
-    assert row(found, 6)["efficiency_cpu"].value == pytest.approx(1 / 1.1, abs=0.02)
+    analysis = STUDY.analyse(given, results)
+    assert row(analysis, 6)["efficiency"].value == pytest.approx(1, abs=0.02)
+    assert row(analysis, 6)["efficiency_cpu"].value == pytest.approx(1 / 1.1, abs=0.02)
 
 
 def test_what_was_not_seen_is_not_claimed(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), metrics=False))
+    analysis = finished(options(), simulate(options(), metrics=False))
     for name in ("overhead_direct", "cpu_bound_evidence", "pgherd_cpu"):
-        assert found.findings[name].value is None
-        assert found.findings[name].note
-    assert row(found, 3)["cpu_per_tx"].value is None
-    assert row(found, 3, "cpu")["platform"].value is None
-    assert "could not be seen" in found.answer
-    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+        assert analysis.findings[name].value is None
+        assert analysis.findings[name].note
+    assert row(analysis, 3)["cpu_per_tx"].value is None
+    assert row(analysis, 3, "cpu")["platform"].value is None
+    assert "the bottleneck is unknown" in analysis.answer
+    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
 
 
 def test_tainted_trials_do_not_count_beside_clean_ones(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
-    assert found.grade == "A"
-    assert row(found, 6)["tainted"] == 1
-    assert row(found, 6)["trials"] == 4
-    assert row(found, 6)["throughput"].value == pytest.approx(90_000, rel=0.02)
-    assert any("1 of 24 trials are tainted, by steal (1)" in text for text in found.warnings)
+    analysis = finished(options(), simulate(options(), taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
+    assert analysis.grade == "A"
+    assert row(analysis, 6)["tainted"] == 1
+    assert row(analysis, 6)["trials"] == 4
+    assert row(analysis, 6)["throughput"].value == pytest.approx(90_000, rel=0.02)
+    assert any("1 of 24 trials are tainted, by steal (1)" in text for text in analysis.warnings)
 
 
 def test_a_point_with_only_tainted_trials_appears_marked(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), taint=lambda t: "steal" if t.point["databases"] == 6 else None))
-    assert found.grade == "B"
-    assert "only tainted" in row(found, 6)["throughput"].note
-    assert row(found, 6)["throughput"].value == pytest.approx(63_000, rel=0.03)
-    assert any("Only tainted trials for 6" in text for text in found.warnings)
+    analysis = finished(options(), simulate(options(), taint=lambda t: "steal" if t.point["databases"] == 6 else None))
+    assert analysis.grade == "B"
+    assert "only tainted" in row(analysis, 6)["throughput"].note
+    assert row(analysis, 6)["throughput"].value == pytest.approx(63_000, rel=0.03)
+    assert any("Only tainted trials for 6" in text for text in analysis.warnings)
 
 
 def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options: Build, simulate: Any) -> None:
@@ -225,23 +228,25 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
     few, most = noisy(2, 5, 8), noisy(2, 3, 5, 8)
     assert few.grade == "B" and not few.answer.startswith("Indication only")
     assert "Only tainted trials for 2, 5, 8 databases: these numbers are an indication" in few.warnings
-    assert most.grade == "C" and most.answer.startswith("Indication only: This host holds")
+    assert most.grade == "C" and most.answer.startswith("Indication only: Capacity: ")
     assert any("for 2, 3, 5, 8 databases (4 of 7 points, half of them or more): the whole answer" in text for text in most.warnings)
     alone = noisy(1)
-    assert alone.grade == "C" and any("(all else rests on one database alone): the whole answer" in text for text in alone.warnings)
+    assert alone.grade == "C" and any(
+        "(every efficiency depends on the single database): the whole answer" in text for text in alone.warnings
+    )
 
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5, 6))
     (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
     assert never == (
-        "where efficiency falls to 85 % lies beyond 6 databases, the most that were measured; density with --databases 1,2,3,5,6,11 "
-        "measures 11, too"
+        "the point at 85 % efficiency is beyond 6 databases, the largest number measured; density with --databases 1,2,3,5,6,11 "
+        "also measures 11"
     )
-    near = options(at=0.81)  # 8/0.81 = 9.9 are held
+    near = options(at=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02))
-    assert "its end beyond what was measured" in noisy.answer
-    assert any(text.startswith("the end of the crossing's interval lies beyond 10 databases") for text in noisy.look_at)
+    assert "upper bound not reached" in noisy.answer
+    assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.look_at)
     assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
     seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
     assert seen.findings["databases_held"].high < 12 and not any("--databases" in text for text in seen.look_at)
@@ -254,36 +259,36 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     assert said(0.01) == []
     (wide,) = said(0.1)
     known, more = wide.split(": ")
-    found = re.fullmatch(r"throughput of \d+ databases? is known to ± (\d+) % only \((\d+) trials\)", known)
+    match = re.fullmatch(r"throughput of \d+ databases? is known to ± (\d+) % only \((\d+) trials\)", known)
     enough = re.fullmatch(r"by their spread --repeats (\d+) narrows it to ± 10 %", more)
-    assert found and int(found[1]) > 10 and enough and int(enough[1]) > int(found[2]), wide
+    assert match and int(match[1]) > 10 and enough and int(enough[1]) > int(match[2]), wide
     (hopeless,) = said(0.6)
-    assert hopeless.endswith("try longer --duration, or a quieter hour")
+    assert hopeless.endswith("try a longer --duration, or rerun on an idle machine")
     given = options(points=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
     (asked,) = [text for text in lost.look_at if "is known to" in text]
-    assert asked.endswith("try longer --duration, or a quieter hour"), "no fewer repeats than were asked for are advised"
+    assert asked.endswith("try a longer --duration, or rerun on an idle machine"), "no fewer repeats than requested are proposed"
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
     def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
         given = options(points=(1, 2, 3, 5, 6), **more)
-        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "lies beyond" in text]
+        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "is beyond" in text]
 
     (full,) = said(memory_holds=6)
-    assert full.endswith("the most that were measured; memory holds no more: lower --memory or --scale")
+    assert full.endswith("the largest number measured; memory is sufficient for no more: lower --memory or --scale")
     (near,) = said(memory_holds=9)
-    assert near.endswith("density with --databases 1,2,3,5,6,9 measures 9, too")
+    assert near.endswith("density with --databases 1,2,3,5,6,9 also measures 9")
     (free,) = said(memory_holds=40)
-    assert free.endswith("density with --databases 1,2,3,5,6,11 measures 11, too")
-    assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six were planned, and are to be run first"
+    assert free.endswith("density with --databases 1,2,3,5,6,11 also measures 11")
+    assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six are planned, and run first"
 
 
 @pytest.mark.parametrize("which", [lambda t: True, lambda t: t.point["databases"] == 1, lambda t: t.point["databases"] != 1])
 def test_tainted_throughout_is_an_indication_only(options: Build, simulate: Any, which: Callable[..., bool]) -> None:
-    found = finished(options(), simulate(options(), taint=lambda t: "steal" if which(t) else None))
-    assert found.grade == "C"
-    assert found.answer.startswith("Indication only: ")
+    analysis = finished(options(), simulate(options(), taint=lambda t: "steal" if which(t) else None))
+    assert analysis.grade == "C"
+    assert analysis.answer.startswith("Indication only: ")
 
 
 def test_what_could_not_be_checked_is_not_grade_a(options: Build, simulate: Any) -> None:
@@ -293,81 +298,81 @@ def test_what_could_not_be_checked_is_not_grade_a(options: Build, simulate: Any)
         r.model_copy(update={"verdicts": [v.model_copy(update={"result": "unknown"}) if v.check == "cached" else v for v in r.verdicts]})
         for r in results
     ]
-    found = STUDY.analyse(given, results)
-    assert found.grade == "B"
-    assert any("Could not be checked here" in text and "cached" in text for text in found.warnings)
+    analysis = STUDY.analyse(given, results)
+    assert analysis.grade == "B"
+    assert any("Could not be checked here" in text and "cached" in text for text in analysis.warnings)
 
 
 def test_failed_trials_are_said(options: Build, simulate: Any) -> None:
-    found = finished(options(), simulate(options(), fail=lambda t: "the server died" if t.point["databases"] == 10 else None))
-    assert any(text.startswith("Trial databases=10#0 did not finish: the server died") for text in found.warnings)
-    assert any("No finished trial for 10 databases" in text for text in found.warnings)
-    assert all(r["databases"] != 10 for r in found.tables["density"])
-    assert found.grade == "B"
+    analysis = finished(options(), simulate(options(), fail=lambda t: "the server died" if t.point["databases"] == 10 else None))
+    assert any(text.startswith("Trial databases=10#0 did not finish: the server died") for text in analysis.warnings)
+    assert any("No finished trial for 10 databases" in text for text in analysis.warnings)
+    assert all(r["databases"] != 10 for r in analysis.tables["density"])
+    assert analysis.grade == "B"
 
 
 def test_taints_that_leave_too_few_for_an_interval_are_not_grade_a(options: Build, simulate: Any) -> None:
     given = options(max_reruns=0)
-    found = finished(given, simulate(given, taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
-    assert row(found, 6)["throughput"].low is None
-    assert found.grade == "B"
+    analysis = finished(given, simulate(given, taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
+    assert row(analysis, 6)["throughput"].low is None
+    assert analysis.grade == "B"
 
 
 def test_nothing_at_all(options: Build, simulate: Any) -> None:
     assert STUDY.analyse(options(), []).grade == "C"
     assert "no trial was run" in STUDY.analyse(options(), []).answer
-    found = finished(options(), simulate(options(), fail=lambda t: "no"))
-    assert found.grade == "C"
-    assert "none of them finished" in found.answer
+    analysis = finished(options(), simulate(options(), fail=lambda t: "no"))
+    assert analysis.grade == "C"
+    assert "none of them finished" in analysis.answer
 
 
 def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> None:
     given = options(repeats=1, repeats_one=2)
     results = simulate(given).all(planned(given))
     for cut in range(len(results) + 1):
-        found = STUDY.analyse(given, results[:cut])
-        assert found.answer
+        analysis = STUDY.analyse(given, results[:cut])
+        assert analysis.answer
 
 
 def test_single_repeats_have_numbers_without_intervals(options: Build, simulate: Any) -> None:
     given = options(repeats=1, repeats_one=1)
-    found = finished(given, simulate(given))
-    assert found.findings["databases_held"].value is not None
-    assert found.findings["databases_held"].low is None
-    assert "too few repeats" in found.answer
-    assert any("Fewer than 3 usable trials" in text for text in found.warnings)
-    assert row(found, 6)["efficiency"].low is None
+    analysis = finished(given, simulate(given))
+    assert analysis.findings["databases_held"].value is not None
+    assert analysis.findings["databases_held"].low is None
+    assert "too few repeats" in analysis.answer
+    assert any("fewer than 3 usable trials" in text for text in analysis.warnings)
+    assert row(analysis, 6)["efficiency"].low is None
 
 
 def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any) -> None:
     given = options(points=(2, 3, 5, 6, 8, 10))
-    found = finished(given, simulate(given))
-    assert found.findings["one_database"].value is None
-    assert row(found, 6)["efficiency"].value is None
-    assert found.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
-    assert found.findings["databases_held_one"].value is None
-    assert any("One database alone was not measured" in text for text in found.warnings)
+    analysis = finished(given, simulate(given))
+    assert analysis.findings["one_database"].value is None
+    assert row(analysis, 6)["efficiency"].value is None
+    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert analysis.findings["databases_held_one"].value is None
+    assert any("a single database was not measured" in text for text in analysis.warnings)
 
 
 @pytest.mark.parametrize("only", [1, 8])
 def test_one_point_holds_nothing(options: Build, simulate: Any, only: int) -> None:
     """Efficiency is 1 there by construction."""
     given = options(points=(only,))
-    found = finished(given, simulate(given))
-    assert "holds at least" not in found.answer
-    assert "cannot be said" in found.answer
-    assert found.findings["databases_held"].value is None
+    analysis = finished(given, simulate(given))
+    assert "at least" not in analysis.answer
+    assert "no capacity at 85 %" in analysis.answer
+    assert analysis.findings["databases_held"].value is None
 
 
 def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, simulate: Any) -> None:
-    found = finished(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
-    assert any("CPU was not limited" in text for text in found.warnings)
+    analysis = finished(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
+    assert any("CPU of the databases was not limited" in text for text in analysis.warnings)
 
 
 def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 4, 8, 10), at=0.8, seed=1)
     answers = [finished(given, simulate(given, noise=0.02, seed=seed)).answer for seed in range(4)]
-    opened = [text for text in answers if "its end beyond what was measured" in text]
+    opened = [text for text in answers if "upper bound not reached" in text]
     assert opened
     assert not any("–10.0" in text for text in opened)
 
@@ -386,13 +391,13 @@ def test_a_host_that_others_fill_is_not_full_of_databases(options: Build, simula
 
 def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
     given = options(rate=10_000)
-    found = finished(given, simulate(given))
-    assert "at 10000 tps each" in found.answer
-    assert {r["limited_by"] for r in found.tables["density"]} == {"rate"}
+    analysis = finished(given, simulate(given))
+    assert "at 10000 tps each" in analysis.answer
+    assert {r["limited_by"] for r in analysis.tables["density"]} == {"rate"}
 
 
 def test_e1_published_table(options: Build, simulate: Any) -> None:
-    """The table of E1 itself through the whole analysis."""
+    """The table of E1 through the whole analysis."""
     e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
     given = options(cores=160, vcpus=4, points=tuple(e1), repeats=1, repeats_one=1)
 
@@ -400,27 +405,27 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
         def truth(self, n: int) -> float:
             return e1[n] * 1000
 
-    found = finished(given, Published(given, noise=0))
-    assert found.findings["efficiency_at_saturation"].value == pytest.approx(0.857, abs=5e-4)
-    assert found.findings["end_of_linear"].value == 32
-    assert found.findings["overhead_inferred"].value == pytest.approx(7.1, abs=0.1)  # published as "about 8 cores"
-    assert found.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
-    assert found.findings["knee"].value == pytest.approx(29, abs=1)
-    assert found.findings["usl_peak"].value is None
-    assert "is not claimed" in found.findings["usl_peak"].note
-    assert "at least 40" in found.findings["databases_held"].note
+    analysis = finished(given, Published(given, noise=0))
+    assert analysis.findings["efficiency_at_saturation"].value == pytest.approx(0.857, abs=5e-4)
+    assert analysis.findings["end_of_linear"].value == 32
+    assert analysis.findings["overhead_inferred"].value == pytest.approx(7.1, abs=0.1)  # published as "about 8 cores"
+    assert analysis.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
+    assert analysis.findings["knee"].value == pytest.approx(29, abs=1)
+    assert analysis.findings["usl_peak"].value is None
+    assert "is not claimed" in analysis.findings["usl_peak"].note
+    assert "at least 40" in analysis.findings["databases_held"].note
 
 
-@pytest.mark.parametrize(("alone", "basis"), [(1.0, "one"), (0.85, "slope")])
+@pytest.mark.parametrize(("alone", "basis"), [(1.0, "single"), (0.85, "slope")])
 def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulate: Any, alone: float, basis: str) -> None:
-    """Nominal 95 %; of 60 simulated runs at least 51 must be covered (by chance fewer: below 0.1 %)."""
+    """Nominal coverage is 95 %. Of 60 simulated runs at least 51 must be covered (probability of fewer: below 0.1 %)."""
     given = options()
     trials = planned(given)
     covered = 0
     for seed in range(60):
-        line = curve(given, group(given, simulate(given, seed=seed, noise=0.02, metrics=False, alone=alone).all(trials)))
+        line = density_curve(given, density_points(given, simulate(given, seed=seed, noise=0.02, metrics=False, alone=alone).all(trials)))
         assert line.basis == basis
-        held = line.held(line.basis)
+        held = line.capacity(line.basis)
         covered += held.low <= 8 / 0.85 <= held.high
     assert covered >= 51
 
@@ -428,16 +433,16 @@ def test_the_interval_of_databases_held_covers_the_truth(options: Build, simulat
 @given(st.floats(1, 1e5), st.integers(0, 1000))
 @settings(max_examples=5, deadline=None)
 def test_a_faster_machine_has_the_same_efficiency(factor: float, seed: int) -> None:
-    """Throughput in other units changes nothing but throughput."""
+    """A faster machine changes throughput only."""
     from dataclasses import replace
 
     base = _BUILD["options"](repeats=3)
     trials = planned(base)
     host = _BUILD["simulate"](base, seed=seed)
-    one, other = (curve(base, group(base, replace(host, rate=60.0 * f).all(trials))) for f in (1.0, factor))
-    assert other.efficiencies("one").tolist() == pytest.approx(one.efficiencies("one").tolist(), rel=1e-9)
-    assert other.held("one").value == pytest.approx(one.held("one").value, rel=1e-6)
-    assert other.slope.value == pytest.approx(one.slope.value * factor, rel=1e-9)
+    base_curve, scaled_curve = (density_curve(base, density_points(base, replace(host, rate=60.0 * f).all(trials))) for f in (1.0, factor))
+    assert scaled_curve.efficiencies("single").tolist() == pytest.approx(base_curve.efficiencies("single").tolist(), rel=1e-9)
+    assert scaled_curve.capacity("single").value == pytest.approx(base_curve.capacity("single").value, rel=1e-6)
+    assert scaled_curve.slope.value == pytest.approx(base_curve.slope.value * factor, rel=1e-9)
 
 
 _BUILD: dict[str, Any] = {}

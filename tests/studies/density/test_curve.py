@@ -1,4 +1,4 @@
-"""The curve: which perfect counts, reading between points, databases held."""
+"""Points and curve: basis, interpolation, capacity, shape."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 
 import pytest
 
-from pgherd.studies.density.curve import Curve, curve, held_finding, shape_findings
+from pgherd.analysis.intervals import mean_interval
+from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
+from pgherd.studies.density.findings import capacity_finding, shape_findings
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import group
 from pgherd.studies.density.propose import planned
+from pgherd.study.findings import as_finding
+from pgherd.study.repeats import mean_of
 
 Build = Callable[..., DensityOptions]
 
 
-def line(options: DensityOptions, host: Any) -> Curve:
-    return curve(options, group(options, host.all(planned(options))))
+def measured_curve(options: DensityOptions, host: Any) -> DensityCurve:
+    return density_curve(options, density_points(options, host.all(planned(options))))
 
 
-@pytest.mark.parametrize(("alone", "basis"), [(1.0, "one"), (0.97, "one"), (0.9, "slope"), (1.1, "one")])
+@pytest.mark.parametrize(("alone", "basis"), [(1.0, "single"), (0.97, "single"), (0.9, "slope"), (1.1, "single")])
 def test_the_perfect_that_does_not_flatter(options: Build, simulate: Any, alone: float, basis: str) -> None:
-    assert line(options(), simulate(options(), alone=alone, noise=0)).basis == basis
+    assert measured_curve(options(), simulate(options(), alone=alone, noise=0)).basis == basis
 
 
 def test_efficiency_is_read_between_points_along_the_throughput(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 6, 12))  # full at 8, which was not measured: throughput there lies between 6 and 12
-    found, note = line(given, simulate(given, noise=0)).efficiency_at(1.0, "one")
+    given = options(points=(1, 2, 6, 12))  # full at 8, which was not measured: throughput there is between those of 6 and 12
+    found, note = measured_curve(given, simulate(given, noise=0)).efficiency_at(1.0, "single")
     assert found is not None
     assert found.value == pytest.approx((6 + (8 - 6) * (8 - 6) / (12 - 6)) / 8)
     assert "interpolated at 8 databases" in note
@@ -34,15 +37,15 @@ def test_efficiency_is_read_between_points_along_the_throughput(options: Build, 
 
 def test_a_fraction_outside_the_points_is_not_read(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3))
-    found, note = line(given, simulate(given)).efficiency_at(1.0, "one")
+    found, note = measured_curve(given, simulate(given)).efficiency_at(1.0, "single")
     assert found is None
     assert "no point at or around 100 %" in note
 
 
 def test_held_names_its_neighbours_and_method(options: Build, simulate: Any) -> None:
-    found = held_finding(line(options(), simulate(options())), "one")
+    found = capacity_finding(measured_curve(options(), simulate(options())), "single")
     assert "between the measured 8 and 10" in found.note
-    assert "one-database value" in found.method
+    assert "vs. the single database" in found.method
     assert found.unit == "databases"
 
 
@@ -52,39 +55,39 @@ def test_one_that_is_slow_alone_does_not_pull_the_crossing_down(
     options: Build, simulate: Any, points: tuple[int, ...], alone: float
 ) -> None:
     given = options(points=points)
-    assert held_finding(line(given, simulate(given, alone=alone, noise=0)), "slope").value == pytest.approx(8 / 0.85)
+    assert capacity_finding(measured_curve(given, simulate(given, alone=alone, noise=0)), "slope").value == pytest.approx(8 / 0.85)
 
 
 def test_n_counts_trials(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 6, 12))
-    found = line(given, simulate(given))
+    found = measured_curve(given, simulate(given))
     assert found.slope.n == 6  # three each of 2 and 6 databases
-    assert held_finding(found, "one").n == 14
-    read, _ = found.efficiency_at(1.0, "one")
+    assert capacity_finding(found, "single").n == 14
+    read, _ = found.efficiency_at(1.0, "single")
     assert read is not None
     assert read.n == 3
 
 
 def test_a_slope_of_one_point_is_no_measure_of_it(options: Build, simulate: Any) -> None:
     given = options(points=(1, 12))
-    own = line(given, simulate(given)).efficiency(0, "slope")
+    own = measured_curve(given, simulate(given)).efficiency(0, "slope")
     assert (own.value, own.low) == (1.0, None)
 
 
 def test_an_open_upper_end_is_said(options: Build, simulate: Any) -> None:
-    """10 databases get 80 % here: with noise the crossing lies below 10 in one run and beyond it in another."""
+    """10 databases get 80 % here: with noise the crossing is below 10 in one run and above it in another."""
     given = options(points=(1, 2, 4, 8, 10), at=0.8)
-    below = held_finding(line(given, simulate(given, noise=0.02, seed=1)), "one")
+    below = capacity_finding(measured_curve(given, simulate(given, noise=0.02, seed=1)), "single")
     assert below.low < below.value < below.high == 10
-    assert "upper end lies beyond the largest number measured (10)" in below.note
-    beyond = held_finding(line(given, simulate(given, noise=0.02, seed=0)), "one")
+    assert "upper bound not reached by the largest number measured (10)" in below.note
+    beyond = capacity_finding(measured_curve(given, simulate(given, noise=0.02, seed=0)), "single")
     assert beyond.value is None
-    assert "at least 9 databases are held (from 9." in beyond.note
+    assert "capacity at least 9 databases (from 9." in beyond.note
 
 
 def test_saturation_is_not_claimed_while_it_rises(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5))
-    found = shape_findings(line(given, simulate(given)))
+    found = shape_findings(measured_curve(given, simulate(given)))
     assert found["saturation"].value is None
     assert "still rises" in found["saturation"].note
     assert "still rising" in found["peak_throughput"].note
@@ -97,21 +100,69 @@ def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
         def truth(self, n: int) -> float:
             return super().truth(n) * (1 if n <= 8 else 0.8)
 
-    found = shape_findings(line(options(), Falling(options())))
+    found = shape_findings(measured_curve(options(), Falling(options())))
     beyond = found["throughput_beyond_peak"]
     assert beyond.value == pytest.approx(0.8, abs=0.03)
     assert beyond.high < 1
     assert "% below that at" in beyond.note
 
 
-def test_one_point_alone_has_a_curve(options: Build, simulate: Any) -> None:
+def test_a_single_point_has_a_curve(options: Build, simulate: Any) -> None:
     given = options(points=(4,))
-    only = line(given, simulate(given))
-    assert only.one is None
+    only = measured_curve(given, simulate(given))
+    assert only.single is None
     assert only.basis == "slope"
-    assert held_finding(only, "slope").value is None
-    assert "only one number" in held_finding(only, "slope").note
+    assert capacity_finding(only, "slope").value is None
+    assert "only one number" in capacity_finding(only, "slope").note
     found = shape_findings(only)
     for name in ("end_of_linear", "saturation"):
         assert found[name].value is None
         assert "only one number" in found[name].note
+
+
+def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 4))
+    host = simulate(
+        given,
+        taint=lambda t: "steal" if t.repeat == 0 else None,
+        fail=lambda t: "died" if t.key() == "databases=4#2" else None,
+    )
+    one, four = density_points(given, host.all(planned(given)))
+    assert (one.databases, len(one.used), one.tried, one.tainted, one.failed) == (1, 4, 5, 1, 0)
+    assert (four.databases, len(four.used), four.tried, four.tainted, four.failed) == (4, 1, 3, 2, 1)
+    assert four.clean
+    assert four.note == ""
+
+
+def test_tainted_trials_are_used_where_none_is_clean(options: Build, simulate: Any) -> None:
+    given = options(points=(4,))
+    (four,) = density_points(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
+    assert len(four.used) == 3
+    assert not four.clean
+    assert "only tainted" in mean_of(four, lambda o: o.throughput, "tps", "").note
+
+
+def test_points_without_numbers_are_left_out(options: Build, simulate: Any) -> None:
+    given = options(points=(1, 4))
+    points = density_points(given, simulate(given, fail=lambda t: "died" if t.point["databases"] == 4 else None).all(planned(given)))
+    assert [point.databases for point in points] == [1]
+
+
+def test_what_limited_most_trials(options: Build, simulate: Any) -> None:
+    given = options(points=(4,))
+    results = simulate(given).all(planned(given))
+    results[0].phases[0].metrics.clear()
+    assert density_points(given, results)[0].limited_by == "quota"
+
+
+def test_a_quantity_that_nobody_saw_says_why(options: Build, simulate: Any) -> None:
+    given = options(points=(4,))
+    (four,) = density_points(given, simulate(given, metrics=False).all(planned(given)))
+    found = mean_of(four, lambda o: o.cpu_per_tx, "ms", "not seen")
+    assert (found.value, found.n, found.note) == (None, 0, "not seen")
+
+
+def test_both_notes_are_kept() -> None:
+    found = as_finding(mean_interval([1.0]), "ms", "of the servers", published="2 ms", experiment="E1")
+    assert found.note.startswith("of the servers; no interval: 1 repeat")
+    assert (found.experiment, found.published) == ("E1", "2 ms")

@@ -18,48 +18,48 @@ Build = Callable[..., DensityOptions]
 def test_a_steady_soak(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=4 * 3600)
     results, _ = simulate(given).until_stop()
-    found = STUDY.analyse(given, results)
-    assert found.findings["soak_drift"].low <= 0 <= found.findings["soak_drift"].high
-    assert "8 databases of 0.25 vCPU ran for 4 h" in found.answer
-    assert "which is steady" in found.answer
-    assert len(found.tables["soak"]) == 240
-    assert found.findings["soak_worst_window"].value < 1
-    assert found.findings["soak_throughput"].value == pytest.approx(120_000, rel=0.01)
+    analysis = STUDY.analyse(given, results)
+    assert analysis.findings["soak_drift"].low <= 0 <= analysis.findings["soak_drift"].high
+    assert "8 databases of 0.25 vCPU ran for 4 h" in analysis.answer
+    assert "which is steady" in analysis.answer
+    assert len(analysis.tables["soak"]) == 240
+    assert analysis.findings["soak_worst_window"].value < 1
+    assert analysis.findings["soak_throughput"].value == pytest.approx(120_000, rel=0.01)
 
 
 def test_a_drifting_soak(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=3600)
     results, _ = simulate(given, drift=-0.2).until_stop()
-    found = STUDY.analyse(given, results)
-    assert found.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
-    assert "not steady" in found.answer
+    analysis = STUDY.analyse(given, results)
+    assert analysis.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
+    assert "not steady" in analysis.answer
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=1800, points=(1,))
-    found = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
-    assert found.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
-    assert "extrapolated from less than an hour" in found.findings["soak_drift"].note
-    assert "1 database of 0.25 vCPU ran for 30 min" in found.answer
-    assert "; throughput drifted by -3" in found.answer and " over that time (-" in found.answer and "per hour" not in found.answer
-    assert "which is not steady" in found.answer
+    analysis = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
+    assert analysis.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
+    assert "extrapolated from less than an hour" in analysis.findings["soak_drift"].note
+    assert "1 database of 0.25 vCPU ran for 30 min" in analysis.answer
+    assert "; throughput drifted by -3" in analysis.answer and " over that time (-" in analysis.answer and "per hour" not in analysis.answer
+    assert "which is not steady" in analysis.answer
 
 
 def test_two_windows_do_not_tell_drift_from_noise(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=120)
-    found = STUDY.analyse(given, simulate(given).until_stop()[0])
-    assert "too few windows were measured to tell that from noise" in found.answer
-    assert "steady" not in found.answer
+    analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
+    assert "with too few windows to distinguish it from noise" in analysis.answer
+    assert "steady" not in analysis.answer
 
 
 def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=30)
     results, _ = simulate(given).until_stop()
-    found = STUDY.analyse(given, results)
-    assert "nothing can be said" in found.answer
-    assert found.findings["soak_drift"].value is None
-    assert "soak" not in found.tables
-    assert found.tables["density"][0]["throughput"].value > 0
+    analysis = STUDY.analyse(given, results)
+    assert "No result for stability" in analysis.answer
+    assert analysis.findings["soak_drift"].value is None
+    assert "soak" not in analysis.tables
+    assert analysis.tables["density"][0]["throughput"].value > 0
 
 
 def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> None:
@@ -74,38 +74,38 @@ def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> No
 
 def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> list[TrialResult]:
     """The soak's trials with a check that failed in these windows."""
-    found = []
+    analysis = []
     for one in results:
         here = tuple(phase.phase for phase in one.phases if phase.phase in windows)
         verdicts = [v.model_copy(update={"result": "fail", "failed_in": here}) if v.check == check else v for v in one.verdicts]
-        found.append(one.model_copy(update={"verdicts": verdicts}) if here else one)
-    return found
+        analysis.append(one.model_copy(update={"verdicts": verdicts}) if here else one)
+    return analysis
 
 
 def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: Any) -> None:
-    """The windows of a soak are its repeats: four hours are not worthless for the sake of a minute."""
+    """The windows of a soak are its repeats: a noisy minute does not invalidate four hours."""
     given = options(soak_seconds=3600)
     results, _ = simulate(given).until_stop()
     worst = results[0].phases[7]
     worst.targets[:] = [t.model_copy(update={"throughput": t.throughput / 2}) for t in worst.targets]
-    found = STUDY.analyse(given, failed(results, "steal", ("w0007", "w0031")))
-    assert found.grade == "B"
-    assert [r["failed_checks"] for r in found.tables["soak"] if r["failed_checks"]] == ["steal", "steal"]
-    assert found.tables["soak"][7]["failed_checks"] == "steal"
-    assert found.answer.endswith("of the median, and failed the check steal.")
-    assert any(text.startswith("2 of 60 windows failed a check: steal (2)") for text in found.warnings)
-    assert not any("trials are tainted" in text for text in found.warnings), "windows are what counts"
+    analysis = STUDY.analyse(given, failed(results, "steal", ("w0007", "w0031")))
+    assert analysis.grade == "B"
+    assert [r["failed_checks"] for r in analysis.tables["soak"] if r["failed_checks"]] == ["steal", "steal"]
+    assert analysis.tables["soak"][7]["failed_checks"] == "steal"
+    assert analysis.answer.endswith("of the median, and failed the check steal.")
+    assert any(text.startswith("2 of 60 windows failed a check: steal (2)") for text in analysis.warnings)
+    assert not any("trials are tainted" in text for text in analysis.warnings), "the windows count"
 
 
 def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=3600)
     results, _ = simulate(given).until_stop()
     noisy = tuple(f"w{10 * trial:04d}" for trial in range(6))
-    found = STUDY.analyse(given, failed(results, "steal", noisy))
-    assert found.grade == "B"
-    throughput = found.tables["density"][0]["throughput"]
-    assert throughput.value == pytest.approx(found.findings["soak_throughput"].value, rel=1e-6), "the table rests on all windows, too"
-    assert throughput.low is None and throughput.n == 1, "stretches of one soak are no repeats"
+    analysis = STUDY.analyse(given, failed(results, "steal", noisy))
+    assert analysis.grade == "B"
+    throughput = analysis.tables["density"][0]["throughput"]
+    assert throughput.value == pytest.approx(analysis.findings["soak_throughput"].value, rel=1e-6), "the table also uses all windows"
+    assert throughput.low is None and throughput.n == 1, "stretches of one soak are not repeats"
 
 
 def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, simulate: Any) -> None:
@@ -113,7 +113,9 @@ def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, sim
     results, _ = simulate(given).until_stop()
     half = tuple(phase.phase for phase in results[0].phases[::2])
     noisy = STUDY.analyse(given, failed(results, "steal", half))
-    assert noisy.grade == "C" and any("half of all or more: the whole answer is an indication (grade C)" in said for said in noisy.warnings)
+    assert noisy.grade == "C" and any(
+        "at least half of all: the whole answer is an indication (grade C)" in said for said in noisy.warnings
+    )
     assert STUDY.analyse(given, failed(results, "steal", half[1:])).grade == "B"
 
 
@@ -132,10 +134,10 @@ def test_a_check_of_a_whole_trial_is_one_of_all_its_windows(options: Build, simu
 def test_a_soak_that_was_interrupted_is_judged_by_what_it_has(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=4 * 3600)
     results = simulate(given).all(planned(given)[:18])
-    found = STUDY.analyse(given, results)
-    assert "8 databases of 0.25 vCPU ran for 3 h" in found.answer and "which is steady" in found.answer
-    assert found.grade == "B" and "180 of 240 windows were measured" in found.warnings
-    assert STUDY.analyse(given, []).answer == "Nothing can be said: no trial was run."
+    analysis = STUDY.analyse(given, results)
+    assert "8 databases of 0.25 vCPU ran for 3 h" in analysis.answer and "which is steady" in analysis.answer
+    assert analysis.grade == "B" and "180 of 240 windows were measured" in analysis.warnings
+    assert STUDY.analyse(given, []).answer == "No result: no trial was run."
 
 
 def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simulate: Any) -> None:
@@ -150,29 +152,29 @@ def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simula
         )
         for one in results[3:]
     ]
-    found, whole = STUDY.analyse(given, [*results[:3], *late]), STUDY.analyse(given, results)
-    assert "ran for 1 h" in found.answer and found.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
-    assert any(text.startswith("The soak was broken off once, for at most 10 h") for text in found.warnings)
-    assert not any("broken off" in text for text in whole.warnings)
-    assert [row["hours"] for row in found.tables["soak"]] == pytest.approx([i * 61 / 3600 for i in range(60)], abs=0.005)
+    analysis, whole = STUDY.analyse(given, [*results[:3], *late]), STUDY.analyse(given, results)
+    assert "ran for 1 h" in analysis.answer and analysis.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
+    assert any(text.startswith("The soak was interrupted once, for at most 10 h") for text in analysis.warnings)
+    assert not any("interrupted" in text for text in whole.warnings)
+    assert [row["hours"] for row in analysis.tables["soak"]] == pytest.approx([i * 61 / 3600 for i in range(60)], abs=0.005)
 
 
 def test_servers_that_began_anew_break_a_soak_off(options: Build, simulate: Any) -> None:
-    """One that died is restored from its golden copy within a minute."""
+    """A failed server is restored from its template within a minute."""
     given = options(soak_seconds=1800)
     results, _ = simulate(given).until_stop()
     kept = [one.model_copy(update={"transition": "8 kept"}) for one in results]
-    assert not any("broken off" in text for text in STUDY.analyse(given, kept).warnings)
+    assert not any("interrupted" in text for text in STUDY.analyse(given, kept).warnings)
     anew = [*kept[:1], kept[1].model_copy(update={"transition": "8 restored"}), kept[2]]
-    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "broken off" in text]
-    assert said.startswith("The soak was broken off once") and "its servers began anew" in said
+    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "interrupted" in text]
+    assert said.startswith("The soak was interrupted once") and "its servers were restarted" in said
 
 
 def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
     for seconds in (600, 30):
         given = options(soak_seconds=seconds)
-        found = STUDY.analyse(given, simulate(given).until_stop()[0])
-        told = {name: one for name, one in found.findings.items() if name.startswith("soak")}
+        analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
+        told = {name: one for name, one in analysis.findings.items() if name.startswith("soak")}
         assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_variation"}
         for one in told.values():
             assert (one.value is None and one.note) or one.low is not None or "no interval" in one.note

@@ -1,4 +1,4 @@
-"""The analysis of simulated servers with known curves."""
+"""Analysis and answer of simulated servers with known curves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.load import Script
 from pgherd.model.study import RunnableStudy
+from pgherd.studies.scaling.analyse import answer
+from pgherd.studies.scaling.curve import scaling_curve, scaling_points
 from pgherd.studies.scaling.options import ScalingOptions
 from pgherd.studies.scaling.propose import planned
 from pgherd.studies.scaling.study import STUDY
@@ -41,35 +43,35 @@ def test_it_is_a_study() -> None:
 
 
 def test_a_known_curve(options: Build, server: Any) -> None:
-    """Straight to 4 clients at 10,000 tps each, flatter to 58,000 at 10 clients, and falling from there: 16 make 5 % less."""
+    """Linear to 4 clients at 10,000 tps each, flatter to 58,000 at 10 clients, then falling: 16 clients make 5 % less."""
     given = options(clients=(1, 2, 3, 4, 6, 8, 10, 12, 16), repeats=5)
-    found = finished(given, server(given, noise=0.004))
-    assert found.grade == "A"
-    peak = found.findings["peak_throughput"]
+    analysis = finished(given, server(given, noise=0.004))
+    assert analysis.grade == "A"
+    peak = analysis.findings["peak_throughput"]
     assert peak.value == pytest.approx(58_000, rel=0.01)
     assert peak.low < 58_000 < peak.high
-    assert found.findings["peak_clients"].value == 10
-    assert found.findings["slope"].low < 10_000 < found.findings["slope"].high
-    assert (found.findings["end_of_linear"].value, found.findings["end_of_linear"].high) == (4, 6)
-    assert found.findings["saturation"].value == 10
-    assert found.findings["throughput_beyond_peak"].value == pytest.approx(0.948, abs=0.01)
-    assert "5." in found.findings["throughput_beyond_peak"].note and "below" in found.findings["throughput_beyond_peak"].note
-    assert found.answer.startswith("One PostgreSQL 18.6 on 4 cores peaks at 5")
-    assert "tps (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in found.answer
-    assert found.findings["client_cpu_share"].value == pytest.approx(1 / 3)
-    assert any("33 % of the CPU that they used together was pgbench's" in text for text in found.warnings)
-    assert [row["limited_by"] for row in found.tables["scaling"]] == ["few clients"] * 4 + ["host"] * 5
+    assert analysis.findings["peak_clients"].value == 10
+    assert analysis.findings["slope"].low < 10_000 < analysis.findings["slope"].high
+    assert (analysis.findings["end_of_linear"].value, analysis.findings["end_of_linear"].high) == (4, 6)
+    assert analysis.findings["saturation"].value == 10
+    assert analysis.findings["throughput_beyond_peak"].value == pytest.approx(0.948, abs=0.01)
+    assert "5." in analysis.findings["throughput_beyond_peak"].note and "below" in analysis.findings["throughput_beyond_peak"].note
+    assert analysis.answer.startswith("One PostgreSQL 18.6 on 4 cores peaks at 5")
+    assert "tps (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in analysis.answer
+    assert analysis.findings["client_cpu_share"].value == pytest.approx(1 / 3)
+    assert any("pgbench shares the cores with the server, and used 33 % of their CPU" in text for text in analysis.warnings)
+    assert [row["limited_by"] for row in analysis.tables["scaling"]] == ["few clients"] * 4 + ["host"] * 5
 
 
 def test_names_are_those_that_the_report_reads(options: Build, server: Any) -> None:
-    found = finished(options(), server(options()))
+    analysis = finished(options(), server(options()))
     for table, columns in COLUMNS.items():
-        for each in found.tables[table]:
+        for each in analysis.tables[table]:
             assert set(columns.split()) <= set(each), table
             assert "variant" not in each
-    assert set(FINDINGS.split()) <= set(found.findings)
-    assert found.figures["models"]["best"] in ("usl", "hinge")
-    assert Analysis.model_validate_json(found.model_dump_json()) == found
+    assert set(FINDINGS.split()) <= set(analysis.findings)
+    assert analysis.figures["models"]["best"] in ("usl", "hinge")
+    assert Analysis.model_validate_json(analysis.model_dump_json()) == analysis
 
 
 def test_every_number_has_a_reason_or_an_interval(options: Build, variants: Build, server: Any, shape: Any) -> None:
@@ -86,8 +88,10 @@ def test_every_number_has_a_reason_or_an_interval(options: Build, variants: Buil
         server(two, shapes, metrics=False, fail=lambda t: "died" if t.point["variant"] == "a" and t.point["clients"] == 4 else None),
     )
     for host in hosts:
-        found = finished(host.options, host)
-        cells = [c for t in found.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(found.findings.values())
+        analysis = finished(host.options, host)
+        cells = [c for t in analysis.tables.values() for r in t for c in r.values() if isinstance(c, Finding)] + list(
+            analysis.findings.values()
+        )
         for cell in cells:
             if cell.value is None:
                 assert cell.note
@@ -99,8 +103,8 @@ def test_every_number_has_a_reason_or_an_interval(options: Build, variants: Buil
 
 
 def test_enough_repeats_have_exact_intervals(options: Build, server: Any) -> None:
-    found = finished(options(repeats=6, budget_seconds=None), server(options(repeats=6)))
-    cell = found.tables["scaling"][0]["throughput"]
+    analysis = finished(options(repeats=6, budget_seconds=None), server(options(repeats=6)))
+    cell = analysis.tables["scaling"][0]["throughput"]
     assert isinstance(cell, Finding)
     assert "exact interval" in cell.method
     assert cell.confidence == pytest.approx(0.96875)
@@ -111,124 +115,124 @@ def test_enough_repeats_have_exact_intervals(options: Build, server: Any) -> Non
 
 def test_a_peak_at_the_edge_is_not_claimed(options: Build, server: Any, shape: Any) -> None:
     given = options(clients=(1, 2, 3, 4), refine=False)
-    found = finished(given, server(given, {"": shape(knee=100)}))
-    assert found.findings["peak_clients"].value is None
-    assert found.findings["saturation"].value is None
-    assert "the peak lies beyond the data" in found.findings["peak_throughput"].note
-    assert found.answer.startswith("One PostgreSQL 18.6 on 4 cores makes ")
+    analysis = finished(given, server(given, {"": shape(knee=100)}))
+    assert analysis.findings["peak_clients"].value is None
+    assert analysis.findings["saturation"].value is None
+    assert "the peak is beyond the data" in analysis.findings["peak_throughput"].note
+    assert analysis.answer.startswith("One PostgreSQL 18.6 on 4 cores makes ")
     assert (
-        "4 clients, the most that were measured; it scales linearly up to 4 clients, as far as was measured; throughput still"
-        in found.answer
+        "4 clients, the largest number measured; it scales linearly up to 4 clients, the end of the data; throughput still"
+        in analysis.answer
     )
-    assert any("a higher peak may lie beyond; measure there with --clients" in text for text in found.warnings)
+    assert any("A higher peak is possible beyond 4 clients" in text and "measure more with --clients" in text for text in analysis.warnings)
 
 
-def test_a_flat_top_says_how_few_clients_are_enough(options: Build, server: Any, shape: Any) -> None:
+def test_a_flat_top_reports_the_smallest_sufficient_number(options: Build, server: Any, shape: Any) -> None:
     given = options(budget_seconds=None)
-    found = finished(given, server(given, {"": shape(knee=6, slope=0.01, peak=100)}, noise=0.002))
-    assert found.findings["saturation"].value == 6
-    assert "; 6 clients already make 9" in found.answer
+    analysis = finished(given, server(given, {"": shape(knee=6, slope=0.01, peak=100)}, noise=0.002))
+    assert analysis.findings["saturation"].value == 6
+    assert "; 6 clients already make 9" in analysis.answer
 
 
-def test_one_number_of_clients_says_what_it_cannot(options: Build, server: Any) -> None:
+def test_one_number_of_clients_has_no_scaling(options: Build, server: Any) -> None:
     given = options(clients=(4,), refine=False)
-    found = finished(given, server(given))
-    assert "how it scales cannot be said from one number of clients" in found.answer
+    analysis = finished(given, server(given))
+    assert "scaling is unknown with one number of clients" in analysis.answer
     for name in ("peak_clients", "end_of_linear", "saturation"):
-        assert found.findings[name].value is None
+        assert analysis.findings[name].value is None
 
 
-def test_published_readings_stand_beside_what_is_like_them(options: Build, variants: Build, server: Any, shape: Any) -> None:
-    found = finished(options(), server(options()))
-    assert found.findings["end_of_linear"].experiment == "E3"
-    assert "8 → 20 clients" in str(found.findings["end_of_linear"].published)
-    assert "VMware" in str(found.findings["end_of_linear"].published)
-    assert found.findings["saturation"].published is None
+def test_published_values_are_given_for_comparable_runs(options: Build, variants: Build, server: Any, shape: Any) -> None:
+    analysis = finished(options(), server(options()))
+    assert analysis.findings["end_of_linear"].experiment == "E3"
+    assert "8 → 20 clients" in str(analysis.findings["end_of_linear"].published)
+    assert "VMware" in str(analysis.findings["end_of_linear"].published)
+    assert analysis.findings["saturation"].published is None
     tpcb = options(scripts=(Script(source="builtin:tpcb-like"),), read_only=False)
-    found = finished(tpcb, server(tpcb))
-    assert "beyond 48 clients" in str(found.findings["saturation"].published)
-    assert found.findings["end_of_linear"].published is None
-    assert any("one of 10 rows of branches (--scale), and there were up to" in text for text in found.warnings)
+    analysis = finished(tpcb, server(tpcb))
+    assert "beyond 48 clients" in str(analysis.findings["saturation"].published)
+    assert analysis.findings["end_of_linear"].published is None
+    assert any("one of 10 rows of branches (--scale), with up to" in text for text in analysis.warnings)
     own = options(scripts=(Script(source="/own.sql"),), read_only=False)
     assert not any(finding.published for finding in finished(own, server(own)).findings.values())
 
 
-def test_variants_are_held_against_the_first(variants: Build, server: Any, shape: Any) -> None:
+def test_variants_are_compared_with_the_first(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"old": {"pg_version": "15.18"}, "new": {}, "same": {"settings": {"jit": "off"}}}, budget_seconds=None)
     shapes = {"old": shape(), "new": shape(each=12_000, knee=6), "same": shape()}
-    found = finished(given, server(given, shapes, noise=0.005))
-    assert found.grade == "A"
-    peak = found.findings["peak_ratio.new"]
+    analysis = finished(given, server(given, shapes, noise=0.005))
+    assert analysis.grade == "A"
+    peak = analysis.findings["peak_ratio.new"]
     truth = max(shapes["new"](n) for n in given.clients) / max(shapes["old"](n) for n in given.clients)
     assert peak.low < truth < peak.high
     assert peak.experiment == "E3" and "4 ×" in str(peak.published)
-    assert found.findings["slope_ratio.new"].low < 1.2 < found.findings["slope_ratio.new"].high
-    assert found.findings["slope_ratio.new"].published is None
-    linear = found.findings["linear_ratio.new"]
+    assert analysis.findings["slope_ratio.new"].low < 1.2 < analysis.findings["slope_ratio.new"].high
+    assert analysis.findings["slope_ratio.new"].published is None
+    linear = analysis.findings["linear_ratio.new"]
     assert linear.value == 1.5
-    assert (linear.low, linear.high) == (6 / 6, 8 / 4), "the ends lie between 6 and 8, and between 4 and 6"
-    assert "8 → 20" in str(found.findings["linear_ratio.new"].published)
-    assert found.findings["peak_ratio.same"].low < 1 < found.findings["peak_ratio.same"].high
-    assert found.findings["peak_throughput.old"].value == pytest.approx(56_000, rel=0.02)
-    assert "'old' peaks at 5" in found.answer and "'new' at" in found.answer
-    assert "times that (95 % interval" in found.answer
-    assert "'same' at" in found.answer and "cannot be told apart" in found.answer
-    assert "linear up to 4 ('old'), 6 ('new'), 4 ('same') clients" in found.answer
-    assert any("driven by its own version's pgbench ('old' by that of 15.18, 'new' by that of 18.6" in text for text in found.warnings)
-    assert [row["variant"] for row in found.tables["ratios"]] == ["new", "same"]
-    assert [row["settings"] for row in found.tables["variants"]] == ["jit=default", "jit=default", "jit=off"]
-    rows = [row for row in found.tables["scaling"] if row["variant"] == "new"]
+    assert (linear.low, linear.high) == (6 / 6, 8 / 4), "the ends are between 6 and 8, and between 4 and 6"
+    assert "8 → 20" in str(analysis.findings["linear_ratio.new"].published)
+    assert analysis.findings["peak_ratio.same"].low < 1 < analysis.findings["peak_ratio.same"].high
+    assert analysis.findings["peak_throughput.old"].value == pytest.approx(56_000, rel=0.02)
+    assert "'old' peaks at 5" in analysis.answer and "'new' at" in analysis.answer
+    assert "times that (95 % interval" in analysis.answer
+    assert "'same' at" in analysis.answer and "no significant difference" in analysis.answer
+    assert "linear up to 4 ('old'), 6 ('new'), 4 ('same') clients" in analysis.answer
+    assert any("driven by the pgbench of its version ('old' by 15.18, 'new' by 18.6" in text for text in analysis.warnings)
+    assert [row["variant"] for row in analysis.tables["ratios"]] == ["new", "same"]
+    assert [row["settings"] for row in analysis.tables["variants"]] == ["jit=default", "jit=default", "jit=off"]
+    rows = [row for row in analysis.tables["scaling"] if row["variant"] == "new"]
     assert [row["clients"] for row in rows] == list(given.clients)
     at_one = rows[0]["ratio"]
     assert isinstance(at_one, Finding) and at_one.low < 1.2 < at_one.high
-    drawn = found.figures["variant_models"]
-    assert list(drawn) == ["old", "new", "same"] and "models" not in found.figures
+    drawn = analysis.figures["variant_models"]
+    assert list(drawn) == ["old", "new", "same"] and "models" not in analysis.figures
     highest = {name: max(one["hinge"]["x"]) for name, one in drawn.items()}
     assert highest == pytest.approx({name: max(map(shapes[name], given.clients)) for name in shapes}, rel=0.1)
 
 
-def test_runtimes_stand_beside_virtual_and_physical(variants: Build, server: Any, shape: Any) -> None:
+def test_runtimes_are_compared_with_virtual_and_physical(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"plain": {"runtime": "process"}, "guest": {"runtime": "vm"}, "contained": {}}, budget_seconds=None, clients=(1, 4, 8))
-    found = finished(given, server(given, {"plain": shape(), "guest": shape(), "contained": shape()}))
-    assert "virtual is on par with physical" in str(found.findings["peak_ratio.guest"].published)
-    assert found.findings["peak_ratio.contained"].published is None, "one kernel below both: nothing is virtual"
+    analysis = finished(given, server(given, {"plain": shape(), "guest": shape(), "contained": shape()}))
+    assert "virtual is on par with physical" in str(analysis.findings["peak_ratio.guest"].published)
+    assert analysis.findings["peak_ratio.contained"].published is None, "both use one kernel: neither is virtual"
 
 
 def test_a_linear_region_without_an_end_gives_no_ratio(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 2, 4), refine=False)
-    found = finished(given, server(given, {"a": shape(knee=2), "b": shape(knee=99)}, noise=0.002))
-    assert found.findings["linear_ratio.b"].value is None
-    assert "the data end before the linear region does: b" in found.findings["linear_ratio.b"].note
-    assert "still rising" in found.findings["peak_ratio.b"].note
+    analysis = finished(given, server(given, {"a": shape(knee=2), "b": shape(knee=99)}, noise=0.002))
+    assert analysis.findings["linear_ratio.b"].value is None
+    assert "the data end before the linear region does: b" in analysis.findings["linear_ratio.b"].note
+    assert "still rising" in analysis.findings["peak_ratio.b"].note
 
 
 def test_taints_and_failures_lower_the_grade(options: Build, variants: Build, server: Any, shape: Any) -> None:
     none = options(max_reruns=0, budget_seconds=None)
     assert finished(none, server(none, taint=lambda t: "steal")).grade == "C"
-    found = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] == 8 else None))
-    assert found.grade == "B"
-    assert "Only tainted trials for 8 clients: these numbers are an indication" in found.warnings
+    analysis = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] == 8 else None))
+    assert analysis.grade == "B"
+    assert "Only tainted trials for 8 clients: these numbers are an indication" in analysis.warnings
     half = none.clients[1::2] + none.clients[:1]
-    found = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] in half else None))
-    assert found.grade == "C" and found.answer.startswith("Indication only")
-    assert any(f"{len(half)} of {len(none.clients)} points, half of them or more" in said for said in found.warnings)
-    found = finished(none, server(none, fail=lambda t: "it died" if t.point["clients"] == 8 else None))
-    assert found.grade == "B"
-    assert "No finished trial for 8 clients" in found.warnings
+    analysis = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] in half else None))
+    assert analysis.grade == "C" and analysis.answer.startswith("Indication only")
+    assert any(f"{len(half)} of {len(none.clients)} points, half of them or more" in said for said in analysis.warnings)
+    analysis = finished(none, server(none, fail=lambda t: "it died" if t.point["clients"] == 8 else None))
+    assert analysis.grade == "B"
+    assert "No finished trial for 8 clients" in analysis.warnings
     two = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4), max_reruns=0, budget_seconds=None)
     shapes = {"a": shape(), "b": shape()}
-    found = finished(two, server(two, shapes, fail=lambda t: "it died" if t.point["variant"] == "b" else None))
-    assert found.grade == "C"
-    assert "No finished trial of variant 'b'" in found.warnings
-    assert "ratios" not in found.tables
+    analysis = finished(two, server(two, shapes, fail=lambda t: "it died" if t.point["variant"] == "b" else None))
+    assert analysis.grade == "C"
+    assert "No finished trial of variant 'b'" in analysis.warnings
+    assert "ratios" not in analysis.tables
 
 
-def test_nothing_at_all_is_said_so(options: Build, server: Any) -> None:
-    assert STUDY.analyse(options(), []).answer == "Nothing can be said: no trial was run."
+def test_no_trials(options: Build, server: Any) -> None:
+    assert STUDY.analyse(options(), []).answer == "No result: no trial was run."
     failed = server(options(), fail=lambda t: "died").all(planned(options()))
-    found = STUDY.analyse(options(), failed)
-    assert found.grade == "C"
-    assert "24 trials were run and none of them finished" in found.answer
+    analysis = STUDY.analyse(options(), failed)
+    assert analysis.grade == "C"
+    assert "24 trials were run and none of them finished" in analysis.answer
 
 
 @given(st.integers(0, 10**6), st.floats(0.0, 0.3), st.integers(1, 8))
@@ -238,12 +242,12 @@ def test_any_subset_of_trials_can_be_analysed(seed: int, noise: float, keep: int
 
     given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "most": 16, "seed": seed})
     results = Server(given_options, noise=noise, seed=seed).all(planned(given_options))
-    found = STUDY.analyse(given_options, results[::keep])
-    assert found.answer
-    assert found.findings["peak_throughput"].value is not None
+    analysis = STUDY.analyse(given_options, results[::keep])
+    assert analysis.answer
+    assert analysis.findings["peak_throughput"].value is not None
 
 
-def test_clients_on_a_host_of_their_own_share_no_cores_with_the_server(options: Build, server: Any) -> None:
+def test_clients_on_another_host_share_no_cores_with_the_server(options: Build, server: Any) -> None:
     chosen = options(clients=(1, 4), repeats=3, refine=False)
     results = []
     for result in server(chosen).until_stop()[0]:
@@ -252,6 +256,63 @@ def test_clients_on_a_host_of_their_own_share_no_cores_with_the_server(options: 
             for phase in result.trial.phases
         ]
         results.append(result.model_copy(update={"trial": result.trial.model_copy(update={"phases": tuple(phases)})}))
-    found = STUDY.analyse(chosen, results)
-    assert not any("shares the cores" in text for text in found.warnings)
-    assert {row["clients_cpu"].value for row in found.tables["cpu"]} == {0}
+    analysis = STUDY.analyse(chosen, results)
+    assert not any("shares the cores" in text for text in analysis.warnings)
+    assert {row["clients_cpu"].value for row in analysis.tables["cpu"]} == {0}
+
+
+Build = Callable[..., ScalingOptions]
+
+
+def answer_of(options: ScalingOptions, host: Any) -> str:
+    results = host.all(planned(options))
+    return answer(
+        [scaling_curve(own, scaling_points(own, results, name), name, place) for place, (name, own) in enumerate(options.servers().items())]
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape_of", "more", "text"),
+    [
+        (
+            {},
+            {},
+            "One PostgreSQL 18.6 on 4 cores peaks at 57,000 tps (select-only) with 12 clients; it scales linearly up to 4 clients; "
+            "16 clients make 3.5 % less than 12.",
+        ),
+        (
+            {"slope": 0.02, "peak": 12, "fall": 0.0},
+            {},
+            "One PostgreSQL 18.6 on 4 cores peaks at 41,600 tps (select-only) with 12 clients; it scales linearly up to 4 clients; "
+            "4 clients already make 96 % of that, and more than 12 clients do not increase it.",
+        ),
+        (
+            {"knee": 100},
+            {"vcpus": 1, "cpu_mode": "quota", "clients": (1, 2)},
+            "One PostgreSQL 18.6 on 1 vCPU makes 20,000 tps (select-only) with 2 clients, the largest number measured; it scales linearly "
+            "up to 2 clients, the end of the data; throughput still rises there, so that the peak is at more clients.",
+        ),
+        (
+            {"knee": 1, "slope": 0.1},
+            {"clients": (1, 2, 16)},
+            "One PostgreSQL 18.6 on 4 cores makes 16,000 tps (select-only) with 16 clients, the largest number measured; it does not scale "
+            "linearly beyond 1 client; throughput still rises there, so that the peak is at more clients.",
+        ),
+        (
+            {},
+            {"clients": (4,)},
+            "One PostgreSQL 18.6 on 4 cores made 40,000 tps (select-only) with 4 clients; scaling is unknown with one number of clients.",
+        ),
+    ],
+)
+def test_of_one_server(options: Build, server: Any, shape: Any, shape_of: dict[str, float], more: dict[str, Any], text: str) -> None:
+    given = options(**more)
+    assert answer_of(given, server(given, {"": shape(**shape_of)}, noise=0)) == text
+
+
+def test_of_variants_without_an_interval(variants: Build, server: Any, shape: Any) -> None:
+    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4, 8, 12), repeats=1)
+    assert answer_of(given, server(given, {"a": shape(), "b": shape(each=20_000)}, noise=0)) == (
+        "'a' makes 57,000 tps with 12 clients (select-only); 'b' at 114,000 tps with 12: 2.00 times that, without an interval; "
+        "linear up to 4 ('a'), 4 ('b') clients."
+    )

@@ -1,4 +1,4 @@
-"""The figures of a scaling run."""
+"""Figures of scaling runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from pgherd.model.finding import Analysis, Finding
-from pgherd.report import chart_style, drawing
+from pgherd.report import chart_style, drawing, overlay
 from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.studies.scaling import figures
+from pgherd.studies.scaling.figures import MAX_VARIANT_LABEL, clients, last_clients, points, variant_series
 
 
 def about(value: float | None, spread: float = 0.0, unit: str = "tps") -> Finding:
@@ -83,7 +84,7 @@ def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
     figure = figures.throughput(one(record))
     assert figure.title == "Throughput peaks at 45k transactions/s with 8 clients; it is linear up to 4 clients"
     said = words(figure)
-    for text in ("best fit: hinge", "as many clients as cores", "linear up to 4", "95 % of the peak from 8 on", "knee of the hinge: 4.4"):
+    for text in ("best fit: hinge", "one client per core", "linear up to 4", "95 % of the peak from 8 on", "knee of the hinge: 4.4"):
         assert text in said
     for text in ("limited by the number of clients", "limited by the host's cores", "has tainted trials", "clients"):
         assert text in said
@@ -95,22 +96,24 @@ def test_a_peak_beyond_the_data_is_not_claimed(record):
     findings = {**FINDINGS, "peak_clients": about(None, unit="clients"), "end_of_linear": about(16, unit="clients")}
     rows = [row(n, 10_000 * n) for n in (1, 4, 16)]
     assert figures.throughput(inputs(record, rows, findings)).title == (
-        "The most measured is 160k transactions/s with 16 clients, and the peak lies beyond; it is linear up to 16 clients, as far as is "
-        "known"
+        "The highest measured throughput is 160k transactions/s with 16 clients, and the peak is at more clients; it is linear up to 16 "
+        "clients, the end of the data"
     )
 
 
 def test_the_largest_number_measured_is_not_called_a_peak(record):
     rows = [row(n, 10_000 * n) for n in (1, 4, 8)]
     title = figures.throughput(inputs(record, rows, FINDINGS)).title
-    assert title.startswith("The most measured is 80k transactions/s with 8 clients, the largest number; it is linear up to 4")
+    assert title.startswith(
+        "The highest measured throughput is 80k transactions/s with 8 clients, the largest number measured; it is linear up to 4"
+    )
 
 
-def test_curves_of_variants_lie_over_each_other(record):
+def test_curves_of_variants_share_a_figure(record):
     figure = figures.throughput(two(record))
     assert figure.title == "'old' peaks at 45k transactions/s, 'new' at 63k (1.40 times, 1.37 to 1.43)"
     assert {"old", "new"} <= set(words(figure).split())
-    assert len({each["x"] for each in drawn_rows(figure) if "low" in each}) == 10, "bars of one number stand side by side"
+    assert len({each["x"] for each in drawn_rows(figure) if "low" in each}) == 10, "bars at one number do not overlap"
 
 
 def test_each_variants_model_is_dashed_in_its_colour(record):
@@ -119,19 +122,19 @@ def test_each_variants_model_is_dashed_in_its_colour(record):
     figure = figures.throughput(given)
     dashed = [each for each in drawn_rows(figure) if each.get("dash") == [4, 4]]
     assert [each["colour"] for each in dashed] == [chart_style.SERIES[0]] * 2
-    assert "Dashed: the model that fits a variant best." in words(figure)
+    assert "Dashed: the best model of each variant." in words(figure)
     assert "Dashed" not in words(figures.throughput(two(record)))
 
 
 def test_ratios_have_a_bar_each_and_those_without_a_number_are_left_out(record):
     figure = figures.ratios(two(record))
-    assert figure.title == "Against the peak of 'old': 'new' has 1.40 times that"
+    assert figure.title == "Relative to the peak of 'old': 'new' has 1.40 times that"
     said = words(figure)
     assert "new: peak" in said and "1.40 (1.37 to 1.43)" in said and "0.70" in said
     assert "new: end of the linear region" not in said
     alike = two(record)
     alike.analysis.tables["ratios"][0]["peak_ratio"] = about(1.01, 0.05, "ratio")
-    assert figures.ratios(alike).title == "Against the peak of 'old': 'new' cannot be told from that"
+    assert figures.ratios(alike).title == "Relative to the peak of 'old': 'new' has no significant difference"
     with pytest.raises(NotDrawn):
         figures.ratios(one(record))
 
@@ -146,7 +149,7 @@ def test_latency_goes_along_the_clients_and_not_along_throughput(record):
     assert {"p50", "p95", "p99"} <= set(words(figure).split())
     several = figures.latency(two(record))
     assert several.title == "At the highest throughput p95 is 0.356 ms for 'old', 0.254 ms for 'new'"
-    assert "p95 of the latency, ms" in words(several)
+    assert "p95 latency, ms" in words(several)
 
 
 def test_too_little_is_no_curve(record):
@@ -160,3 +163,99 @@ def test_hostile_names_are_cleaned(record):
     rows = [row(n, tps, variant=name) for name in ("a\x1b[31m", "<b>") for n, tps, _ in CURVE]
     said = words(figures.throughput(inputs(record, rows, {})))
     assert "\x1b" not in said and "<b>" in said
+
+
+def value_of(value: float | None, low: float | None = None, high: float | None = None) -> Finding:
+    return Finding(value=value, unit="tps", low=low, high=high)
+
+
+ROWS = [
+    {"variant": "b", "clients": 4, "throughput": value_of(40, 38, 42)},
+    {"variant": "b", "clients": 1, "throughput": value_of(10)},
+    {"variant": "a" * 40, "clients": 2, "throughput": value_of(20)},
+    {"variant": "c", "clients": 2, "throughput": value_of(None)},
+    {"clients": None, "throughput": value_of(5)},
+]
+ANALYSIS = Analysis(answer="", grade="A", tables={"scaling": ROWS}, findings={"slope.b": value_of(3), "slope": value_of(7)})
+
+
+def test_a_series_of_each_variant_in_ascending_order():
+    found = variant_series(ANALYSIS, "scaling", "throughput")
+    assert [one.name for one in found] == ["b", "a" * 40]
+    assert [clients(row) for row in found[0].rows] == [1, 4]
+    assert clients(found[0].best) == 4
+    assert last_clients(found) == 4
+    assert len({(one.colour, one.shape) for one in found}) == 2
+    assert len(found[1].shown) == MAX_VARIANT_LABEL and found[1].shown.endswith("…")
+    assert found[0].finding(ANALYSIS, "slope").value == 3
+    assert variant_series(ANALYSIS, "cpu", "idle") == []
+
+
+def test_points_carry_their_intervals():
+    (one, _) = variant_series(ANALYSIS, "scaling", "throughput")
+    assert points(one.rows, "throughput", 10) == [
+        {"x": 1, "y": 1.0, "low": None, "high": None},
+        {"x": 4, "y": 4.0, "low": 3.8, "high": 4.2},
+    ]
+
+
+def test_without_variants_the_findings_have_no_name_added():
+    rows = [{"clients": 1, "throughput": value_of(10)}]
+    (one,) = variant_series(ANALYSIS.model_copy(update={"tables": {"scaling": rows}}), "scaling", "throughput")
+    assert one.name == "" and one.finding(ANALYSIS, "slope").value == 7
+
+
+MODEL = {"n": [0, 1, 2, 4, 8], "x": [0, 9_000, 17_000, 30_000, 40_000]}
+
+
+def scaling(record, factor=1.0, variants=("",), models=True):
+    def found(value):
+        return Finding(value=value, unit="tps", low=value * 0.98, high=value * 1.02)
+
+    rows = [
+        {**({"variant": name} if name else {}), "clients": n, "throughput": found(factor * x)}
+        for name in variants
+        for n, x in zip(MODEL["n"][1:], MODEL["x"][1:], strict=True)
+    ]
+    fitted = {"hinge": {"n": MODEL["n"], "x": [factor * x for x in MODEL["x"]]}, "best": "hinge"}
+    drawn = ({"models": fitted} if variants == ("",) else {"variant_models": dict.fromkeys(variants, fitted)}) if models else {}
+    return record.model_copy(
+        update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=drawn)}
+    )
+
+
+def test_each_run_has_its_points_and_its_best_model(run8):
+    runs = [("old", scaling(run8[0])), ("new", scaling(run8[0], 1.2)), ("odd", scaling(run8[0], models=False))]
+    curves = figures.overlay_lines(runs)
+    assert [len(one.model) for one in curves] == [5, 5, 0] and len({one.rows.colour for one in curves}) == 3
+    figure = figures.overlay_throughput(runs)
+    assert figure.title == "Highest throughput: old 40k tps, new 48k tps, odd 40k tps"
+    text = str(drawing.specification(figure, validate=True))
+    assert "Dashed: the best model" in text
+
+
+def test_each_variant_of_a_run_is_a_curve_with_its_model(run8):
+    record = scaling(run8[0], variants=("a", "b"))
+    del record.analysis.figures["variant_models"]["b"]
+    curves = figures.overlay_lines([("run", record)])
+    assert [one.name for one in curves] == ["run: a", "run: b"]
+    assert [one.model[-1:] for one in curves] == [((8, 40_000),), ()], "b has no model"
+
+
+def test_equal_variants_of_runs_with_long_names_have_distinct_labels(run8):
+    record = scaling(run8[0], variants=("synchronous-commit-off", "synchronous-commit-on"))
+    runs = [(f"20261122-125315-scaling-{end}", record) for end in ("ab12", "cd34")]
+    names = [one.name for one in figures.overlay_lines(runs)]
+    assert len(set(names)) == 4 and max(map(len, names)) <= 30, names
+
+
+def test_nothing_to_draw(run8):
+    with pytest.raises(NotDrawn):
+        figures.overlay_throughput([("density", run8[0])])
+
+
+def test_the_page_shows_it_and_does_not_miss_densitys_figures(run8):
+    record = scaling(run8[0])
+    page = overlay.render([("one", record, run8[1]), ("two", scaling(run8[0], 1.1), run8[1])])
+    assert "Highest throughput: one 40k tps, two 44k tps" in page
+    assert "numbers of databases" not in page

@@ -1,4 +1,4 @@
-"""What a transaction costs in a scaling run."""
+"""CPU figures of scaling runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def inputs(record, rows, cpu=()) -> Inputs:
 
 def test_the_cost_is_stacked_from_server_and_pgbench(record):
     figure = figures_cpu.cpu_per_tx(inputs(record, [scaling(1, 0.040, 0.2), scaling(8, 0.060, 0.25)]))
-    assert figure.title == "With 8 clients a transaction costs the server 60 µs of CPU; 25 % of the CPU of both is pgbench's"
+    assert figure.title == "With 8 clients a transaction costs 60 µs of server CPU; pgbench uses 25 % of the CPU of both"
     spec = drawing.specification(figure, validate=True)
     bars = [row for held in spec["datasets"].values() for row in json.loads(held) if "colour" in row and "low" in row]
     assert [(row["x"], round(row["low"], 6), round(row["high"], 6)) for row in bars] == [
@@ -53,15 +53,15 @@ def test_the_cost_is_stacked_from_server_and_pgbench(record):
     ]
 
 
-def test_variants_are_lines_of_the_servers_own_cost(record):
+def test_variants_are_lines_of_server_cpu(record):
     rows = [scaling(n, cost * n**0.1, 0.3, variant=name) for name, cost in (("a", 0.04), ("b", 0.05)) for n in (1, 4)]
     figure = figures_cpu.cpu_per_tx(inputs(record, rows))
-    assert figure.title == "At its peak a transaction costs the server 45.9 µs for 'a', 57.4 µs for 'b'"
+    assert figure.title == "At the peak a transaction costs 45.9 µs for 'a', 57.4 µs for 'b' of server CPU"
     drawing.specification(figure, validate=True)
 
 
 def test_without_accounting_there_is_no_cost(record):
-    with pytest.raises(NotDrawn, match="not seen apart"):
+    with pytest.raises(NotDrawn, match="not measured separately"):
         figures_cpu.cpu_per_tx(inputs(record, [scaling(1, None, None)]))
 
 
@@ -73,13 +73,13 @@ def test_cores_are_stacked_and_the_first_full_point_is_named(record):
     assert {"server", "clients", "idle"} <= names
     shared = cores(8, 2.9) | {"platform": Finding(value=1.05, unit="cores"), "idle": Finding(value=0.02, unit="cores")}
     assert figures_cpu.cpu(inputs(record, [], [cores(1, 0.9), shared])).title == (
-        "From 8 clients on, all of the 4 cores are busy; up to 1.05 of them by others than server and clients"
+        "From 8 clients on, all of the 4 cores are busy; other processes use up to 1.05 of them"
     )
     never = figures_cpu.cpu(inputs(record, [], [cores(1, 0.9), cores(4, 3.2)]))
-    assert never.title == "The cores are never all busy: at least 0.77 of 4 are idle"
+    assert never.title == "At least 0.77 of 4 cores are idle at every point"
 
 
-def test_what_is_not_meant_for_a_run_is_not_missed(record):
+def test_figures_that_do_not_apply_have_no_reason(record):
     for builder, tables in (
         (figures_cpu.cpu, [cores(1, 1, variant="a"), cores(1, 1, variant="b")]),
         (figures_cpu.fairness, []),

@@ -1,4 +1,4 @@
-"""What a working-set run finds, and what it does not claim."""
+"""Results of a working-set run, and its tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 from pytest import approx
 
 from pgherd.model.finding import Finding
-from pgherd.studies.working_set.analyse import analyse
-from pgherd.studies.working_set.knees import headroom
+from pgherd.studies.working_set.analyse import analyse, difference_rows, summary_rows, sweep_rows
+from pgherd.studies.working_set.curves import SweepTrials
+from pgherd.studies.working_set.findings import headroom
 
 
 def test_headroom_is_that_of_e7():
@@ -17,15 +18,15 @@ def test_headroom_is_that_of_e7():
     assert round(100 * rate) == 69
 
 
-def test_headroom_below_zero_makes_no_overcommitment_honest():
+def test_headroom_below_zero_allows_no_overcommitment():
     room, rate = headroom(1000, [600, 700])
     assert room == -300
     assert rate == 0
 
 
-def test_working_sets_beyond_what_is_configured_leave_nothing_to_spare(analysed):
+def test_working_sets_above_the_configured_memory_leave_no_headroom(analysed):
     text = analysed(configured=200).answer
-    assert "2 databases of 200 MB would need " in text and "so that no overcommitment is honest" in text and "to spare" not in text
+    assert "2 databases of 200 MB would need " in text and "so that no overcommitment is safe" in text and "of headroom" not in text
 
 
 @pytest.fixture
@@ -40,43 +41,43 @@ def analysed(server, options):
 
 
 def test_working_sets(analysed):
-    found = analysed()
-    assert found.grade == "A"
+    analysis = analysed()
+    assert analysis.grade == "A"
     for name, truth in (("working_set.30", 250), ("working_set.2", 200), ("buffers.30", 100), ("buffers.2", 60)):
-        finding = found.findings[name]
+        finding = analysis.findings[name]
         assert finding.value == approx(truth, rel=0.06)
         assert finding.low <= truth * 1.01 and finding.high >= truth * 0.99
         assert finding.confidence == 0.95 and finding.unit == "MB" and finding.n >= 6 and "plateau" in finding.method
-    assert "another machine" in found.findings["working_set.30"].published
-    assert found.findings["working_set.30"].published.startswith("1376 MB")
-    assert found.findings["buffers.2"].published.startswith("524 MB")
-    assert found.answer.startswith("The container's working set is 2")
+    assert "another machine" in analysis.findings["working_set.30"].published
+    assert analysis.findings["working_set.30"].published.startswith("1376 MB")
+    assert analysis.findings["buffers.2"].published.startswith("524 MB")
+    assert analysis.answer.startswith("The container's working set is 2")
 
 
 def test_headroom_and_rate(analysed):
-    found = analysed().findings
-    assert found["configured"].value == 800
-    assert found["headroom"].value == approx(800 - found["working_set.30"].value - found["working_set.2"].value)
-    assert found["honest_rate"].value == approx(found["headroom"].value / 800, abs=0.01)
-    assert found["honest_rate"].low < found["honest_rate"].value < found["honest_rate"].high
-    assert found["honest_rate"].published.startswith("69 %")
+    analysis = analysed().findings
+    assert analysis["configured"].value == 800
+    assert analysis["headroom"].value == approx(800 - analysis["working_set.30"].value - analysis["working_set.2"].value)
+    assert analysis["honest_rate"].value == approx(analysis["headroom"].value / 800, abs=0.01)
+    assert analysis["honest_rate"].low < analysis["honest_rate"].value < analysis["honest_rate"].high
+    assert analysis["honest_rate"].published.startswith("69 %")
 
 
-def test_from_inside(analysed):
-    found = analysed().findings
-    assert found["working_set_by_misses.30"].low <= 250 <= found["working_set_by_misses.30"].high + 10
-    assert found["working_set_by_use.30"].note.startswith("at ")
-    assert found["buffers_by_misses.2"].low < 90 <= found["buffers_by_misses.2"].value
-    assert found["buffers_by_use.2"].value == approx(70)
-    assert 230 <= found["working_set_by_pressure.30"].value <= 300
+def test_indirect_estimates(analysed):
+    analysis = analysed().findings
+    assert analysis["working_set_by_misses.30"].low <= 250 <= analysis["working_set_by_misses.30"].high + 10
+    assert analysis["working_set_by_use.30"].note.startswith("at ")
+    assert analysis["buffers_by_misses.2"].low < 90 <= analysis["buffers_by_misses.2"].value
+    assert analysis["buffers_by_use.2"].value == approx(70)
+    assert 230 <= analysis["working_set_by_pressure.30"].value <= 300
 
 
-def test_nothing_is_seen_from_inside_without_its_metrics(analysed):
-    found = analysed(metrics=False)
-    assert found.findings["working_set.30"].value is not None
+def test_no_indirect_estimates_without_metrics(analysed):
+    analysis = analysed(metrics=False)
+    assert analysis.findings["working_set.30"].value is not None
     for name in ("working_set_by_misses.30", "working_set_by_use.30", "working_set_by_pressure.30", "buffers_by_use.2"):
-        assert found.findings[name].value is None
-        assert found.findings[name].note
+        assert analysis.findings[name].value is None
+        assert analysis.findings[name].note
 
 
 def test_a_dip_is_found_where_there_is_one(analysed):
@@ -87,7 +88,7 @@ def test_a_dip_is_found_where_there_is_one(analysed):
     assert finding.note.startswith("a dip")
 
 
-def test_no_dip_is_said_only_where_the_data_say_so(analysed):
+def test_no_dip_is_reported_only_if_the_data_show_it(analysed):
     without = analysed(repeats=2, memory_sizes=(100, 120, 128, 132, 160, 200, 250, 300, 350), refine=False, noise=0.003)
     assert without.findings["dip.memory"].note.startswith("no dip of 3 %")
     nothing = analysed(memory_sizes=(150, 180, 200, 250, 300, 350), refine=False)
@@ -96,36 +97,36 @@ def test_no_dip_is_said_only_where_the_data_say_so(analysed):
 
 
 def test_flat_curves_have_no_working_set(analysed):
-    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
-    assert found.findings["working_set.30"].value is None
-    assert "the knee, if any, is below" in found.findings["working_set.30"].note
-    assert found.findings["headroom"].value is None
-    assert found.grade == "C"
-    assert found.answer.startswith("Indication only")
+    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
+    assert analysis.findings["working_set.30"].value is None
+    assert "the knee, if any, is below" in analysis.findings["working_set.30"].note
+    assert analysis.findings["headroom"].value is None
+    assert analysis.grade == "C"
+    assert analysis.answer.startswith("Indication only")
 
 
-def test_what_does_not_live_is_a_point_and_no_failure(analysed):
-    found = analysed(sweeps=("memory",), lives=140.0)
-    rows = {(row["clients"], row["memory"]): row for row in found.tables["sweep"]}
+def test_a_size_out_of_memory_is_a_point_and_no_failure(analysed):
+    analysis = analysed(sweeps=("memory",), lives=140.0)
+    rows = {(row["clients"], row["memory"]): row for row in analysis.tables["sweep"]}
     assert rows[30, 100]["state"] == "does not live"
     assert rows[30, 100]["throughput"] is None
     assert isinstance(rows[30, 350]["throughput"], Finding)
-    assert any("below what lives" in warning and "ended processes" in warning for warning in found.warnings)
-    assert not any("did not finish" in warning for warning in found.warnings)
+    assert any("out of memory at " in warning and "OOM kills" in warning for warning in analysis.warnings)
+    assert not any("did not finish" in warning for warning in analysis.warnings)
 
 
-def test_lives_or_not(analysed):
-    found = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
-    finding = found.findings["working_set.2"]
+def test_a_cliff(analysed):
+    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
+    finding = analysis.findings["working_set.2"]
     assert finding.low < 163 <= finding.value == finding.high
     assert finding.confidence is None
-    assert found.tables["working-set"][0]["shape"] == "lives or not"
+    assert analysis.tables["working-set"][0]["shape"] == "lives or not"
 
 
 def test_tainted_trials_make_an_indication(analysed):
-    found = analysed(sweeps=("memory",), taint=lambda trial: True)
-    assert found.grade == "C"
-    assert "only tainted trials" in found.findings["working_set.30"].note
+    analysis = analysed(sweeps=("memory",), taint=lambda trial: True)
+    assert analysis.grade == "C"
+    assert "only tainted trials" in analysis.findings["working_set.30"].note
 
 
 def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
@@ -143,30 +144,68 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
     assert not any("30 clients: only tainted" in said for said in most.warnings)
 
 
-def test_a_deviation_from_e7_is_said(analysed):
-    found = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
-    assert any("deviation" in warning for warning in found.warnings)
-    assert any("deviation" in str(row["from"]) for row in found.tables["difference"])
+def test_a_deviation_from_e7_is_reported(analysed):
+    analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
+    assert any("deviation" in warning for warning in analysis.warnings)
+    assert any("deviation" in str(row["from"]) for row in analysis.tables["difference"])
 
 
-def test_nothing_at_all(options):
-    found = analyse(options(), [])
-    assert found.grade == "C"
-    assert found.answer == "Nothing can be said: no trial was run."
+def test_no_trials(options):
+    analysis = analyse(options(), [])
+    assert analysis.grade == "C"
+    assert analysis.answer == "No result: no trial was run."
 
 
-def test_a_budget_without_room_for_a_trial_is_why_there_is_none(server, options):
+def test_a_time_budget_too_short_for_a_trial(server, options):
     own = options(budget_seconds=5.0)
     results, stop = server(own).until_stop()
-    found = analyse(own, results)
-    assert results == [] and found.grade == "C" and not found.warnings and not found.tables
-    assert found.answer.startswith("Nothing can be said: no trial was run, since the budget of 5 s has no room for a trial, which")
-    assert found.answer.endswith("; raise --time-budget.") and stop.startswith("the budget of 5 s has no room")
+    analysis = analyse(own, results)
+    assert results == [] and analysis.grade == "C" and not analysis.warnings and not analysis.tables
+    assert analysis.answer.startswith("No result: no trial was run, since the time budget of 5 s is too short for one trial, which")
+    assert analysis.answer.endswith("; raise --time-budget.") and stop.startswith("the time budget of 5 s is too short")
 
 
-def test_nothing_lives(server, options):
+def test_no_trial_finished(server, options):
     own = options()
     results, _ = server(own, lives=10_000.0).until_stop()
-    found = analyse(own, results)
-    assert found.grade == "C"
-    assert "no server lived" in found.answer
+    analysis = analyse(own, results)
+    assert analysis.grade == "C"
+    assert "none of them finished" in analysis.answer
+
+
+@pytest.fixture
+def curves(server, options):
+    own = options(budget_seconds=600.0)
+    results, _ = server(own, lives=130.0).until_stop()
+    return own, [SweepTrials(curve, results) for sweep in own.sweeps for curve in own.curves(sweep)]
+
+
+def test_one_row_for_each_curve(curves):
+    rows = summary_rows(*curves)
+    assert [(row["varied"], row["clients"]) for row in rows] == [
+        ("container memory", 30),
+        ("container memory", 2),
+        ("shared buffers", 30),
+        ("shared buffers", 2),
+    ]
+    assert rows[0]["shape"] == "a knee" and rows[0]["dead"] == "100" and rows[0]["tainted"] == 0
+    assert rows[2]["by_pressure"] is None and rows[0]["by_pressure"].value
+
+
+def test_one_row_for_each_size(curves):
+    own, measured = curves
+    rows = sweep_rows(own, measured)
+    assert len(rows) == sum(len(each.sizes) for each in measured)
+    first = rows[0]
+    assert (first["memory"], first["state"], first["throughput"]) == (100, "does not live", None)
+    lived = next(row for row in rows if row["state"] == "lives")
+    assert lived["throughput"].value > 0 and lived["fitted"] > 0 and lived["swapped"] == 0
+    assert 0 < lived["buffers_share"] < 1 and lived["reused_buffers"] == pytest.approx(70)
+    assert {row["memory"] - row["buffers"] for row in rows if row["varied"] == "shared buffers" and row["clients"] == 2} == {
+        difference_rows(own, measured)[1]["difference"]
+    }
+
+
+def test_no_difference_without_the_second_sweep(server, options):
+    own = options(sweeps=("memory",))
+    assert difference_rows(own, []) == []

@@ -1,25 +1,25 @@
-"""What is known of a curve while it is measured."""
+"""Trials of one sweep curve."""
 
 from __future__ import annotations
 
 from pgherd.model.result import MemoryKill
-from pgherd.studies.working_set.curves import Measured, difference
-from pgherd.studies.working_set.options import Curve
+from pgherd.studies.working_set.curves import SweepTrials, extra_memory
+from pgherd.studies.working_set.options import SweepCurve
 from pgherd.studies.working_set.propose import trial_at
 
-CURVE = Curve("memory", 30)
+CURVE = SweepCurve("memory", 30)
 
 
 def ran(server, options, sizes, **more):
     own = options()
-    return Measured(CURVE, server(own, **more).all([trial_at(own, CURVE, size, 0, n, "planned") for n, size in enumerate(sizes)]))
+    return SweepTrials(CURVE, server(own, **more).all([trial_at(own, CURVE, size, 0, n, "planned") for n, size in enumerate(sizes)]))
 
 
-def test_a_curve_has_its_own_trials_only(server, options):
+def test_a_curve_has_no_trials_of_others(server, options):
     own = options()
     simulated = server(own)
-    others = [trial_at(own, Curve("memory", 2), 300, 0, 0, "planned"), trial_at(own, Curve("buffers", 30), 64, 90, 0, "planned")]
-    found = Measured(CURVE, simulated.all([*others, trial_at(own, CURVE, 200, 0, 0, "planned")]))
+    others = [trial_at(own, SweepCurve("memory", 2), 300, 0, 0, "planned"), trial_at(own, SweepCurve("buffers", 30), 64, 90, 0, "planned")]
+    found = SweepTrials(CURVE, simulated.all([*others, trial_at(own, CURVE, 200, 0, 0, "planned")]))
     assert found.sizes == found.lived == [200]
 
 
@@ -35,12 +35,12 @@ def test_ended_for_memory_once_is_dead(server, options):
     assert found.lived == [200]
 
 
-def test_kills_that_were_seen_say_it_too(server, options):
+def test_reported_kills_count_too(server, options):
     found = ran(server, options, (100, 200), fail=lambda trial: "ended while starting" if trial.point["memory"] == 100 else None)
     assert found.dead == []
     kill = MemoryKill(container="db01", processes=1, at=0.0, names=("postgres (1)",), limit="container")
     results = [result.model_copy(update={"memory_kills": (kill,)}) if result.error else result for result in found.trials]
-    assert Measured(CURVE, results).dead == [100]
+    assert SweepTrials(CURVE, results).dead == [100]
 
 
 def test_failed_for_another_reason_is_dead_only_the_second_time(server, options):
@@ -66,22 +66,22 @@ def test_what_lived_once_is_not_dead(server, options):
 def test_the_difference_of_e7(server, options):
     own = options(budget_seconds=900.0, sweeps=("memory", "buffers"))
     results, _ = server(own, noise=0.0).until_stop()
-    assert difference(own, results, 30) == (250 - 64, "container working set − its shared buffers, as in E7")
+    assert extra_memory(own, results, 30) == (250 - 64, "container working set − its shared buffers, as in E7")
 
 
-def test_a_server_needs_some_memory_beside_its_buffers(server, options):
+def test_a_server_needs_some_memory_in_addition_to_its_buffers(server, options):
     own = options(buffers=190)
-    curve = Curve("memory", 2)
+    curve = SweepCurve("memory", 2)
     results = server(own, noise=0.0).all([trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes])
-    beyond, why = difference(own, results, 2)
-    assert beyond == 27 and "where E7's rule gives 10 MB: a deviation" in why
+    beyond, why = extra_memory(own, results, 2)
+    assert beyond == 27 and "since E7's rule gives 10 MB: a deviation" in why
 
 
-def test_without_a_knee_the_largest_or_the_smallest_stands_for_it(server, options):
+def test_without_a_knee_the_largest_or_the_smallest_size_is_used(server, options):
     own = options()
-    curve = Curve("memory", 30)
+    curve = SweepCurve("memory", 30)
     trials = [trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes]
-    beyond, why = difference(own, server(own, memory={30: 900.0}).all(trials), 30)
+    beyond, why = extra_memory(own, server(own, memory={30: 900.0}).all(trials), 30)
     assert beyond == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
-    beyond, why = difference(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
+    beyond, why = extra_memory(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
     assert beyond == 69 and why.startswith("smallest container") and why.endswith("a deviation")

@@ -1,4 +1,4 @@
-"""The figures of a working-set run."""
+"""Figures of working-set runs."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ def test_every_figure_follows_its_schema_and_is_drawn(inputs, name):
 
 def test_the_sentence_gives_each_load_its_knee(inputs):
     assert figures.memory(inputs(analysed())).title == (
-        "Container memory is enough from 240 MB (230–250) with 30 clients, 200 MB (192–208) with 2 clients"
+        "Container memory is sufficient from 240 MB (230–250) with 30 clients, 200 MB (192–208) with 2 clients"
     )
     assert "no knee with 2 clients" in figures.buffers(inputs(analysed())).title
 
 
 def test_loads_are_named_at_their_curves(inputs):
     shown = texts(figures.memory(inputs(analysed())))
-    assert "30 clients" in shown and "2 clients" in shown and "does not live" in shown
+    assert "30 clients" in shown and "2 clients" in shown and "size out of memory" in shown
 
 
-def test_a_sweep_that_was_not_asked_for_is_not_missed(inputs):
+def test_a_sweep_that_was_not_requested_has_no_reason(inputs):
     found = analysed()
     memory = found.model_copy(update={"figures": {"curves": [c for c in found.figures["curves"] if c["sweep"] == "memory"]}})
     with pytest.raises(NotDrawn) as why:
@@ -113,7 +113,7 @@ def test_a_sweep_that_was_not_asked_for_is_not_missed(inputs):
 def test_a_sweep_without_throughput_says_so(inputs):
     found = analysed()
     empty = found.model_copy(update={"tables": {**found.tables, "sweep": []}})
-    with pytest.raises(NotDrawn, match="no server lived"):
+    with pytest.raises(NotDrawn, match="no trial finished"):
         figures.memory(inputs(empty))
     with pytest.raises(NotDrawn, match="two sizes"):
         figures.misses(inputs(empty))

@@ -1,4 +1,4 @@
-"""The complete options of a working-set run."""
+"""Request and options of a working-set run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
-from pgherd.studies.working_set.options import GUEST, LEAST_BUFFERS, MB, Curve, least_beside
+from pgherd.studies.working_set.options import GUEST, LEAST_BUFFERS, MB, SweepCurve, WorkingSetRequest, least_beside
 
 
 def test_the_deployment_of_a_size(options):
@@ -17,8 +17,8 @@ def test_the_deployment_of_a_size(options):
 
 
 def test_curves_are_one_for_each_load(options):
-    assert options().curves("buffers") == (Curve("buffers", 30), Curve("buffers", 2))
-    assert str(Curve("memory", 2)) == "memory.2"
+    assert options().curves("buffers") == (SweepCurve("buffers", 30), SweepCurve("buffers", 2))
+    assert str(SweepCurve("memory", 2)) == "memory.2"
 
 
 @pytest.mark.parametrize("wrong", [{"clients": (2, 2)}, {"clients": (0,)}, {"memory_sizes": ()}, {"buffer_sizes": ()}, {"buffers": 0}])
@@ -38,3 +38,25 @@ def test_more_clients_need_more_beside_the_buffers():
 def test_a_guest_needs_its_own_system_beside_them_too():
     assert least_beside(2, "vm") == least_beside(2, "cgroup") + GUEST
     assert least_beside(1, "vm") + LEAST_BUFFERS >= LEAST_MEMORY // MB, "the second sweep's smallest guest comes up"
+
+
+def test_defaults():
+    asked = WorkingSetRequest()
+    assert asked.sweeps == ("memory", "buffers") and asked.workload == "random-block"
+    assert asked.client_place == "outside" and asked.state == "restarted" and asked.precision == 0.05
+
+
+@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"server": "dbname=x"}, {"huge_pages": "2MB"}])
+def test_what_the_study_decides_itself(given):
+    with pytest.raises(ValidationError, match="does not go with a working set"):
+        WorkingSetRequest(**given)
+
+
+@pytest.mark.parametrize("given", [{"state": "warm"}, {"points": 3}, {"precision": "0%"}, {"sweeps": ()}, {"sweeps": ("disk",)}])
+def test_what_is_wrong(given):
+    with pytest.raises(ValidationError):
+        WorkingSetRequest(**given)
+
+
+def test_precision_in_per_cent():
+    assert WorkingSetRequest(precision="3%").precision == 0.03

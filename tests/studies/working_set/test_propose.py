@@ -1,12 +1,14 @@
-"""Which trials a working-set run proposes, in which order, and when it stops."""
+"""Proposed trials, their order, additional sizes, and the end of a run."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from pgherd.studies.working_set.curves import Measured, difference
-from pgherd.studies.working_set.options import CONTAINER, Curve
-from pgherd.studies.working_set.propose import propose, worst_case
+import pytest
+
+from pgherd.studies.working_set.curves import SweepTrials, extra_memory
+from pgherd.studies.working_set.options import CONTAINER, SweepCurve
+from pgherd.studies.working_set.propose import next_size, propose, trial_at, worst_case
 
 
 def sizes(results, sweep, clients):
@@ -42,12 +44,12 @@ def test_goes_on_near_the_knee(server, options):
     assert len(near) >= len(added) * 0.6
     assert stop
     for clients, truth in ((30, 250), (2, 200)):
-        knee = Measured(Curve("memory", clients), results).knee
+        knee = SweepTrials(SweepCurve("memory", clients), results).knee
         assert knee.half_width is not None and knee.half_width <= 0.07
         assert knee.low - 3 <= truth <= knee.high + 3
 
 
-def test_the_second_sweep_stands_on_the_first(server, options):
+def test_the_second_sweep_uses_the_first(server, options):
     results, _ = server(options()).until_stop()
     for clients, knee in ((30, 250), (2, 200)):
         beyond = {
@@ -65,11 +67,11 @@ def test_a_given_difference_needs_no_first_sweep(server, options):
     own = options(sweeps=("buffers",), memory_sizes=(), difference=90)
     results, _ = server(own).until_stop()
     assert {r.trial.point["memory"] - r.trial.point["buffers"] for r in results} == {90}
-    assert difference(own, results, 2) == (90, "as asked for")
+    assert extra_memory(own, results, 2) == (90, "as requested")
 
 
-def test_without_a_first_sweep_the_difference_is_said_to_deviate(options):
-    beyond, why = difference(options(sweeps=("buffers",)), [], 2)
+def test_without_a_first_sweep_the_difference_is_a_deviation(options):
+    beyond, why = extra_memory(options(sweeps=("buffers",)), [], 2)
     assert beyond > 128 and "deviation" in why
 
 
@@ -86,7 +88,7 @@ def test_the_first_sweep_leaves_room_for_the_second(server, options):
     assert sizes(results, "buffers", 30) and sizes(results, "buffers", 2)
 
 
-def test_what_does_not_live_is_not_tried_again(server, options):
+def test_sizes_out_of_memory_are_not_tried_again(server, options):
     results, _ = server(options(budget_seconds=900.0, repeats=2), lives=140.0).until_stop()
     dead = [r for r in results if r.trial.point["memory"] == 100 and r.trial.point["sweep"] == "memory"]
     assert len(dead) == 2  # one of each load
@@ -99,22 +101,22 @@ def test_what_does_not_live_is_not_tried_again(server, options):
     assert after and failed_at < 140
 
 
-def test_between_what_lives_and_what_does_not(server, options):
-    """A server that is as fast in any container that it lives in: the edge is looked for."""
+def test_a_cliff_is_bisected(server, options):
+    """The server is equally fast at every size with enough memory, so that the run searches the smallest one."""
     own = options(sweeps=("memory",), budget_seconds=900.0)
     results, _ = server(own, memory={30: 1.0, 2: 1.0}, lives=163.0).until_stop()
     for clients in (30, 2):
-        measured = Measured(Curve("memory", clients), results)
+        measured = SweepTrials(SweepCurve("memory", clients), results)
         assert measured.knee.kind == "cliff"
         assert measured.dead[-1] < 163 <= measured.lived[0]
         assert measured.lived[0] - measured.dead[-1] <= 0.1 * measured.lived[0] + 1
 
 
-def test_a_knee_beyond_the_largest_size_is_looked_for_there(server, options):
+def test_a_knee_beyond_the_largest_size_is_searched_there(server, options):
     own = options(sweeps=("memory",), budget_seconds=1500.0)
     results, _ = server(own, memory={30: 700.0, 2: 500.0}).until_stop()
     assert max(sizes(results, "memory", 30)) > 700
-    assert Measured(Curve("memory", 30), results).knee.kind == "knee"
+    assert SweepTrials(SweepCurve("memory", 30), results).knee.kind == "knee"
 
 
 def test_never_beyond_what_the_host_has(server, options):
@@ -149,13 +151,13 @@ def test_failures_for_another_reason_are_tried_once_more(server, options):
         return None
 
     results, _ = server(own, fail=fail).until_stop()
-    assert Measured(Curve("memory", 2), results).dead == []
-    assert 300 in Measured(Curve("memory", 2), results).lived
+    assert SweepTrials(SweepCurve("memory", 2), results).dead == []
+    assert 300 in SweepTrials(SweepCurve("memory", 2), results).lived
 
 
 def test_ends_when_nothing_lives(server, options):
     results, stop = server(options(), lives=10_000).until_stop()
-    assert "no server lived" in stop
+    assert "no trial finished" in stop
     assert {r.trial.point["sweep"] for r in results} == {"memory"}
 
 
@@ -172,3 +174,65 @@ def test_keys_are_unique(server, options):
     results, _ = server(options(budget_seconds=900.0, repeats=2)).until_stop()
     keys = [r.trial.key() for r in results]
     assert len(keys) == len(set(keys))
+
+
+CURVE = SweepCurve("memory", 30)
+
+
+@pytest.fixture
+def after(server, options):
+    """The next size after these, each measured once in their order."""
+
+    def found(sizes, *, turn=0, curve=CURVE, beyond=0, own=None, **more):
+        own = own or options()
+        trials = [trial_at(own, curve, size, beyond, number, "planned") for number, size in enumerate(sizes)]
+        return next_size(own, SweepTrials(curve, server(own, **more).all(trials)), turn, beyond)
+
+    return found
+
+
+SIZES = (100, 150, 200, 250, 300, 350)
+
+
+def test_within_the_interval(after):
+    size = after(SIZES, noise=0.05)
+    assert 150 < size < 350 and size not in SIZES
+
+
+def test_every_third_turn_repeats_a_size(after):
+    assert after(SIZES, noise=0.05, turn=2) in SIZES
+
+
+def test_a_few_lucky_trials_are_not_enough(after):
+    assert after(SIZES, noise=0.0) is not None
+    assert after(SIZES * 2, noise=0.0) is None
+
+
+def test_beyond_the_largest_as_far_as_the_host_goes(after, options):
+    assert after(SIZES, memory={30: 900.0}) == round(350 * 1.35)
+    assert after(SIZES, memory={30: 900.0}, own=options(most=380)) == 380
+    assert after(SIZES, memory={30: 900.0}, own=options(most=352)) is None
+
+
+def test_below_the_smallest_down_to_the_shared_buffers(after):
+    assert after(SIZES, memory={30: 1.0}, noise=0.0) == 75
+    assert after((65, *SIZES), memory={30: 1.0}, noise=0.0) is None
+    assert after((16, 32, 64, 96), curve=SweepCurve("buffers", 30), beyond=100, buffers={30: 1.0}, noise=0.0) == 12
+
+
+def test_both_ends_once_more_where_noise_hides_the_knee(after):
+    assert after((100, 100, 150, 200, 250, 300, 350), memory={30: 1.0}, noise=0.5) == 350
+    assert after((100, 150, 200, 250, 300, 350, 350), memory={30: 1.0}, noise=0.5) == 100
+
+
+def test_bisection_between_success_and_out_of_memory(after):
+    assert after(SIZES, memory={30: 1.0}, noise=0.0, lives=120.0) == 125
+    assert after((100, 140, 145, 150, 200, 250, 300), memory={30: 1.0}, noise=0.0, lives=142.0) is None
+
+
+def test_too_few_sizes(after):
+    assert after((100, 300)) == 200
+
+
+def test_nothing_lives(after):
+    assert after(SIZES, lives=1000.0) is None

@@ -1,5 +1,7 @@
-"""Which trials a density run consists of, and in which order. Pure; imports no scientific library, since it runs between
-the trials."""
+"""Trials of a density run and their order.
+
+Pure. Imports no scientific library, because it runs between the trials.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,19 @@ from pgherd.study.trial_schedule import Design, Point
 
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. The result depends on the arguments only."""
     if options.soak_seconds:
-        return _soak_on(options, results)
+        return _propose_soak(options, results)
     return trial_schedule.propose(options, _design(options), results)
 
 
 def planned(options: DensityOptions) -> tuple[Trial, ...]:
-    """All trials that a run plans before anything is known: what fits no budget is among them."""
+    """Return all trials planned at the start, including those that may not fit into the time budget."""
     return _soak(options) if options.soak_seconds else _design(options).planned
 
 
 def worst_case(options: DensityOptions) -> int:
-    """How many trials a run has at most."""
+    """Return the maximum number of trials."""
     return len(_soak(options)) if options.soak_seconds else trial_schedule.worst_case(options, _design(options))
 
 
@@ -48,9 +50,11 @@ def _design(options: DensityOptions) -> Design:
 
 
 def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
-    """The planned trials. Each block holds every point once, shuffled, so that drift of the host does not pose as
-    scaling; the further repeats of one database stand at the start of the first block, at the end of the last, and
-    spread over the others."""
+    """Plan the trials in blocks.
+
+    Each block has every point once, in random order, so that drift of the host does not look like scaling. The extra repeats of
+    the single database are at the start of the first block, at the end of the last, and spread over the others.
+    """
     rng = random.Random(f"order {options.seed}")
     order = []
     for _ in range(options.repeats):
@@ -58,10 +62,10 @@ def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
         rng.shuffle(block)
         order.append(block)
     extra = max(options.repeats_one - options.repeats, 0) if 1 in options.points else 0
-    for index, (block, place) in enumerate(_spread(order, extra)):
+    for index, (block, position) in enumerate(_spread(order, extra)):
         if index == 0 and order[0][0] == 1 and len(order[0]) > 1:
-            order[0].append(order[0].pop(0))  # two trials of one database in a row would say little more than one
-        block.insert(0 if place == "start" else len(block), 1)
+            order[0].append(order[0].pop(0))  # two consecutive trials are hardly independent
+        block.insert(0 if position == "start" else len(block), 1)
     counts = dict.fromkeys(options.points, 0)
     blocks = []
     for block in order:
@@ -74,7 +78,7 @@ def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
 
 
 def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str]]:
-    """Where the further repeats of one database go: (block, 'start' or 'end')."""
+    """Yield the positions of the extra repeats of the single database: (block, 'start' or 'end')."""
     for i in range(extra):
         if i == 0:
             yield order[0], "start"
@@ -92,8 +96,11 @@ def _intents(options: DensityOptions) -> tuple[Intent, ...]:
 
 
 def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Load]:
-    """Which databases are loaded: the containers stand in a ring, shuffled once per point; each repeat takes the next
-    ones, so that an odd container, or its place on the host, meets all repeats of a point alike rather than always the same."""
+    """Choose the loaded databases, with their load.
+
+    The containers form a ring, shuffled once per point, and each repeat takes the next ones. An unusual container, or its
+    location on the host, then does not affect the same repeat of every point.
+    """
     ring = names(options)
     random.Random(f"containers {options.seed} {databases}").shuffle(ring)
     if options.over:
@@ -104,13 +111,13 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
 
 
 def _over_hosts(options: DensityOptions, ring: list[str]) -> list[str]:
-    """The ring in an order in which any few that follow each other are spread over the hosts."""
-    where = _cached_places(options.model_dump_json())  # the same for all trials
-    return placing.in_turn(where, ring, {host.name: host.cores or 1.0 for host in options.over})
+    """Reorder the ring so that neighbours are spread over the hosts."""
+    hosts = _cached_hosts(options.model_dump_json())
+    return placing.in_turn(hosts, ring, {host.name: host.cores or 1.0 for host in options.over})
 
 
 @lru_cache(maxsize=4)
-def _cached_places(text: str) -> dict[str, str]:
+def _cached_hosts(text: str) -> dict[str, str]:
     options = DensityOptions.model_validate_json(text)
     return placing.place((options.container(name) for name in names(options)), options.over, options.placement)
 
@@ -121,7 +128,7 @@ def _cached_deployment(text: str) -> Deployment:
 
 
 def _deployment(options: DensityOptions) -> Deployment:
-    # Hundreds of trials share one deployment; building it anew for each would cost more than the rest.
+    # Cached, because hundreds of trials share one deployment, which takes longer to build than the trials.
     return _cached_deployment(options.model_dump_json())
 
 
@@ -130,28 +137,33 @@ def _trial(options: DensityOptions, databases: int, repeat: int, reason: str) ->
     return _build(options, databases, repeat, reason, (phase,))
 
 
-def _soak_on(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The stretches that are left. One that failed is a hole in the soak: its time is over."""
+def _propose_soak(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Propose the remaining stretches. A failed one is not repeated, since its time has passed."""
     stretches = _soak(options)
-    left = stretches[len(results) :]
-    return Proposal(trials=left, worst_case=len(stretches)) if left else Proposal(stop="the soak is over", worst_case=len(stretches))
+    remaining = stretches[len(results) :]
+    if remaining:
+        return Proposal(trials=remaining, worst_case=len(stretches))
+    return Proposal(stop="the soak is over", worst_case=len(stretches))
 
 
 def _soak(options: DensityOptions) -> tuple[Trial, ...]:
-    """Trials of some windows each, so that whatever ends a run of hours costs it no more than the last of them. Their drivers follow
-    each other, with a short ramp that is not counted; between trials the servers are left as they are, but may have to be made anew."""
+    """Plan a soak as trials of several windows, so that an interruption after hours costs the last trial only.
+
+    Drivers of consecutive windows have a short warm-up between them. Between trials the servers keep running, unless they have to
+    be created again.
+    """
     window = min(options.soak_window, options.soak_seconds or options.soak_window)
     loads, count = _loads(options, options.soak_point, 0), options.soak_count
     phases = [
         Phase(name=f"w{i:04d}", ramp=min(options.ramp, 1.0) if i % SOAK_STRETCH else options.ramp, seconds=window, loads=loads)
         for i in range(count)
     ]
-    first, *others = (tuple(phases[begin : begin + SOAK_STRETCH]) for begin in range(0, count, SOAK_STRETCH))
-    began = _build(options, options.soak_point, 0, "planned", first)
-    on = {"goes_on": True, "state": "warm"}
+    first, *others = (tuple(phases[start : start + SOAK_STRETCH]) for start in range(0, count, SOAK_STRETCH))
+    trial = _build(options, options.soak_point, 0, "planned", first)
+    continued = {"goes_on": True, "state": "warm"}
     return (
-        began,
-        *(began.model_copy(update={**on, "repeat": number, "phases": stretch}) for number, stretch in enumerate(others, 1)),
+        trial,
+        *(trial.model_copy(update={**continued, "repeat": number, "phases": stretch}) for number, stretch in enumerate(others, 1)),
     )
 
 

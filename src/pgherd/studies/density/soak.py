@@ -1,4 +1,4 @@
-"""A soak: one point for hours. Does throughput drift, and how bad is the worst minute?"""
+"""Soak: one point under load for hours, its throughput drift and its worst window."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pgherd.analysis.stability import Steadiness, steadiness
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds
+from pgherd.studies.density.curve import plural
+from pgherd.studies.density.findings import Row
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.density.points import plural
-from pgherd.studies.density.tables import Row
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import mostly_clean
 from pgherd.study.joined_trials import failed_in
@@ -22,19 +22,21 @@ from pgherd.study.joined_trials import failed_in
 STEADY_DRIFT = 0.02
 """Drift per hour below which a soak counts as steady."""
 
-LONGEST_GAP = 60.0
-"""Seconds between two trials of a soak up to which it counts as one load without a break."""
+MAX_GAP_S = 60.0
+"""Longest pause between two trials of a soak, in seconds, that still counts as continuous load."""
 
-_DESCRIBES = "no interval: it says what these windows had, and nothing of others"
+_DESCRIPTIVE = "no interval: it describes these windows only"
 
-# Metrics of servers shown per window, as marks of what happened in it: counters become counts, gauges stay.
-_CHECKPOINTS = ("ckpt.timed", "ckpt.requested")
+_CHECKPOINT_RATES = ("ckpt.timed", "ckpt.requested")
 
 
 @dataclass(frozen=True)
-class Window:
-    """One window: ``at`` is its start in soaked seconds, which do not count what lies between trials (nor the hours until a run was
-    resumed), and ``failed`` the checks that taint and failed in it, or in its trial as a whole."""
+class SoakWindow:
+    """One window of a soak.
+
+    ``at`` is its start in soaked seconds. Time between trials does not count, nor do the hours until a run was resumed.
+    ``failed`` are the checks that taint and failed in the window, or in its trial as a whole.
+    """
 
     phase: PhaseResult
     at: float
@@ -42,27 +44,26 @@ class Window:
 
     @property
     def end(self) -> float:
-        """Soaked seconds at its end."""
+        """Its end in soaked seconds."""
         return self.at + self.phase.end - self.phase.start
 
 
-def soak_windows(results: Sequence[TrialResult]) -> list[Window]:
-    """The windows of all finished trials, in order."""
-    found: list[Window] = []
+def soak_windows(results: Sequence[TrialResult]) -> list[SoakWindow]:
+    """Return the windows of all finished trials, in order."""
+    windows: list[SoakWindow] = []
     for result in results:
         if result.error is not None or not result.phases:
             continue
-        begun = (found[-1].end if found else 0.0) - result.phases[0].start
-        taints = [v for v in result.verdicts if v.taints]
+        offset = (windows[-1].end if windows else 0.0) - result.phases[0].start
+        taints = [check for check in result.verdicts if check.taints]
         for phase in result.phases:
-            failed = tuple(v.check for v in taints if phase.phase in failed_in(result, v))
-            found.append(Window(phase, begun + phase.start, failed))
-    return found
+            failed = tuple(check.check for check in taints if phase.phase in failed_in(result, check))
+            windows.append(SoakWindow(phase, offset + phase.start, failed))
+    return windows
 
 
-def soak_rows(windows: Sequence[Window]) -> list[Row]:
-    """One row per window: start (soaked hours), throughput, relative (to the median), p95, checkpoints, vacuum workers, iowait, and the
-    checks that it failed."""
+def soak_rows(windows: Sequence[SoakWindow]) -> list[Row]:
+    """One row per window: start in soaked hours, throughput, its ratio to the median, p95, and events in the window."""
     median = statistics.median(window.phase.throughput for window in windows)
     return [
         {
@@ -72,7 +73,7 @@ def soak_rows(windows: Sequence[Window]) -> list[Row]:
             "relative": window.phase.throughput / median if median > 0 else None,
             "p95": _worst_p95(window.phase),
             "checkpoints": _checkpoints(window.phase),
-            "vacuum_workers": _servers(window.phase, "vacuum.workers"),
+            "vacuum_workers": _server_sum(window.phase, "vacuum.workers"),
             "iowait": window.phase.metrics.get("host", {}).get("cpu.iowait"),
             "failed_checks": ", ".join(window.failed) or None,
         }
@@ -86,124 +87,121 @@ def _worst_p95(phase: PhaseResult) -> float | None:
 
 
 def _checkpoints(phase: PhaseResult) -> float | None:
-    rates = [rate for name in _CHECKPOINTS if (rate := _servers(phase, name)) is not None]
+    """The number of checkpoints, from their rate per second."""
+    rates = [rate for name in _CHECKPOINT_RATES if (rate := _server_sum(phase, name)) is not None]
     return round(sum(rates) * phase.seconds) if rates else None
 
 
-def _servers(phase: PhaseResult, name: str) -> float | None:
-    values = [m[name] for entity, m in phase.metrics.items() if entity.startswith("server:") and name in m]
+def _server_sum(phase: PhaseResult, name: str) -> float | None:
+    values = [metrics[name] for entity, metrics in phase.metrics.items() if entity.startswith("server:") and name in metrics]
     return sum(values) if values else None
 
 
-def soak_grade(given: Grade, windows: Sequence[Window]) -> Grade:
-    """The windows of a soak are its repeats, and all of them count: where some failed a check it is B, and C where half of them did."""
+def soak_grade(grade: Grade, windows: Sequence[SoakWindow]) -> Grade:
+    """Lower the grade to B if some windows failed a check, and to C if half of them did.
+
+    The windows of a soak are its repeats, and all of them count.
+    """
     clean = [not window.failed for window in windows]
     if all(clean):
-        return given
+        return grade
     return "B" if mostly_clean(clean) else "C"
 
 
-def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windows: Sequence[Window]) -> list[str]:
-    """How many windows are missing; how many are noisy, and by what; and where the soak was broken off."""
-    found = []
+def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windows: Sequence[SoakWindow]) -> list[str]:
+    """Report missing windows, windows with failed checks, and interruptions."""
+    warnings = []
     if len(windows) < options.soak_count:
-        found.append(f"{len(windows)} of {options.soak_count} windows were measured")
+        warnings.append(f"{len(windows)} of {options.soak_count} windows were measured")
     noisy = [window for window in windows if window.failed]
     if noisy:
         checks = Counter(check for window in noisy for check in window.failed)
-        why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
-        count = "They count: what they add to the spread is in the drift's interval; the table 'soak' names them"
+        names = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
+        effect = "They count: the interval of the drift includes their spread; the table 'soak' names them"
         if not mostly_clean([not window.failed for window in windows]):
-            count += ". They are half of all or more: the whole answer is an indication (grade C)"
-        found.append(f"{len(noisy)} of {len(windows)} windows failed a check: {why}. {count}")
+            effect += ". They are at least half of all: the whole answer is an indication (grade C)"
+        warnings.append(f"{len(noisy)} of {len(windows)} windows failed a check: {names}. {effect}")
     finished = [result for result in results if result.error is None and result.phases]
-    gaps = [(later.phases[0].start - before.phases[-1].end, _anew(later)) for before, later in pairwise(finished)]
-    broken = [(gap, anew) for gap, anew in gaps if anew or gap > LONGEST_GAP]
-    if broken:
-        times = "once" if len(broken) == 1 else f"{len(broken)} times"
-        text = f"The soak was broken off {times}, for at most {format_seconds(max(broken)[0])}, which its hours do not count"
-        if any(anew for _, anew in broken):
-            text += (
-                "; its servers began anew, without what had built up in them (bloat, caches): drift over that border is not one of theirs"
-            )
-        found.append(text)
-    return found
+    gaps = [(later.phases[0].start - before.phases[-1].end, _restarted(later)) for before, later in pairwise(finished)]
+    breaks = [(gap, restarted) for gap, restarted in gaps if restarted or gap > MAX_GAP_S]
+    if breaks:
+        times = "once" if len(breaks) == 1 else f"{len(breaks)} times"
+        text = f"The soak was interrupted {times}, for at most {format_seconds(max(breaks)[0])}, which its hours do not include"
+        if any(restarted for _, restarted in breaks):
+            text += "; its servers were restarted without their accumulated state (bloat, caches): drift across that gap is not meaningful"
+        warnings.append(text)
+    return warnings
 
 
-def _anew(result: TrialResult) -> bool:
-    """Whether servers were made or started anew for a trial."""
+def _restarted(result: TrialResult) -> bool:
+    """True if servers were restored from the template or restarted for this trial."""
     return "restored" in result.transition or "restarted" in result.transition
 
 
-def hours(windows: Sequence[Window]) -> float:
-    """How long was soaked, the ramps between windows included."""
+def soaked_hours(windows: Sequence[SoakWindow]) -> float:
+    """Duration of the soak, including the warm-ups between windows."""
     return windows[-1].end / 3600
 
 
-def soak_findings(windows: Sequence[Window]) -> dict[str, Finding]:
+def soak_findings(windows: Sequence[SoakWindow]) -> dict[str, Finding]:
     """soak_throughput, soak_drift (relative, per hour), soak_worst_window (ratio to the median), soak_variation."""
-    judged = _judge(windows)
-    if judged is None:
+    stability = _stability(windows)
+    if stability is None:
         units = {"soak_throughput": "tps", "soak_drift": "per hour", "soak_worst_window": "ratio", "soak_variation": "ratio"}
         return {name: missing(unit, "fewer than two windows with throughput") for name, unit in units.items()}
     phases = [window.phase for window in windows]
     mean = sum(phase.throughput * phase.seconds for phase in phases) / sum(phase.seconds for phase in phases)
-    at = windows[judged.worst_at].at / 3600
-    extrapolated = "" if hours(windows) >= 1 else "; extrapolated from less than an hour"
+    at = windows[stability.worst_at].at / 3600
+    extrapolated = "" if soaked_hours(windows) >= 1 else "; extrapolated from less than an hour"
     return {
         "soak_throughput": Finding(
             value=mean,
             unit="tps",
             n=len(windows),
             method="mean over all windows",
-            note=f"over {format_seconds(3600 * hours(windows))}; {_DESCRIBES}",
+            note=f"over {format_seconds(3600 * soaked_hours(windows))}; {_DESCRIPTIVE}",
         ),
-        "soak_drift": as_finding(judged.drift, "per hour", "relative change; 0.01 is +1 % per hour" + extrapolated),
+        "soak_drift": as_finding(stability.drift, "per hour", "relative change; 0.01 is +1 % per hour" + extrapolated),
         "soak_worst_window": Finding(
-            value=judged.worst,
+            value=stability.worst,
             unit="ratio",
             n=len(windows),
             method=f"worst window of {format_seconds(phases[0].seconds)} ÷ median window",
-            note=f"{at:.2f} h after the start; {_DESCRIBES}",
+            note=f"{at:.2f} h after the start; {_DESCRIPTIVE}",
         ),
         "soak_variation": Finding(
-            value=judged.variation,
+            value=stability.variation,
             unit="ratio",
             n=len(windows),
             method="coefficient of variation of the windows",
-            note=f"lag-1 autocorrelation {judged.autocorrelation:.2f}; {_DESCRIBES}",
+            note=f"lag-1 autocorrelation {stability.autocorrelation:.2f}; {_DESCRIPTIVE}",
         ),
     }
 
 
-def _judge(windows: Sequence[Window]) -> Steadiness | None:
+def _stability(windows: Sequence[SoakWindow]) -> Steadiness | None:
     if len(windows) < 2 or sum(window.phase.throughput for window in windows) <= 0:
         return None
     return steadiness([(window.at + window.end) / 7200 for window in windows], [window.phase.throughput for window in windows])
 
 
-def soak_answer(options: DensityOptions, windows: Sequence[Window]) -> str:
-    """One sentence: how many databases ran for how long, how throughput drifted, and its worst window."""
-    judged = _judge(windows)
-    if judged is None:
-        return "The soak has fewer than two windows with throughput: nothing can be said of its steadiness."
-    drift = judged.drift
-    # Of less than an hour nothing is said per hour: what some minutes show is not what an hour would.
-    share, over = min(hours(windows), 1.0), " per hour" if hours(windows) >= 1 else " over that time"
-    text = f"{plural(options.soak_point)} of {options.vcpus:g} vCPU ran for {format_seconds(3600 * hours(windows))}"
-    text += f"; throughput drifted by {100 * share * drift.value:+.1f} %{over}"
+def soak_answer(options: DensityOptions, windows: Sequence[SoakWindow]) -> str:
+    """Summarize number of databases, duration, drift and worst window in one sentence."""
+    stability = _stability(windows)
+    if stability is None:
+        return "No result for stability: the soak has fewer than two windows with throughput."
+    drift = stability.drift
+    # A soak of less than an hour has no rate per hour in its answer: that would be an extrapolation.
+    share, period = min(soaked_hours(windows), 1.0), " per hour" if soaked_hours(windows) >= 1 else " over that time"
+    text = f"{plural(options.soak_point)} of {options.vcpus:g} vCPU ran for {format_seconds(3600 * soaked_hours(windows))}"
+    text += f"; throughput drifted by {100 * share * drift.value:+.1f} %{period}"
     if drift.low is None or drift.high is None:
-        text += ", and too few windows were measured to tell that from noise"
+        text += ", with too few windows to distinguish it from noise"
     else:
         text += f" ({100 * share * drift.low:+.1f} % to {100 * share * drift.high:+.1f} %)"
         steady = drift.low >= -STEADY_DRIFT and drift.high <= STEADY_DRIFT
-        text += (
-            ", which is steady"
-            if steady
-            else ", which cannot be told from steady"
-            if drift.low <= 0 <= drift.high
-            else ", which is not steady"
-        )
-    failed = windows[judged.worst_at].failed
-    why = f", and failed the check {' and '.join(failed)}" if failed else ""
-    return f"{text}; the worst {format_seconds(windows[0].phase.seconds)} had {100 * judged.worst:.0f} % of the median{why}."
+        inconclusive = drift.low <= 0 <= drift.high
+        text += ", which is steady" if steady else ", which is inconclusive" if inconclusive else ", which is not steady"
+    failed = windows[stability.worst_at].failed
+    checks = f", and failed the check {' and '.join(failed)}" if failed else ""
+    return f"{text}; the worst {format_seconds(windows[0].phase.seconds)} had {100 * stability.worst:.0f} % of the median{checks}."

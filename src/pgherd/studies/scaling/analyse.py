@@ -1,21 +1,30 @@
-"""From results to an answer with a grade. Pure; never raises for missing, failed or tainted trials: it says so."""
+"""Analysis of a scaling run: answer, grade, findings, tables and next steps.
+
+Pure. Missing, failed or tainted trials never raise: they become warnings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pgherd.analysis.intervals import LEAST, mean_interval
+from pgherd.analysis.intervals import LEAST as MIN_TRIALS
+from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.selection import Selection, fit_models
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.scaling import published
-from pgherd.studies.scaling.answer import answer
-from pgherd.studies.scaling.curve import Curve, curve, shape_findings
+from pgherd.studies.scaling.curve import (
+    NEAR_PEAK_SHARE,
+    ScalingCurve,
+    client_share,
+    major_version,
+    scaling_curve,
+    scaling_points,
+    server_cpu_per_tx,
+    shape_findings,
+)
 from pgherd.studies.scaling.options import ScalingOptions, plural, scripts_of
-from pgherd.studies.scaling.points import client_share, group, server_cpu_per_tx
-from pgherd.studies.scaling.ratios import ratio_findings, ratio_rows, variant_rows
-from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, scaling_rows
+from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, ratio_findings, ratio_rows, scaling_rows, variant_rows
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
 from pgherd.study.repeats import mean_of
@@ -23,48 +32,48 @@ from pgherd.study.scaling_models import model_curves, model_findings, model_rows
 
 
 def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis:
-    """All findings, tables and figures of a scaling run, one sentence as its answer, and its grade."""
+    """Compute findings, tables and figures of a scaling run, its answer in one sentence, and its grade."""
     warnings = trial_warnings(results)
     servers = options.servers()
-    lines = [
-        curve(own, points, variant, options.seed + place)
-        for place, (variant, own) in enumerate(servers.items())
-        if (points := group(own, results, variant))
+    curves = [
+        scaling_curve(server, points, variant, options.seed + position)
+        for position, (variant, server) in enumerate(servers.items())
+        if (points := scaling_points(server, results, variant))
     ]
-    if not lines:
-        said = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
-        return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=warnings)
+    if not curves:
+        reason = f"{len(results)} trials were run and none of them finished" if results else "no trial was run"
+        return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     findings: dict[str, Finding] = {}
-    selections = {line.variant: _models(line, options.seed) for line in lines}
-    for line in lines:
-        own_findings = {**shape_findings(line), **_evidence(line), **model_findings(selections[line.variant], load="clients")}
-        findings |= {f"{name}.{line.variant}" if line.variant else name: finding for name, finding in own_findings.items()}
-        warnings += [_of(line, text) for text in (*_curve_warnings(options, line), *model_warnings(selections[line.variant]))]
-    warnings += _shared_cores(lines)
-    tables = {"scaling": scaling_rows(lines), "cpu": cpu_rows(lines), "models": _model_rows(selections)}
+    selections = {curve.variant: _models(curve, options.seed) for curve in curves}
+    for curve in curves:
+        selection = selections[curve.variant]
+        curve_findings = {**shape_findings(curve), **_evidence(curve), **model_findings(selection, load="clients")}
+        findings |= {f"{name}.{curve.variant}" if curve.variant else name: finding for name, finding in curve_findings.items()}
+        warnings += [_with_variant(curve, text) for text in (*_curve_warnings(options, curve), *model_warnings(selection))]
+    warnings += _shared_core_warnings(curves)
+    tables = {"scaling": scaling_rows(curves), "cpu": cpu_rows(curves), "models": _model_rows(selections)}
     if len(servers) > 1:
         tables["variants"] = variant_rows(servers)
         absent = [name for name in servers if name not in selections]
-        warnings += [f"No finished trial of variant '{name}'" for name in absent] + _version_warning(lines)
-    if len(lines) > 1:
-        findings = ratio_findings(lines) | findings
-        tables["ratios"] = ratio_rows(lines)
-    given = _grade(options, lines, results)
-    text = answer(lines)
+        warnings += [f"No finished trial of variant '{name}'" for name in absent] + _version_warnings(curves)
+    if len(curves) > 1:
+        findings = ratio_findings(curves) | findings
+        tables["ratios"] = ratio_rows(curves)
+    run_grade = _grade(options, curves, results)
     return Analysis(
-        answer=weighted(text, given),
-        grade=given,
+        answer=weighted(answer(curves), run_grade),
+        grade=run_grade,
         findings=findings,
         tables=tables,
         warnings=warnings,
-        look_at=_look_at(lines),
-        figures=_model_figures(lines, selections, several=len(servers) > 1),
+        look_at=_next_steps(curves),
+        figures=_model_figures(curves, selections, several=len(servers) > 1),
     )
 
 
-def _models(line: Curve, seed: int) -> Selection:
-    loads = [point.clients for point in line.points for _ in point.used]
-    throughputs = [value for point in line.points for value in point.throughputs]
+def _models(curve: ScalingCurve, seed: int) -> Selection:
+    loads = [point.clients for point in curve.points for _ in point.used]
+    throughputs = [value for point in curve.points for value in point.throughputs]
     return fit_models(loads, throughputs, "relative", seed=seed)
 
 
@@ -75,108 +84,175 @@ def _model_rows(selections: dict[str, Selection]) -> list[dict[str, Finding | st
     return rows
 
 
-def _model_figures(lines: Sequence[Curve], selections: dict[str, Selection], *, several: bool) -> dict[str, Any]:
-    """What figures draw of the models: ``models``, or with variants ``variant_models`` by the variant's name."""
-    drawn = {line.variant: model_curves(selections[line.variant], line.loads[-1]) for line in lines}
-    return {"variant_models": drawn} if several else {"models": drawn[lines[0].variant]}
+def _model_figures(curves: Sequence[ScalingCurve], selections: dict[str, Selection], *, several: bool) -> dict[str, Any]:
+    """Return the model curves: ``models``, or with variants ``variant_models`` by name of the variant."""
+    by_variant = {curve.variant: model_curves(selections[curve.variant], curve.loads[-1]) for curve in curves}
+    return {"variant_models": by_variant} if several else {"models": by_variant[curves[0].variant]}
 
 
-def _grade(options: ScalingOptions, lines: Sequence[Curve], results: Sequence[TrialResult]) -> Grade:
-    """The worst of the curves' own; C where a variant has none."""
-    if len(lines) < len(options.servers()):
+def _grade(options: ScalingOptions, curves: Sequence[ScalingCurve], results: Sequence[TrialResult]) -> Grade:
+    """Return the worst grade of all curves, or C if a variant has no curve."""
+    if len(curves) < len(options.servers()):
         return "C"
     grades = []
-    for line in lines:
-        own = [result for result in results if result.trial.point.get("variant", "") == line.variant]
-        complete = set(options.clients) <= {point.clients for point in line.points if point.clean}
-        # The spread is pooled over the points, so that two trials of each are enough for intervals.
-        grades.append(grade(line.points, own, complete=complete, wanted=options.repeats, least=2))
+    for curve in curves:
+        trials = [result for result in results if result.trial.point.get("variant", "") == curve.variant]
+        complete = set(options.clients) <= {point.clients for point in curve.points if point.clean}
+        # Two trials per point are enough for intervals, because the spread is pooled over the points.
+        grades.append(grade(curve.points, trials, complete=complete, wanted=options.repeats, least=2))
     return worst(grades)
 
 
-def _evidence(line: Curve) -> dict[str, Finding]:
-    """server_cpu_per_tx, client_cpu_share and p95 at the peak, and what pgherd itself used over all trials."""
-    best = line.points[line.best]
+def _evidence(curve: ScalingCurve) -> dict[str, Finding]:
+    """server_cpu_per_tx, client_cpu_share and p95 at the peak, and CPU use of pgherd over all trials."""
+    best = curve.points[curve.best]
     where = f"with {plural(best.clients)}, at the highest throughput"
-    own = [value for point in line.points for value in point.values(lambda o: o.cpu.pgherd)]
+    pgherd = [value for point in curve.points for value in point.values(lambda observation: observation.cpu.pgherd)]
+    share_note = f"pgbench's share of the CPU that it and the server used, {where}"
     return {
         "server_cpu_per_tx": mean_of(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
-        "client_cpu_share": mean_of(
-            best, client_share, "ratio", NO_SPLIT, f"pgbench's part of the CPU that it and the server used, {where}"
-        ),
-        "p95_at_peak": mean_of(best, lambda o: o.p95, "ms", NO_PERCENTILE, where),
-        "pgherd_cpu": as_finding(mean_interval(own), "cores", "pgherd with its sampling backends, over all trials")
-        if own
-        else missing("cores", "pgherd's own CPU was not seen"),
+        "client_cpu_share": mean_of(best, client_share, "ratio", NO_SPLIT, share_note),
+        "p95_at_peak": mean_of(best, lambda observation: observation.p95, "ms", NO_PERCENTILE, where),
+        "pgherd_cpu": as_finding(mean_interval(pgherd), "cores", "pgherd with its sampling backends, over all trials")
+        if pgherd
+        else missing("cores", "CPU of pgherd was not measured"),
     }
 
 
-def _of(line: Curve, text: str) -> str:
-    return f"{line.variant}: {text}" if line.variant else text
+# ---- answer
 
 
-def _curve_warnings(options: ScalingOptions, line: Curve) -> list[str]:
-    found = []
-    only = [point.clients for point in line.points if not point.clean]
-    found += stand_in_warnings([point.clean for point in line.points], _numbers(only))
-    absent = [n for n in options.clients if n not in {point.clients for point in line.points}]
+def answer(curves: Sequence[ScalingCurve]) -> str:
+    """Summarize one curve, or several relative to the first, in one sentence."""
+    return _single_answer(curves[0]) if len(curves) == 1 else _variants_answer(curves)
+
+
+def _single_answer(curve: ScalingCurve) -> str:
+    best = curve.points[curve.best]
+    server = f"One PostgreSQL {curve.options.pg_version} on {_cores(curve)}"
+    result = f"{best.median:,.0f} tps ({scripts_of(curve.options)}) with {plural(best.clients)}"
+    if len(curve.points) == 1:
+        return f"{server} made {result}; scaling is unknown with one number of clients."
+    peak = f"{server} peaks at {result}" if not curve.at_edge else f"{server} makes {result}, the largest number measured"
+    beyond = "throughput still rises there, so that the peak is at more clients" if curve.rising else _around_peak(curve)
+    return f"{peak}; {_linear_text(curve)}; {beyond}."
+
+
+def _cores(curve: ScalingCurve) -> str:
+    options = curve.options
+    if options.cpu_mode == "none":
+        return f"{options.vcpus:g} core{'' if options.vcpus == 1 else 's'}"
+    return f"{options.vcpus:g} vCPU"
+
+
+def _linear_text(curve: ScalingCurve) -> str:
+    region = curve.region
+    if region.next is None:
+        return f"it scales linearly up to {plural(region.end)}, the end of the data"
+    if curve.loads.index(region.end) == 0:
+        return f"it does not scale linearly beyond {plural(region.end)}"
+    return f"it scales linearly up to {plural(region.end)}"
+
+
+def _around_peak(curve: ScalingCurve) -> str:
+    """Describe throughput with fewer and with more clients than at the peak."""
+    saturated, best, beyond = curve.points[curve.saturation()], curve.points[curve.best], curve.beyond_peak
+    parts = []
+    if saturated is not best:
+        parts.append(f"{plural(saturated.clients)} already make {100 * saturated.median / best.median:.0f} % of that")
+    if beyond.falls:
+        loss = 100 * (1 - beyond.ratio.value)
+        parts.append(f"{plural(curve.loads[-1])} make {loss:.1f} % less than {beyond.best:g}")
+    elif not curve.at_edge:
+        parts.append(f"more than {plural(best.clients)} do not increase it")
+    return ", and ".join(parts) or f"no smaller number is within {100 * (1 - NEAR_PEAK_SHARE):.0f} % of that"
+
+
+def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
+    base, ratios = curves[0], ratio_findings(curves)
+    best = base.points[base.best]
+    load = f" ({scripts_of(base.options)})" if len({scripts_of(curve.options) for curve in curves}) == 1 else ""
+    verb = "makes" if base.at_edge else "peaks at"
+    parts = [f"'{base.variant}' {verb} {best.median:,.0f} tps with {plural(best.clients)}{load}"]
+    for curve in curves[1:]:
+        ratio = ratios[f"peak_ratio.{curve.variant}"]
+        peak = curve.points[curve.best]
+        text = f"'{curve.variant}' at {peak.median:,.0f} tps with {peak.clients}"
+        if ratio.value is None or ratio.low is None or ratio.high is None:
+            parts.append(f"{text}: {ratio.value or 0:.2f} times that, without an interval")
+            continue
+        interval = f"{ratio.low:.2f}–{ratio.high:.2f}"
+        if ratio.low <= 1 <= ratio.high:
+            parts.append(f"{text}: no significant difference (ratio {ratio.value:.2f}, {interval})")
+        else:
+            parts.append(f"{text}: {ratio.value:.2f} times that ({100 * (ratio.confidence or 0.95):.0f} % interval {interval})")
+    ends = ", ".join(f"{curve.region.end:g}{'' if curve.region.next else ' and more'} ('{curve.variant}')" for curve in curves)
+    return "; ".join([*parts, f"linear up to {ends} clients"]) + "."
+
+
+# ---- warnings and next steps
+
+
+def _with_variant(curve: ScalingCurve, text: str) -> str:
+    return f"{curve.variant}: {text}" if curve.variant else text
+
+
+def _curve_warnings(options: ScalingOptions, curve: ScalingCurve) -> list[str]:
+    tainted = [point.clients for point in curve.points if not point.clean]
+    warnings = list(stand_in_warnings([point.clean for point in curve.points], _numbers(tainted)))
+    absent = [n for n in options.clients if n not in {point.clients for point in curve.points}]
     if absent:
-        found.append(f"No finished trial for {_numbers(absent)}")
-    few = [point.clients for point in line.points if len(point.used) < LEAST]
+        warnings.append(f"No finished trial for {_numbers(absent)}")
+    few = [point.clients for point in curve.points if len(point.used) < MIN_TRIALS]
     if few:
-        found.append(f"Fewer than {LEAST} usable trials for {_numbers(few)}")
-    if line.at_edge:
-        found.append(
-            f"The highest throughput is that of the largest number of clients measured ({line.loads[-1]:g}): a higher peak may lie beyond; "
-            "measure there with --clients"
+        warnings.append(f"Fewer than {MIN_TRIALS} usable trials for {_numbers(few)}")
+    if curve.at_edge:
+        warnings.append(
+            f"A higher peak is possible beyond {curve.loads[-1]:g} clients: the highest throughput is at the largest number measured; "
+            "measure more with --clients"
         )
-    most = max(point.clients for point in line.points)
-    if scripts_of(line.options) == "tpcb-like" and line.options.scale < most:
-        found.append(
-            f"Each transaction updates one of {line.options.scale} rows of branches (--scale), and there were up to {most} clients: some "
-            "of what limits them is waiting for each other's row locks"
+    largest = max(point.clients for point in curve.points)
+    if scripts_of(curve.options) == "tpcb-like" and curve.options.scale < largest:
+        warnings.append(
+            f"Row locks limit throughput in part: each transaction updates one of {curve.options.scale} rows of branches (--scale), with "
+            f"up to {largest} clients"
         )
-    return found
+    return warnings
 
 
-def _shared_cores(lines: Sequence[Curve]) -> list[str]:
-    """How much of the CPU at the peak was pgbench's own."""
-    found = {line.variant: sum(shares) / len(shares) for line in lines if (shares := line.points[line.best].values(client_share))}
-    if not any(found.values()):  # not seen, or they have a host of their own
+def _shared_core_warnings(curves: Sequence[ScalingCurve]) -> list[str]:
+    """Report pgbench's share of the CPU at the peak, if server and clients share cores."""
+    shares = {curve.variant: sum(values) / len(values) for curve in curves if (values := curve.points[curve.best].values(client_share))}
+    if not any(shares.values()):  # not measured, or the clients run on a different host
         return []
-    said = ", ".join(f"{100 * share:.0f} %{f' ({name})' if name else ''}" for name, share in found.items())
+    text = ", ".join(f"{100 * share:.0f} %{f' ({name})' if name else ''}" for name, share in shares.items())
     return [
-        f"pgbench shares the cores with the server: at the highest throughput {said} of the CPU that they used together was pgbench's; "
-        "with clients on another machine the server would have that too, and the peak would be higher"
+        f"The peak would be higher with clients on another machine: pgbench shares the cores with the server, and used {text} of their CPU "
+        "at the highest throughput"
     ]
 
 
-def _version_warning(lines: Sequence[Curve]) -> list[str]:
-    versions = {line.variant: line.options.pg_version for line in lines}
-    if len({published.major(line.options) for line in lines}) < 2:
+def _version_warnings(curves: Sequence[ScalingCurve]) -> list[str]:
+    versions = {curve.variant: curve.options.pg_version for curve in curves}
+    if len({major_version(curve.options) for curve in curves}) < 2:
         return []
-    said = ", ".join(f"'{name}' by that of {version}" for name, version in versions.items())
-    return [f"Each variant is driven by its own version's pgbench ({said}): a difference may lie in pgbench too, see client_share"]
+    text = ", ".join(f"'{name}' by {version}" for name, version in versions.items())
+    return [f"Differences may be due to pgbench: each variant is driven by the pgbench of its version ({text}), see client_share"]
 
 
 def _numbers(clients: Sequence[int]) -> str:
     return f"{', '.join(map(str, clients))} client{'' if list(clients) == [1] else 's'}"
 
 
-def _look_at(lines: Sequence[Curve]) -> list[str]:
-    found = []
-    for line in lines:
-        unknown = [point.clients for point, limit in zip(line.points, line.limits(), strict=True) if limit == "unknown"]
+def _next_steps(curves: Sequence[ScalingCurve]) -> list[str]:
+    steps = []
+    for curve in curves:
+        unknown = [point.clients for point, limit in zip(curve.points, curve.limits(), strict=True) if limit == "unknown"]
         if unknown:
-            found.append(
-                _of(
-                    line,
-                    f"limited_by is unknown with {_numbers(unknown)}: cores were idle, and more clients made no more; locks may be why",
-                )
-            )
-        first, best = (point.values(lambda o: o.p95) for point in (line.points[0], line.points[line.best]))
+            text = f"the bottleneck is unknown with {_numbers(unknown)}: cores were idle, and more clients made no more; check for locks"
+            steps.append(_with_variant(curve, text))
+        first, best = (point.values(lambda observation: observation.p95) for point in (curve.points[0], curve.points[curve.best]))
         if first and best and sum(best) / len(best) > 3 * sum(first) / len(first):
-            found.append(
-                _of(line, f"latency: p95 at the highest throughput is more than three times that of {plural(line.points[0].clients)}")
-            )
-    return found
+            lowest = plural(curve.points[0].clients)
+            steps.append(_with_variant(curve, f"latency: p95 at the highest throughput is more than three times that of {lowest}"))
+    return steps

@@ -1,7 +1,8 @@
-"""One server's curve: medians per number of clients, its peak, linear region and saturation, with intervals."""
+"""The scaling curve of one server: medians per number of clients, peak, linear region and saturation, with intervals."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,32 +14,129 @@ from pgherd.analysis.capacity import LinearRegion, Retrograde, linear_region, re
 from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate
 from pgherd.model.finding import Finding
-from pgherd.studies.scaling import published
-from pgherd.studies.scaling.options import plural
-from pgherd.studies.scaling.points import Point
+from pgherd.model.result import TrialResult
+from pgherd.studies.scaling.options import plural, scripts_of
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.findings import as_finding, missing
+from pgherd.study.observation import Observation
+from pgherd.study.repeats import Repeats, repeats
 
-ENOUGH = 0.95
-"""A number of clients saturates the server from this share of the highest throughput on."""
-RISE = 0.02
-"""Throughput that is higher by less than this share is no rise."""
+NEAR_PEAK_SHARE = 0.95
+"""Share of the highest throughput at which a number of clients saturates the server."""
+MIN_RISE = 0.02
+"""Relative increase of throughput that counts as a rise."""
 FEW_CLIENTS = "few clients"
-"""What limited a point that nothing else limited, when the next number of clients made more."""
+"""Bottleneck of a point without another one, if the next number of clients has more throughput."""
 
-ALONE = "only one number of clients was measured, and this compares several"
+SINGLE_POINT = "only one number of clients was measured, and this compares several"
 FROM_REPEATS = "interval from the spread of repeats"
 _NO_SPREAD = "no interval: too few repeats at all points"
 
 
+# ---- points
+
+
 @dataclass(frozen=True)
-class Curve:
-    """The points of one variant ('' where there are none), ascending, and plausible values of all medians (``draws``, shape
-    (resamples, points); None where the repeats are too few)."""
+class ScalingPoint(Repeats):
+    """All trials of one number of clients, of one variant."""
+
+    clients: int
+
+    @property
+    def median(self) -> float:
+        """Median throughput of the used trials."""
+        return float(statistics.median(self.throughputs))
+
+
+def scaling_points(options: DatabaseOptions, results: Sequence[TrialResult], variant: str = "") -> list[ScalingPoint]:
+    """Group a variant's trials by number of clients. Points without a finished trial are left out."""
+    by_clients: dict[int, list[TrialResult]] = {}
+    for result in results:
+        clients = result.trial.point.get("clients")
+        if isinstance(clients, int) and result.trial.point.get("variant", "") == variant:
+            by_clients.setdefault(clients, []).append(result)
+    points = []
+    for clients, trials in sorted(by_clients.items()):
+        usable = repeats(options, trials)
+        if usable is not None:
+            points.append(ScalingPoint(usable.used, usable.tried, usable.tainted, usable.failed, clients))
+    return points
+
+
+def server_cpu_per_tx(observation: Observation) -> float | None:
+    """CPU time of the server per transaction in ms, without pgbench."""
+    used = observation.cpu.databases
+    return None if used is None or observation.throughput <= 0 else 1000 * used / observation.throughput
+
+
+def client_share(observation: Observation) -> float | None:
+    """pgbench's share of the CPU that it and the server used."""
+    server, clients = observation.cpu.databases, observation.cpu.clients
+    return None if server is None or clients is None or server + clients <= 0 else clients / (server + clients)
+
+
+# ---- published results of E3 (VMware's white paper on vFabric Postgres 9.2: one server on 32 cores, pgbench scale 100)
+
+SOURCE = "VMware vFabric Postgres 9.2: Performance and Best Practices (32 cores, scale 100)"
+
+PUBLISHED_LINEAR = "linear region 8 → 20 clients, from the older version to the newer"
+PUBLISHED_SATURATION = "saturation ≈ 20 → beyond 48 clients, from the older version to the newer"
+PUBLISHED_PEAKS = {"select-only": "peak ≈ 4 × the older version's", "tpcb-like": "peak almost +100 % against the older version"}
+PUBLISHED_VIRTUAL = "virtual is on par with physical"
+
+
+def published_linear_region(options: DatabaseOptions) -> dict[str, str]:
+    """E3's end of the linear region, which is from its select-only curve. Empty for other workloads."""
+    return _published(PUBLISHED_LINEAR) if scripts_of(options) == "select-only" else {}
+
+
+def published_saturation(options: DatabaseOptions) -> dict[str, str]:
+    """E3's saturation point, which is from its default workload. Empty for other workloads."""
+    return _published(PUBLISHED_SATURATION) if scripts_of(options) == "tpcb-like" else {}
+
+
+def published_ratio(options: DatabaseOptions, baseline: DatabaseOptions, quantity: str) -> dict[str, str]:
+    """E3's ratio of two variants' ``peak``, ``slope`` or ``linear`` region. Empty if E3 did not compare such variants."""
+    workload = scripts_of(options)
+    if workload != scripts_of(baseline):
+        return {}
+    if major_version(options) != major_version(baseline):
+        if quantity == "peak" and workload in PUBLISHED_PEAKS:
+            return _published(PUBLISHED_PEAKS[workload])
+        return _published(PUBLISHED_LINEAR) if quantity == "linear" and workload == "select-only" else {}
+    kinds = {_machine_kind(options), _machine_kind(baseline)}
+    return _published(PUBLISHED_VIRTUAL) if quantity == "peak" and kinds == {"vm", "physical"} else {}
+
+
+def _machine_kind(options: DatabaseOptions) -> str:
+    """``vm`` or ``physical``; ``unknown`` for an external server."""
+    if options.server is not None:
+        return "unknown"
+    return "vm" if options.runtime == "vm" else "physical"
+
+
+def major_version(options: DatabaseOptions) -> str:
+    """PostgreSQL's major version."""
+    return options.pg_version.partition(".")[0]
+
+
+def _published(text: str) -> dict[str, str]:
+    return {"experiment": "E3", "published": f"{text} ({SOURCE})"}
+
+
+# ---- curve
+
+
+@dataclass(frozen=True)
+class ScalingCurve:
+    """The points of one variant, in ascending order, and bootstrap draws of their medians.
+
+    ``variant`` is empty in a run without variants. ``draws`` has the shape (resamples, points), and is None with too few repeats.
+    """
 
     variant: str
     options: DatabaseOptions
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
     draws: Array | None
 
     @property
@@ -48,7 +146,7 @@ class Curve:
 
     @property
     def medians(self) -> tuple[float, ...]:
-        """Median throughput at each."""
+        """Median throughput of each point."""
         return tuple(point.median for point in self.points)
 
     @cached_property
@@ -63,161 +161,173 @@ class Curve:
 
     @property
     def best(self) -> int:
-        """Index of the highest point."""
+        """Index of the point with the highest throughput."""
         return max(range(len(self.points)), key=self.medians.__getitem__)
 
     @property
     def at_edge(self) -> bool:
-        """Whether the highest point is the last of several: a higher one may lie beyond."""
+        """True if the highest point is the last of several, so that a higher one may follow."""
         return len(self.points) > 1 and self.best == len(self.points) - 1
 
     @property
     def rising(self) -> bool:
-        """Whether throughput still rises at the last point, by more than the scatter of the repeats where that is known."""
-        if not self.at_edge or self.medians[-1] <= (1 + RISE) * self.medians[-2]:
+        """True if throughput still rises at the last point, by more than the scatter of the repeats."""
+        if not self.at_edge or self.medians[-1] <= (1 + MIN_RISE) * self.medians[-2]:
             return False
         return self.draws is None or percentiles(self.draws[:, -1] / self.draws[:, -2])[0] > 1
 
     @cached_property
-    def turning(self) -> Retrograde:
-        """Whether throughput falls beyond its peak."""
+    def beyond_peak(self) -> Retrograde:
+        """Throughput at the largest number of clients, relative to the peak."""
         return retrograde(self.loads, [point.throughputs for point in self.points])
 
     def median(self, index: int) -> Estimate:
-        """Median throughput of one point."""
+        """Median throughput of one point, with its interval."""
         return median_estimate(self.points[index].throughputs, None if self.draws is None else self.draws[:, index])
 
     def trials(self) -> int:
-        """How many trials stand behind the curve."""
+        """The number of trials used, over all points."""
         return sum(len(point.used) for point in self.points)
 
     def limits(self) -> list[str]:
-        """What limited each point; FEW_CLIENTS where nothing was seen to, and the next point made more."""
-        found = []
+        """The bottleneck of each point. FEW_CLIENTS if none was found and the next point has more throughput."""
+        limits = []
         for index, point in enumerate(self.points):
-            more = index + 1 < len(self.points) and self.medians[index + 1] > (1 + RISE) * self.medians[index]
-            found.append(FEW_CLIENTS if point.limited_by == "unknown" and more else point.limited_by)
-        return found
+            rises = index + 1 < len(self.points) and self.medians[index + 1] > (1 + MIN_RISE) * self.medians[index]
+            limits.append(FEW_CLIENTS if point.limited_by == "unknown" and rises else point.limited_by)
+        return limits
 
     def slope_draws(self) -> Array | None:
-        """Plausible slopes of the linear region."""
+        """Bootstrap draws of the slope of the linear region."""
         return None if self.draws is None else (self.draws / np.asarray(self.loads))[:, list(self.region.used)].mean(axis=1)
 
     def slope(self) -> Estimate:
         """Throughput per client over the linear region."""
         method = "mean of throughput / N over the linear region"
-        repeats = sum(len(self.points[i].used) for i in self.region.used)
-        drawn = self.slope_draws()
-        if drawn is None:
-            return Estimate(self.region.slope, None, None, None, repeats, method, _NO_SPREAD)
-        low, high = percentiles(drawn)
-        return Estimate(self.region.slope, low, high, 0.95, repeats, f"{method}, {FROM_REPEATS}")
+        trials = sum(len(self.points[i].used) for i in self.region.used)
+        draws = self.slope_draws()
+        if draws is None:
+            return Estimate(self.region.slope, None, None, None, trials, method, _NO_SPREAD)
+        low, high = percentiles(draws)
+        return Estimate(self.region.slope, low, high, 0.95, trials, f"{method}, {FROM_REPEATS}")
 
     def linear_share(self, index: int) -> Estimate:
-        """Throughput of a point over the linear region's slope × N."""
+        """Throughput of a point ÷ (slope of the linear region × N)."""
         value = self.medians[index] / (self.loads[index] * self.region.slope)
         n = len(self.points[index].used)
         if self.region.used == (index,):
-            return Estimate(1.0, None, None, None, n, "by definition", "no interval: the slope is this point's own")
-        drawn = self.slope_draws()
-        if drawn is None or self.draws is None:
+            return Estimate(1.0, None, None, None, n, "by definition", "no interval: the slope is from this point only")
+        draws = self.slope_draws()
+        if draws is None or self.draws is None:
             return Estimate(value, None, None, None, n, "measured ÷ (slope × N)", _NO_SPREAD)
-        low, high = percentiles(self.draws[:, index] / (self.loads[index] * drawn))
+        low, high = percentiles(self.draws[:, index] / (self.loads[index] * draws))
         return Estimate(value, min(low, value), max(high, value), 0.95, n, f"measured ÷ (slope × N), {FROM_REPEATS}")
 
     def saturation(self, medians: Sequence[float] | None = None) -> int:
         """Index of the smallest number of clients with 95 % of the highest throughput."""
         values = self.medians if medians is None else medians
-        return next(i for i, value in enumerate(values) if value >= ENOUGH * max(values))
+        return next(i for i, value in enumerate(values) if value >= NEAR_PEAK_SHARE * max(values))
 
 
-def curve(options: DatabaseOptions, points: Sequence[Point], variant: str = "", seed: int = 1) -> Curve:
-    """Work out the curve of at least one point."""
+def scaling_curve(options: DatabaseOptions, points: Sequence[ScalingPoint], variant: str = "", seed: int = 1) -> ScalingCurve:
+    """Build the curve from at least one point."""
     draws = draw_medians([point.throughputs for point in points], seed=seed)
-    return Curve(variant, options, tuple(points), draws)
+    return ScalingCurve(variant, options, tuple(points), draws)
 
 
-def shape_findings(line: Curve) -> dict[str, Finding]:
+# ---- findings of its shape
+
+
+def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     """peak_throughput, peak_clients, slope, end_of_linear, saturation, throughput_beyond_peak."""
-    best = line.points[line.best]
+    best, beyond = scaling_curve.points[scaling_curve.best], scaling_curve.beyond_peak
     where = f"with {plural(best.clients)}"
-    if line.rising:
-        where += "; throughput still rises at the largest number measured: the peak lies beyond the data, and this is less than it"
-    elif line.at_edge:
-        where += "; that is the largest number measured, and a higher peak may lie beyond"
+    if scaling_curve.rising:
+        where += "; throughput still rises at the largest number measured: the peak is beyond the data, and higher than this"
+    elif scaling_curve.at_edge:
+        where += "; this is the largest number measured, and a higher peak is possible beyond it"
     return {
-        "peak_throughput": as_finding(line.median(line.best), "tps", "; ".join(filter(None, (where, best.note)))),
-        "peak_clients": _peak_clients(line),
-        "slope": as_finding(line.slope(), "tps per client", f"over the linear region, up to {plural(line.region.end)}"),
-        "end_of_linear": end_of_linear(line),
-        "saturation": _saturation(line),
-        "throughput_beyond_peak": as_finding(
-            line.turning.ratio, "ratio", f"largest number ÷ best ({plural(line.turning.best)}): {line.turning.note}"
-        ),
+        "peak_throughput": as_finding(scaling_curve.median(scaling_curve.best), "tps", "; ".join(filter(None, (where, best.note)))),
+        "peak_clients": _peak_clients(scaling_curve),
+        "slope": as_finding(scaling_curve.slope(), "tps per client", f"over the linear region, up to {plural(scaling_curve.region.end)}"),
+        "end_of_linear": end_of_linear(scaling_curve),
+        "saturation": _saturation(scaling_curve),
+        "throughput_beyond_peak": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
 
 
-def _peak_clients(line: Curve) -> Finding:
+def _peak_clients(curve: ScalingCurve) -> Finding:
     method = "number of clients with the highest median"
-    if len(line.points) == 1:
-        return missing("clients", ALONE)
-    if line.rising:
-        return missing("clients", f"throughput still rises at the largest number measured ({line.loads[-1]:g})", method=method)
-    note = "the largest number measured; a higher peak may lie beyond" if line.at_edge else ""
-    return _count(line, line.best, lambda row: int(np.argmax(row)), method, note)
+    if len(scaling_curve.points) == 1:
+        return missing("clients", SINGLE_POINT)
+    if scaling_curve.rising:
+        return missing("clients", f"throughput still rises at the largest number measured ({scaling_curve.loads[-1]:g})", method=method)
+    note = "the largest number measured; a higher peak is possible beyond it" if scaling_curve.at_edge else ""
+    return _clients_finding(scaling_curve, scaling_curve.best, lambda medians: int(np.argmax(medians)), method, note)
 
 
-def end_of_linear(line: Curve) -> Finding:
-    """The largest number of clients in the linear region; its interval reaches to the next number measured."""
-    beside = published.linear_region(line.options)
-    if len(line.points) == 1:
-        return missing("clients", ALONE, **beside)
-    region = line.region
+def end_of_linear(curve: ScalingCurve) -> Finding:
+    """The largest number of clients in the linear region. Its interval extends to the next number measured."""
+    reference = published_linear_region(scaling_curve.options)
+    if len(scaling_curve.points) == 1:
+        return missing("clients", SINGLE_POINT, **reference)
+    region = scaling_curve.region
     note = f"the next number measured, {region.next:g}, is no longer in it" if region.next else "the data end before the linear region does"
     low: float | None = region.end if region.next else None
     high, confidence = region.next, None
     method = f"{region.rule}; low and high are the measured numbers around the true end"
-    if line.regions is not None and region.next is not None:
-        least, most = percentiles(np.array([one.end for one in line.regions]))
-        after = next(one.next for one in line.regions if one.end == most)
+    if scaling_curve.regions is not None and region.next is not None:
+        lowest, highest = percentiles(np.array([drawn.end for drawn in scaling_curve.regions]))
+        after = next(drawn.next for drawn in scaling_curve.regions if drawn.end == highest)
         if after is None:
             low = high = None
-            note += "; no interval: by the spread of repeats the region may go on past the last number measured"
+            note += "; no interval: by the spread of the repeats the region may extend past the last number measured"
         else:
-            low, high, confidence = min(least, region.end), max(after, region.next), 0.95
+            low, high, confidence = min(lowest, region.end), max(after, region.next), 0.95
             method += f", {FROM_REPEATS}"
     return Finding(
-        value=region.end, unit="clients", low=low, high=high, confidence=confidence, n=line.trials(), method=method, note=note, **beside
+        value=region.end,
+        unit="clients",
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=scaling_curve.trials(),
+        method=method,
+        note=note,
+        **reference,
     )
 
 
-def _saturation(line: Curve) -> Finding:
-    beside = published.saturation(line.options)
-    if len(line.points) == 1:
-        return missing("clients", ALONE, **beside)
-    if line.at_edge and line.medians[-1] * ENOUGH > line.medians[-2]:
-        more = f"throughput still rises by more than {100 * (1 / ENOUGH - 1):.0f} % at the largest number measured ({line.loads[-1]:g})"
-        return missing("clients", more, **beside)
-    method = f"smallest number measured with at least {100 * ENOUGH:.0f} % of the highest throughput"
-    note = "throughput still rises at the largest number measured" if line.rising else ""
-    return _count(line, line.saturation(), line.saturation, method, note, **beside)
+def _saturation(curve: ScalingCurve) -> Finding:
+    reference = published_saturation(scaling_curve.options)
+    if len(scaling_curve.points) == 1:
+        return missing("clients", SINGLE_POINT, **reference)
+    if scaling_curve.at_edge and scaling_curve.medians[-1] * NEAR_PEAK_SHARE > scaling_curve.medians[-2]:
+        percent = 100 * (1 / NEAR_PEAK_SHARE - 1)
+        reason = f"throughput still rises by more than {percent:.0f} % at the largest number measured ({scaling_curve.loads[-1]:g})"
+        return missing("clients", reason, **reference)
+    method = f"smallest number measured with at least {100 * NEAR_PEAK_SHARE:.0f} % of the highest throughput"
+    note = "throughput still rises at the largest number measured" if scaling_curve.rising else ""
+    return _clients_finding(scaling_curve, scaling_curve.saturation(), scaling_curve.saturation, method, note, **reference)
 
 
-def _count(line: Curve, index: int, find: Callable[[list[float]], int], method: str, note: str, **beside: str) -> Finding:
-    """A number of clients among those measured, with the range of it in plausible curves."""
-    value = line.loads[index]
-    if line.draws is None:
+def _clients_finding(
+    curve: ScalingCurve, index: int, find: Callable[[list[float]], int], method: str, note: str, **reference: str
+) -> Finding:
+    """A measured number of clients, with its range over the bootstrap draws."""
+    value = scaling_curve.loads[index]
+    if scaling_curve.draws is None:
         text = "; ".join(filter(None, (note, _NO_SPREAD)))
-        return Finding(value=value, unit="clients", n=line.trials(), method=method, note=text, **beside)
-    low, high = percentiles(np.array([line.loads[find(row)] for row in line.draws.tolist()]))
+        return Finding(value=value, unit="clients", n=scaling_curve.trials(), method=method, note=text, **reference)
+    low, high = percentiles(np.array([scaling_curve.loads[find(medians)] for medians in scaling_curve.draws.tolist()]))
     return Finding(
         value=value,
         unit="clients",
         low=min(low, value),
         high=max(high, value),
         confidence=0.95,
-        n=line.trials(),
+        n=scaling_curve.trials(),
         method=f"{method}, {FROM_REPEATS}",
         note=note,
-        **beside,
+        **reference,
     )

@@ -1,27 +1,30 @@
-"""The figures of a scaling run: throughput against clients, ratios of variants, and latency against throughput."""
+"""Figures of scaling runs: throughput, ratios of variants, latency, and several runs in one figure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.finding import Analysis, Finding
+from pgherd.model.run import RunRecord
 from pgherd.report import chart_style, model_curves
 from pgherd.report.bottleneck_markers import STORAGE, by_clients, by_host, limited_points
-from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SKY, VERMILLION, data, end_labels
+from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SERIES, SKY, VERMILLION, data, end_labels
+from pgherd.report.csv_tables import Row
 from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, number
-from pgherd.studies.scaling.figures_data import Series, clients, last, points, series
+from pgherd.studies.density.figures import MAX_LABEL, short_name
 
-BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
+BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 TALL = HEIGHT + 40
 
 _LIMITS = {
     "few clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
     "host": by_host("limited by the host's cores"),
-    "quota": ("limited by its CPU quota", SKY, BLUE, "diamond"),
+    "quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
     "storage": STORAGE,
     "clients": by_clients("limited by pgbench"),
 }
@@ -29,34 +32,99 @@ _RATIOS = (
     ("peak_ratio", "peak", "circle"),
     ("slope_ratio", "slope of the linear region", "square"),
     ("linear_ratio", "end of the linear region", "diamond"),
-    ("cpu_ratio", "server's CPU per transaction", "triangle-up"),
+    ("cpu_ratio", "server CPU per transaction", "triangle-up"),
 )
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "circle")
+MAX_VARIANT_LABEL = 24
+"""Longest name next to a curve, in characters. Longer names are cut."""
+
+
+# ---- reading the tables
+
+
+@dataclass(frozen=True)
+class VariantSeries:
+    """Rows of one variant, ascending by clients, with its colour and point shape. ``name`` is empty in a run without variants."""
+
+    name: str
+    rows: tuple[Row, ...]
+    colour: str
+    shape: str
+
+    def finding(self, analysis: Analysis, name: str) -> Finding | None:
+        return analysis.findings.get(f"{name}.{self.name}" if self.name else name)
+
+    @property
+    def shown(self) -> str:
+        """The shortened name."""
+        name = clean(self.name)
+        return name if len(name) <= MAX_VARIANT_LABEL else f"{name[: MAX_VARIANT_LABEL - 1]}…"
+
+    @property
+    def best(self) -> Row:
+        """The row with the highest throughput."""
+        return max(self.rows, key=lambda row: finite(row.get("throughput")) or 0.0)
+
+
+def variant_series(analysis: Analysis, table: str, *needed: str) -> list[VariantSeries]:
+    """Return the rows of each variant with a number in any of these columns. Variants without such rows are left out."""
+    rows = [row for row in analysis.tables.get(table, []) if finite(row.get("clients")) is not None]
+    names = list(dict.fromkeys(str(row.get("variant", "")) for row in rows))
+    variants = []
+    for index, name in enumerate(names):
+        selected = [row for row in rows if row.get("variant", "") == name and any(finite(row.get(column)) is not None for column in needed)]
+        if selected:
+            style = index % len(SERIES)
+            variants.append(VariantSeries(name, tuple(sorted(selected, key=clients)), SERIES[style], SHAPES[style]))
+    return variants
+
+
+def clients(row: Row) -> float:
+    return finite(row["clients"]) or 0.0
+
+
+def last_clients(variants: Sequence[VariantSeries]) -> float:
+    return max(clients(row) for variant_series in variants for row in variant_series.rows)
+
+
+def points(rows: Sequence[Row], column: str, scale: float = 1.0) -> list[dict[str, float | None]]:
+    """Return x (clients), y, low and high of the rows with a number in this column; values are divided by ``scale``."""
+    rows_drawn: list[dict[str, float | None]] = []
+    for row in rows:
+        value = finite(row.get(column))
+        if value is not None:
+            low, high = (None if bound is None else bound / scale for bound in bounds(row[column]))
+            rows_drawn.append({"x": clients(row), "y": value / scale, "low": low, "high": high})
+    return rows_drawn
+
+
+# ---- one run
 
 
 def clients_axis(right: float) -> alt.X:
-    """The axis of all curves."""
     axis = alt.Axis(title="clients", grid=False, format="d", values=chart_style.whole_ticks(right))
     return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
 
 
-def _curves(inputs: Inputs, *needed: str) -> list[Series]:
-    found = series(inputs.analysis, "scaling", *needed)
-    if not any(len(one.rows) > 1 for one in found):
-        raise NotDrawn("a curve needs two numbers of clients with a number, and there are fewer")
-    return found
+def _curves(inputs: Inputs, *needed: str) -> list[VariantSeries]:
+    variants = variant_series(inputs.analysis, "scaling", *needed)
+    if not any(len(variant_series.rows) > 1 for variant_series in variants):
+        raise NotDrawn("a curve needs results with two numbers of clients, and the run has fewer")
+    return variants
 
 
 @register("throughput")
 def throughput(inputs: Inputs) -> Figure:
-    """Throughput against clients: one curve with its models and what limited each point, or the variants' curves."""
-    found = _curves(inputs, "throughput")
-    return _one(inputs, found[0]) if len(found) == 1 else _several(inputs, found)
+    """Draw throughput against clients: one curve with models and bottlenecks, or the curves of all variants."""
+    variants = _curves(inputs, "throughput")
+    return _single_throughput(inputs, variants[0]) if len(variants) == 1 else _variants_throughput(inputs, variants)
 
 
-def _one(inputs: Inputs, line: Series) -> Figure:
-    rows, end = line.rows, last([line])
+def _single_throughput(inputs: Inputs, line: VariantSeries) -> Figure:
+    rows, end = line.rows, last_clients([line])
     curves = model_curves.curves(inputs, end, line.name)
-    right = max([end * 1.02, *(n for _, drawn in curves for n, _ in drawn)])
+    right = max([end * 1.02, *(n for _, curve in curves for n, _ in curve)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
@@ -73,31 +141,29 @@ def _one(inputs: Inputs, line: Series) -> Figure:
     placed = [(right, min(max(height, 0.0), top), text, colour) for height, text, colour in labels]
     layers += end_labels(placed, x, y, (0, top), height=TALL)
     sentence = _sentence(inputs, line)
-    subtitle = (
-        f"Medians of the series. {BAR_NOTE} Models are drawn solid within the data and dashed beyond; the dashed grey line is the slope."
-    )
+    subtitle = f"Medians of the series. {BAR_NOTE} Models are solid within the data and dashed beyond. The dashed grey line is the slope."
     size = {"width": chart_style.plot_width([text for *_, text, _ in placed]), "height": TALL}
     return Figure(sentence, alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size), (TRIALS,))
 
 
 def unit_of(highest: float) -> tuple[str, float]:
-    """The unit of an axis that reaches so many transactions per second, and what divides the values for it."""
+    """Return the unit of an axis up to this many transactions per second, and the divisor for its values."""
     return ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
 
 
-def _sentence(inputs: Inputs, line: Series) -> str:
+def _sentence(inputs: Inputs, line: VariantSeries) -> str:
     best = line.best
-    made = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
+    peak = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
     if finite(line.finding(inputs.analysis, "peak_clients")) is None:
-        text = f"The most measured is {made}, and the peak lies beyond"
+        text = f"The highest measured throughput is {peak}, and the peak is at more clients"
     elif best is line.rows[-1] and len(line.rows) > 1:
-        text = f"The most measured is {made}, the largest number"
+        text = f"The highest measured throughput is {peak}, the largest number measured"
     else:
-        text = f"Throughput peaks at {made}"
+        text = f"Throughput peaks at {peak}"
     end = line.finding(inputs.analysis, "end_of_linear")
     value = finite(end)
     if value is not None and end is not None:
-        text += f"; it is linear up to {_clients(value)}" + ("" if finite(end.high) is not None else ", as far as is known")
+        text += f"; it is linear up to {_clients(value)}" + ("" if finite(end.high) is not None else ", the end of the data")
     return text
 
 
@@ -105,59 +171,63 @@ def _clients(count: float) -> str:
     return f"{count:g} client{'' if count == 1 else 's'}"
 
 
-def _marks(inputs: Inputs, line: Series) -> list[tuple[float, str, str]]:
-    """Vertical lines within the data: as many clients as cores, the end of the linear region, saturation, the knee."""
+def _marks(inputs: Inputs, line: VariantSeries) -> list[tuple[float, str, str]]:
+    """Vertical lines within the data: one client per core, end of the linear region, saturation, knee."""
     marks = []
     per_core = [clients(row) / share for row in line.rows if (share := finite(row.get("clients_per_core")))]
     if per_core:
-        marks.append((per_core[0], "as many clients as cores", MUTED))
+        marks.append((per_core[0], "one client per core", MUTED))
     end = line.finding(inputs.analysis, "end_of_linear")
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}", INK))
-    enough = finite(line.finding(inputs.analysis, "saturation"))
-    if enough is not None:
-        marks.append((enough, f"95 % of the peak from {enough:g} on", VERMILLION))
+    saturated = finite(line.finding(inputs.analysis, "saturation"))
+    if saturated is not None:
+        marks.append((saturated, f"95 % of the peak from {saturated:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
     if knee is not None and model_curves.best(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
-    return [mark for mark in marks if mark[0] <= last([line])]
+    return [mark for mark in marks if mark[0] <= last_clients([line])]
 
 
-def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
-    """The variants' curves over each other, each with the model that fits it best."""
-    values = [value for one in found for point in points(one.rows, "throughput") for name in ("y", "high") if (value := point[name])]
+def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> Figure:
+    """Draw the curves of all variants, each with its best model."""
+    values = [
+        value
+        for variant_series in variants
+        for point in points(variant_series.rows, "throughput")
+        for name in ("y", "high")
+        if (value := point[name])
+    ]
     unit, scale = unit_of(max(values))
     top = chart_style.nice_ceiling(max(values) / scale * 1.02)
-    end = last(found)
+    end = last_clients(variants)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    models = [(model_curves.best_curve(inputs, end, one.name), one.colour) for one in found]
+    models = [(model_curves.best_curve(inputs, end, variant_series.name), variant_series.colour) for variant_series in variants]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
     )
     labels = []
-    for index, one in enumerate(found):
-        shift = (index - (len(found) - 1) / 2) * end * 0.006  # bars of one number of clients stand side by side
-        part = [{**point, "x": (point["x"] or 0.0) + shift} for point in points(one.rows, "throughput", scale)]
-        layers += chart_style.line_with_bars(part, x, y, one.colour, one.shape)
-        labels.append((right, part[-1]["y"] or 0.0, one.shown, one.colour))
+    for index, variant_series in enumerate(variants):
+        shift = (index - (len(variants) - 1) / 2) * end * 0.006  # so that bars at one number of clients do not overlap
+        part = [{**point, "x": (point["x"] or 0.0) + shift} for point in points(variant_series.rows, "throughput", scale)]
+        layers += chart_style.line_with_bars(part, x, y, variant_series.colour, variant_series.shape)
+        labels.append((right, part[-1]["y"] or 0.0, variant_series.shown, variant_series.colour))
     layers += end_labels(labels, x, y, (0, top), height=TALL)
-    sentence = _variants_sentence(inputs, found)
-    subtitle = (
-        f"Medians of the series. {BAR_NOTE} Points of one number of clients are moved apart a little, so that their bars can be seen."
-        + (" Dashed: the model that fits a variant best." if any(model for model, _ in models) else "")
+    sentence = _variants_sentence(inputs, variants)
+    subtitle = f"Medians of the series. {BAR_NOTE} Points at one number of clients are shifted, so that their bars do not overlap." + (
+        " Dashed: the best model of each variant." if any(model for model, _ in models) else ""
     )
     size = {"width": chart_style.plot_width([text for *_, text, _ in labels]), "height": TALL}
     return Figure(sentence, alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size), (TRIALS,))
 
 
-def _variants_sentence(inputs: Inputs, found: Sequence[Series]) -> str:
-    base = found[0]
+def _variants_sentence(inputs: Inputs, variants: Sequence[VariantSeries]) -> str:
+    base = variants[0]
     parts = [f"'{base.shown}' peaks at {compact(finite(base.best['throughput']))} transactions/s"]
-    for one in found[1:]:
-        parts.append(
-            f"'{one.shown}' at {compact(finite(one.best['throughput']))}{_times(inputs.analysis.findings.get(f'peak_ratio.{one.name}'))}"
-        )
+    for variant_series in variants[1:]:
+        ratio = _times(inputs.analysis.findings.get(f"peak_ratio.{variant_series.name}"))
+        parts.append(f"'{variant_series.shown}' at {compact(finite(variant_series.best['throughput']))}{ratio}")
     return ", ".join(parts)
 
 
@@ -172,7 +242,7 @@ def _times(ratio: Finding | None) -> str:
 
 @register("ratios")
 def ratios(inputs: Inputs) -> Figure:
-    """Each variant's ratios to the first, with their intervals."""
+    """Draw the ratios of each variant to the first, with intervals."""
     table = inputs.analysis.tables.get("ratios", [])
     if not table:
         raise NotDrawn  # no variants
@@ -186,9 +256,9 @@ def ratios(inputs: Inputs) -> Figure:
     if not rows:
         raise NotDrawn("no variant has a ratio to the first")
     ends = [end for row in rows for name in ("x", "low", "high") if (end := finite(row[name])) is not None]
-    least, most = min([*ends, 1.0]), max([*ends, 1.0])
-    room = (most / least) ** 0.08
-    domain = [least / max(room, 1.02), most * max(room, 1.02)]
+    lowest, highest = min([*ends, 1.0]), max([*ends, 1.0])
+    margin = max((highest / lowest) ** 0.08, 1.02)
+    domain = [lowest / margin, highest * margin]
     axis = alt.Axis(title=f"ratio to '{clean(table[0].get('to'))}' (logarithmic axis)", format="~g", tickCount=7)
     log = alt.Scale(type="log", domain=domain, nice=False)
     x = alt.X("x:Q", scale=log, axis=axis)
@@ -205,8 +275,7 @@ def ratios(inputs: Inputs) -> Figure:
     layers += chart_style.haloed(shown.encode(x=x, y=y, text=alt.Text("text:N")), dy=-12, color=MUTED, fontSize=11)
     sentence = _ratio_sentence(inputs)
     subtitle = (
-        "Bars are 95 % intervals from the spread of the repeats; one that crosses the dashed line at 1 says that the two cannot be told "
-        "apart."
+        "Bars are 95 % intervals from the spread of the repeats. A bar that crosses the dashed line at 1 means no significant difference."
     )
     chart = alt.layer(*layers, width=chart_style.WIDTH - 290, height=max(90, 42 * len(rows)), title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS, SAMPLES))
@@ -229,26 +298,28 @@ def _ratio_sentence(inputs: Inputs) -> str:
         if not isinstance(ratio, Finding) or value is None:
             continue
         low, high = bounds(ratio)
-        alike = low is not None and high is not None and low <= 1 <= high
-        parts.append(f"'{clean(row['variant'])}' {'cannot be told from that' if alike else f'has {value:.2f} times that'}")
-    return f"Against the peak of '{base}': {', '.join(parts)}" if parts else f"Ratios to '{base}'"
+        inconclusive = low is not None and high is not None and low <= 1 <= high
+        parts.append(f"'{clean(row['variant'])}' {'has no significant difference' if inconclusive else f'has {value:.2f} times that'}")
+    return f"Relative to the peak of '{base}': {', '.join(parts)}" if parts else f"Ratios to '{base}'"
 
 
 @register("latency")
 def latency(inputs: Inputs) -> Figure:
-    """Latency against throughput: past the knee more clients buy only waiting."""
+    """Draw latency against throughput: past the knee, more clients only add latency."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
-    found = series(inputs.analysis, "scaling", *(name for name, *_ in names))
-    if not any(len(one.rows) > 1 for one in found):
+    variants = variant_series(inputs.analysis, "scaling", *(name for name, *_ in names))
+    if not any(len(variant_series.rows) > 1 for variant_series in variants):
         raise NotDrawn("fewer than two numbers of clients have enough sampled transactions for a percentile")
-    if len(found) > 1:
-        parts = [(f"{one.shown}", one, "p95", one.colour, one.shape) for one in found]
+    if len(variants) > 1:
+        parts = [(variant_series.shown, variant_series, "p95", variant_series.colour, variant_series.shape) for variant_series in variants]
     else:
-        parts = [(name, found[0], name, colour, shape) for name, colour, shape in names]
-    marked = [(text, _latency_points(one, column), colour, shape) for text, one, column, colour, shape in parts]
+        parts = [(name, variants[0], name, colour, shape) for name, colour, shape in names]
+    marked = [(text, _latency_points(variant_series, column), colour, shape) for text, variant_series, column, colour, shape in parts]
     marked = [part for part in marked if part[1]]
-    highest = max(point["x"] for _, drawn, *_ in marked for point in drawn)
-    values = [value for _, drawn, *_ in marked for point in drawn for name in ("y", "low", "high") if (value := point[name]) is not None]
+    highest = max(point["x"] for _, latencies, *_ in marked for point in latencies)
+    values = [
+        value for _, latencies, *_ in marked for point in latencies for name in ("y", "low", "high") if (value := point[name]) is not None
+    ]
     unit, scale = unit_of(highest)
     log = max(values) / min(value for value in values if value > 0) > 8
     low, high = (
@@ -258,44 +329,40 @@ def latency(inputs: Inputs) -> Figure:
     )
     right = highest / scale * 1.06
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=alt.Axis(title=unit, grid=False))
-    title = "latency, ms" if len(found) == 1 else "p95 of the latency, ms"
+    title = "latency, ms" if len(variants) == 1 else "p95 latency, ms"
     axis = alt.Axis(title=title, tickCount=6, format="~g")
     y = alt.Y("y:Q", scale=alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False), axis=axis)
     layers: list[alt.Chart] = []
     labels = []
-    for text, drawn, colour, shape in marked:
-        scaled = [{**point, "x": point["x"] / scale, "low": _at_least(point["low"], low)} for point in drawn]
+    for text, latencies, colour, shape in marked:
+        scaled = [{**point, "x": point["x"] / scale, "low": max(point["low"], low)} for point in latencies]
         layers += _path(scaled, x, y, colour, shape)
         labels.append((right, scaled[-1]["y"], text, colour))
-    layers += _client_labels([{**point, "x": point["x"] / scale} for point in marked[0 if len(found) > 1 else -1][1]], x, y, high, log)
+    layers += _client_labels([{**point, "x": point["x"] / scale} for point in marked[0 if len(variants) > 1 else -1][1]], x, y, high, log)
     layers += end_labels(labels, x, y, (low, high), log=log)
-    sentence = _latency_sentence(found)
+    sentence = _latency_sentence(variants)
     subtitle = (
-        f"Each path goes from fewer clients to more; the numbers are clients. {'Logarithmic axis. ' if log else ''}Percentiles of a "
+        f"Each line connects points in order of clients, which the numbers show. {'Logarithmic axis. ' if log else ''}Percentiles of a "
         f"sampled log, averaged over the series. {BAR_NOTE}"
     )
     width = chart_style.plot_width([text for *_, text, _ in labels])
     chart = alt.layer(*layers, width=width, height=TALL, title=chart_style.title(sentence, subtitle))
-    return Figure(sentence, chart, (TRIALS,), "A percentile is left out where fewer than ten sampled transactions lie beyond it.")
+    return Figure(sentence, chart, (TRIALS,), "A percentile is omitted if fewer than ten sampled transactions are above it.")
 
 
-def _latency_points(one: Series, column: str) -> list[dict[str, float]]:
-    """x (tps), y, low, high (ms; those of an interval that is missing are the value's own) and clients, in their order."""
-    found = []
-    for row in one.rows:
-        value, made = finite(row.get(column)), finite(row.get("throughput"))
-        if value is not None and value > 0 and made is not None:
+def _latency_points(series: VariantSeries, column: str) -> list[dict[str, float]]:
+    """Return x (tps), y, low, high (ms) and clients. Without an interval, low and high are the value."""
+    latencies = []
+    for row in variant_series.rows:
+        value, tps = finite(row.get(column)), finite(row.get("throughput"))
+        if value is not None and value > 0 and tps is not None:
             low, high = bounds(row[column])
-            found.append({"x": made, "y": value, "low": low or value, "high": high or value, "clients": clients(row)})
-    return found
-
-
-def _at_least(value: float, low: float) -> float:
-    return max(value, low)
+            latencies.append({"x": tps, "y": value, "low": low or value, "high": high or value, "clients": clients(row)})
+    return latencies
 
 
 def _path(part: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y, colour: str, shape: str) -> list[alt.Chart]:
-    """A line through points in the order of their clients (not of x), with interval bars."""
+    """Draw a line through points in order of clients, not of x, with interval bars."""
     source = alt.Chart(data(part))
     return [
         source.mark_line(color=colour, strokeWidth=1.6).encode(x=x, y=y, order=alt.Order("clients:Q")),
@@ -305,31 +372,117 @@ def _path(part: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y, colour: str, 
 
 
 def _client_labels(part: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y, top: float, log: bool) -> list[alt.Chart]:
-    """The numbers of clients above a path's points; those that would lie over the one before are left out."""
-    kept: list[Mapping[str, float]] = []
+    """Label points with their number of clients. Labels that would overlap an earlier one are left out."""
+    labelled: list[Mapping[str, float]] = []
     width = max((point["x"] for point in part), default=1.0)
     for point in part:
         near = (
             abs(point["x"] - other["x"]) < 0.03 * width
             and abs(math.log(point["y"] / other["y"]) if log else (point["y"] - other["y"]) / top) < (0.18 if log else 0.05)
-            for other in kept
+            for other in labelled
         )
         if not any(near):
-            kept.append(point)
-    rows = [{"x": point["x"], "y": point["high"], "text": f"{point['clients']:g}"} for point in kept]
+            labelled.append(point)
+    rows = [{"x": point["x"], "y": point["high"], "text": f"{point['clients']:g}"} for point in labelled]
     text = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"))
     return chart_style.haloed(text, dy=-10, fontSize=11, color=MUTED)
 
 
-def _latency_sentence(found: Sequence[Series]) -> str:
-    if len(found) > 1:
-        parts = [f"{brief(finite(one.best.get('p95')))} ms for '{one.shown}'" for one in found if finite(one.best.get("p95")) is not None]
+def _latency_sentence(variants: Sequence[VariantSeries]) -> str:
+    if len(variants) > 1:
+        parts = [
+            f"{brief(finite(variant_series.best.get('p95')))} ms for '{variant_series.shown}'"
+            for variant_series in variants
+            if finite(variant_series.best.get("p95")) is not None
+        ]
         return f"At the highest throughput p95 is {', '.join(parts)}" if parts else "Latency against throughput"
-    one = found[0]
-    best, end = one.best, one.rows[-1]
-    known = [f"{name} is {brief(value)} ms" for name in ("p95", "p99") if (value := finite(best.get(name))) is not None]
-    text = f"At the highest throughput, with {_clients(clients(best))}, {' and '.join(known) or 'no percentile is supported'}"
+    variant_series = variants[0]
+    best, end = variant_series.best, variant_series.rows[-1]
+    percentiles = [f"{name} is {brief(value)} ms" for name in ("p95", "p99") if (value := finite(best.get(name))) is not None]
+    text = f"At the highest throughput, with {_clients(clients(best))}, {' and '.join(percentiles) or 'no percentile has enough samples'}"
     after, before = finite(end.get("p95")), finite(best.get("p95"))
     if end is not best and after is not None and before is not None:
         text += f"; with {clients(end):g}, p95 is {brief(after)} ms for no more throughput" if after > before else ""
     return text
+
+
+# ---- several runs in one figure
+
+
+@dataclass(frozen=True)
+class ScalingOverlayLine:
+    """One variant of one run: name, rows and style, and the curve of its best model.
+
+    ``model`` has (clients, transactions per second), and is empty if no model was chosen.
+    """
+
+    name: str
+    rows: VariantSeries
+    model: tuple[tuple[float, float], ...] = ()
+
+
+def overlay_lines(runs: Sequence[tuple[str, RunRecord]]) -> list[ScalingOverlayLine]:
+    """Return the curves of all runs with at least two numbers of clients.
+
+    Raises:
+        NotDrawn: no run has them.
+    """
+    lines: list[ScalingOverlayLine] = []
+    for name, record in runs:
+        if record.analysis is None:
+            continue
+        for variant_series in variant_series(record.analysis, "scaling", "throughput"):
+            if len(variant_series.rows) < 2:
+                continue
+            style = len(lines)
+            coloured = VariantSeries(variant_series.name, variant_series.rows, SERIES[style % len(SERIES)], SHAPES[style % len(SHAPES)])
+            model = model_curves.best_curve(Inputs(record, record.analysis, []), last_clients([variant_series]), variant_series.name)
+            lines.append(ScalingOverlayLine(_overlay_label(name, variant_series.name), coloured, tuple(model)))
+    if not lines:
+        raise NotDrawn("no run has two numbers of clients to draw")
+    return lines
+
+
+def _overlay_label(run: str, variant: str) -> str:
+    """Return the name of a curve. Long names keep the start and end of both run and variant, where names mostly differ."""
+    if not variant:
+        return short_name(run)
+    full = f"{clean(run)}: {clean(variant)}"
+    return full if len(full) <= MAX_LABEL else f"{short_name(run, MAX_LABEL // 2)}: {short_name(variant, MAX_LABEL // 2)}"
+
+
+def overlay_throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
+    """Draw throughput of all runs and their variants against clients, with their best models."""
+    overlay = overlay_lines(runs)
+    values = [
+        value for line in overlay for point in points(line.rows.rows, "throughput") for name in ("y", "high") if (value := point[name])
+    ]
+    unit, scale = unit_of(max(values))
+    top = chart_style.nice_ceiling(max(values) / scale * 1.02)
+    right = max([last_clients([line.rows for line in overlay]) * 1.02, *(n for line in overlay for n, _ in line.model)])
+    x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    layers: list[alt.Chart] = chart_style.lines(
+        [([(n, min(value / scale, top)) for n, value in line.model], line.rows.colour, 1.4, [4, 4]) for line in overlay if line.model], x, y
+    )
+    labels = []
+    for line in overlay:
+        part = points(line.rows.rows, "throughput", scale)
+        layers += chart_style.line_with_bars(part, x, y, line.rows.colour, line.rows.shape)
+        labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, line.name, line.rows.colour))
+    layers += end_labels(labels, x, y, (0, top), height=TALL)
+    sentence = "Highest throughput: " + ", ".join(f"{line.name} {compact(finite(line.rows.best['throughput']))} tps" for line in overlay)
+    modelled = " Dashed: the best model." if any(line.model for line in overlay) else " No model was chosen."
+    return Figure(
+        sentence,
+        alt.layer(
+            *layers,
+            width=chart_style.plot_width([text for *_, text, _ in labels]),
+            height=TALL,
+            title=chart_style.title(sentence, f"Medians of the series. {BAR_NOTE}{modelled}"),
+        ),
+        (TRIALS,),
+    )
+
+
+OVERLAYS = {"clients": overlay_throughput}
+"""Figures of several runs, by file name."""

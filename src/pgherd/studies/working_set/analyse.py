@@ -1,52 +1,81 @@
-"""From results to working sets, headroom and what is seen from inside. Pure; never raises for missing or tainted trials: it says so."""
+"""Analysis of a working-set run: answer, grade, findings, tables and next steps.
+
+Pure. Missing or tainted trials never raise: they become warnings.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
-from pgherd.studies.working_set import inside
-from pgherd.studies.working_set.curves import Measured, difference, out_of_memory
-from pgherd.studies.working_set.dip import dip
-from pgherd.studies.working_set.knees import knee_finding, room_findings
-from pgherd.studies.working_set.options import WorkingSetOptions
+from pgherd.studies.working_set.curves import SweepTrials, extra_memory, out_of_memory
+from pgherd.studies.working_set.findings import (
+    buffer_misses,
+    by_misses,
+    by_pressure,
+    by_use,
+    dip_finding,
+    headroom_findings,
+    in_use,
+    knee_finding,
+    of_container,
+    pressure,
+    refaults,
+    reused_buffers,
+)
+from pgherd.studies.working_set.options import MB, WorkingSetOptions
 from pgherd.studies.working_set.propose import no_room
-from pgherd.studies.working_set.tables import difference_rows, summary_rows, sweep_rows
+from pgherd.study.findings import as_finding
 from pgherd.study.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
+from pgherd.study.observation import Observation, observe
 from pgherd.study.repeats import Repeats, repeats
+from pgherd.study.trial_schedule import throughput
 
-NAMES = {"memory": "working_set", "buffers": "buffers"}
-"""Sweep → how its knees' findings begin; the number of clients follows."""
+Cell = Finding | str | int | float | None
+Row = dict[str, Cell]
+
+FINDING_NAMES = {"memory": "working_set", "buffers": "buffers"}
+"""Sweep → start of the names of its findings. The number of clients follows."""
+
+VARIED = {"memory": "container memory", "buffers": "shared buffers"}
+"""Sweep → its name in tables and messages."""
+
+SHAPES = {
+    "knee": "a knee",
+    "cliff": "lives or not",
+    "flat": "none: flat",
+    "rising": "none: still rising",
+    "unclear": "unclear: noise",
+    "unknown": "none: too few sizes",
+}
+"""Kind of a knee → its text in the table."""
 
 
 def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analysis:
-    """All findings, tables and figures of a working-set run, one sentence as its answer, and its grade."""
-    curves = [Measured(curve, results) for sweep in options.sweeps for curve in options.curves(sweep)]
-    dead = {result.id for measured in curves for size in measured.dead for result in measured.at(size)}
-    warnings = trial_warnings([result for result in results if result.id not in dead])
-    if not any(measured.lived for measured in curves):
-        said = f"{len(results)} trials were run, and no server lived through one" if results else _none_run(options)
+    """Compute findings, tables and figures of a working-set run, its answer in one sentence, and its grade."""
+    curves = [SweepTrials(curve, results) for sweep in options.sweeps for curve in options.curves(sweep)]
+    too_small = {result.id for trials in curves for size in trials.dead for result in trials.at(size)}
+    warnings = trial_warnings([result for result in results if result.id not in too_small])
+    if not any(trials.lived for trials in curves):
+        reason = f"{len(results)} trials were run and none of them finished" if results else _no_trial(options)
         errors = [f"Trial {result.trial.key()}: {result.error}" for result in results[-1:] if result.error]
-        return Analysis(answer=f"Nothing can be said: {said}.", grade="C", warnings=[*warnings, *errors])
-    findings: dict[str, Finding] = {}
-    for measured in curves:
-        name = NAMES[measured.curve.sweep]
-        findings[f"{name}.{measured.curve.clients}"] = knee_finding(options, measured)
+        return Analysis(answer=f"No result: {reason}.", grade="C", warnings=[*warnings, *errors])
+    findings: dict[str, Finding] = {_name(trials): knee_finding(options, trials) for trials in curves}
     if "memory" in options.sweeps:
-        sets = {m.curve.clients: findings[f"working_set.{m.curve.clients}"] for m in curves if m.curve.sweep == "memory"}
-        findings |= room_findings(options, sets)
+        sets = {trials.curve.clients: findings[_name(trials)] for trials in curves if trials.curve.sweep == "memory"}
+        findings |= headroom_findings(options, sets)
     for sweep in options.sweeps:
-        findings[f"dip.{sweep}"] = dip(options, [measured for measured in curves if measured.curve.sweep == sweep])
-    for measured in curves:
-        findings |= _inside(measured)
+        findings[f"dip.{sweep}"] = dip_finding(options, [trials for trials in curves if trials.curve.sweep == sweep])
+    for trials in curves:
+        findings |= _indirect_findings(trials)
     warnings += _warnings(options, curves, results)
-    given = _grade(options, curves, results)
-    text = answer(options, findings)
+    run_grade = _grade(options, curves, results)
     return Analysis(
-        answer=weighted(text, given),
-        grade=given,
+        answer=weighted(answer(options, findings), run_grade),
+        grade=run_grade,
         findings=findings,
         tables={
             "working-set": summary_rows(options, curves),
@@ -54,141 +83,239 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
             "difference": difference_rows(options, curves),
         },
         warnings=warnings,
-        look_at=_look_at(findings, curves),
-        figures={"curves": [_drawn(measured) for measured in curves]},
+        look_at=_next_steps(findings, curves),
+        figures={"curves": [_figure_curve(trials) for trials in curves]},
     )
 
 
-def _none_run(options: WorkingSetOptions) -> str:
-    why = no_room(options)
-    return f"no trial was run, since {why}; raise --budget" if why else "no trial was run"
+def _name(trials: SweepTrials) -> str:
+    return f"{FINDING_NAMES[trials.curve.sweep]}.{trials.curve.clients}"
+
+
+def _no_trial(options: WorkingSetOptions) -> str:
+    reason = no_room(options)
+    return f"no trial was run, since {reason}; raise --time-budget" if reason else "no trial was run"
 
 
 def answer(options: WorkingSetOptions, findings: dict[str, Finding]) -> str:
-    """What was found, in one sentence."""
+    """Summarize working sets, headroom and safe overcommitment in one sentence."""
     parts = []
-    for sweep, words in (("memory", "the container's working set"), ("buffers", "that of shared buffers")):
+    for sweep, subject in (("memory", "the container's working set"), ("buffers", "that of shared buffers")):
         if sweep not in options.sweeps:
             continue
-        said = [_said(findings[f"{NAMES[sweep]}.{clients}"], clients) for clients in options.clients]
-        parts.append(f"{words} is {', '.join(said)}")
+        sizes = [_size_text(findings[f"{FINDING_NAMES[sweep]}.{clients}"], clients) for clients in options.clients]
+        parts.append(f"{subject} is {', '.join(sizes)}")
     rate, room = findings.get("honest_rate"), findings.get("headroom")
     if rate is not None and room is not None and rate.value is not None and room.value is not None:
-        many = "one database" if len(options.clients) == 1 else f"{len(options.clients)} databases"
+        count = len(options.clients)
+        databases = f"{'one database' if count == 1 else f'{count} databases'} of {options.configured} MB"
         if room.value < 0:
-            parts.append(f"{many} of {options.configured} MB would need {-room.value:,.0f} MB more, so that no overcommitment is honest")
+            parts.append(f"{databases} would need {-room.value:,.0f} MB more, so that no overcommitment is safe")
         else:
-            verb = "leaves" if len(options.clients) == 1 else "leave"
+            verb = "leaves" if count == 1 else "leave"
             parts.append(
-                f"{many} of {options.configured} MB {verb} {room.value:,.0f} MB to spare, so that up to {100 * rate.value:.0f} % "
-                "overcommitment is honest"
+                f"{databases} {verb} {room.value:,.0f} MB of headroom, so that up to {100 * rate.value:.0f} % overcommitment is safe"
             )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _said(found: Finding, clients: int) -> str:
-    who = f"with {clients} client{'' if clients == 1 else 's'}"
-    if found.value is None:
-        return f"unknown {who} ({found.note.split(':')[0]})"
-    if found.low is None or found.high is None:
-        return f"{found.value:,.0f} MB {who} (no interval)"
-    return f"{found.value:,.0f} MB {who} ({found.low:,.0f}–{found.high:,.0f})"
+def _size_text(size: Finding, clients: int) -> str:
+    load = f"with {clients} client{'' if clients == 1 else 's'}"
+    if size.value is None:
+        return f"unknown {load} ({size.note.split(':')[0]})"
+    if size.low is None or size.high is None:
+        return f"{size.value:,.0f} MB {load} (no interval)"
+    return f"{size.value:,.0f} MB {load} ({size.low:,.0f}–{size.high:,.0f})"
 
 
-def _inside(measured: Measured) -> dict[str, Finding]:
-    """The estimates from inside of one curve, under names of their own."""
-    if not measured.lived:
+def _indirect_findings(trials: SweepTrials) -> dict[str, Finding]:
+    """The indirect estimates of one curve."""
+    if not trials.lived:
         return {}
-    name = NAMES[measured.curve.sweep]
-    found = {f"{name}_by_misses.{measured.curve.clients}": inside.by_misses(measured)}
-    found[f"{name}_by_use.{measured.curve.clients}"] = inside.by_use(measured)
-    if measured.curve.sweep == "memory":
-        found[f"{name}_by_pressure.{measured.curve.clients}"] = inside.by_pressure(measured)
-    return found
+    name, clients = FINDING_NAMES[trials.curve.sweep], trials.curve.clients
+    findings = {f"{name}_by_misses.{clients}": by_misses(trials), f"{name}_by_use.{clients}": by_use(trials)}
+    if trials.curve.sweep == "memory":
+        findings[f"{name}_by_pressure.{clients}"] = by_pressure(trials)
+    return findings
 
 
-def _points(options: WorkingSetOptions, measured: Measured) -> dict[int, Repeats]:
-    """Size → its trials, of those that have a throughput."""
-    made = {size: repeats(options, measured.at(size)) for size in measured.lived}
-    return {size: point for size, point in made.items() if point is not None}
+def _points(options: WorkingSetOptions, trials: SweepTrials) -> dict[int, Repeats]:
+    """Return size → its trials with a throughput."""
+    points = {size: repeats(options, trials.at(size)) for size in trials.lived}
+    return {size: point for size, point in points.items() if point is not None}
 
 
-def _grade(options: WorkingSetOptions, curves: Sequence[Measured], results: Sequence[TrialResult]) -> Grade:
-    """The worst of the curves' own; a knee that was not found, or has no interval, makes it B at best, and none at all C."""
-    known = [measured for measured in curves if measured.knee.at is not None]
-    if not known:
+def _grade(options: WorkingSetOptions, curves: Sequence[SweepTrials], results: Sequence[TrialResult]) -> Grade:
+    """Return the worst grade of all curves.
+
+    It is at best B if a curve has no knee or no interval, and C if no curve has a knee.
+    """
+    with_knee = [trials for trials in curves if trials.knee.at is not None]
+    if not with_knee:
         return "C"
-    closed = len(known) == len(curves) and all(measured.knee.half_width is not None for measured in curves)
-    lived = [points for measured in curves if (points := _points(options, measured))]
-    return worst([grade(list(points.values()), results, complete=closed, wanted=1) for points in lived])
+    complete = len(with_knee) == len(curves) and all(trials.knee.half_width is not None for trials in curves)
+    points_of_curves = [points for trials in curves if (points := _points(options, trials))]
+    return worst([grade(list(points.values()), results, complete=complete, wanted=1) for points in points_of_curves])
 
 
-def _warnings(options: WorkingSetOptions, curves: Sequence[Measured], results: Sequence[TrialResult]) -> list[str]:
-    found = []
-    for measured in curves:
-        who = f"{'container memory' if measured.curve.sweep == 'memory' else 'shared buffers'}, {measured.curve.clients} clients"
-        points = _points(options, measured)
-        only = [f"{size} MB" for size, point in points.items() if not point.clean]
-        of = stand_in_warnings([point.clean for point in points.values()], listed(only))
-        found += [f"{who}: {said[0].lower()}{said[1:]}" for said in of]
-        if measured.dead:
-            ended = any(out_of_memory(result) for size in measured.dead for result in measured.at(size))
-            why = "the kernel ended processes of the server for want of memory" if ended else "the server could not start or did not live"
-            found.append(f"{who}: no throughput at {', '.join(map(str, measured.dead))} MB, where {why}: below what lives")
-        if measured.lived and measured.knee.at is None:
-            found.append(f"{who}: {'unclear' if measured.knee.kind == 'unclear' else 'no knee'}: {measured.knee.note}")
-        half = measured.knee.half_width
-        if half is not None and half > options.precision and measured.knee.kind == "knee":
-            wanted = f"asked for were ±{100 * options.precision:g} %"
-            found.append(f"{who}: the knee is known to ±{100 * half:.0f} % only; {wanted}: a larger --budget narrows it")
+def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results: Sequence[TrialResult]) -> list[str]:
+    warnings = []
+    for trials in curves:
+        curve, knee = f"{VARIED[trials.curve.sweep]}, {trials.curve.clients} clients", trials.knee
+        points = _points(options, trials)
+        tainted = [f"{size} MB" for size, point in points.items() if not point.clean]
+        fallbacks = stand_in_warnings([point.clean for point in points.values()], listed(tainted))
+        warnings += [f"{curve}: {text[0].lower()}{text[1:]}" for text in fallbacks]
+        if trials.dead:
+            killed = any(out_of_memory(result) for size in trials.dead for result in trials.at(size))
+            cause = "OOM kills of server processes" if killed else "the server did not start or failed"
+            warnings.append(f"{curve}: out of memory at {', '.join(map(str, trials.dead))} MB ({cause})")
+        if trials.lived and knee.at is None:
+            warnings.append(f"{curve}: {'unclear' if knee.kind == 'unclear' else 'no knee'}: {knee.note}")
+        if knee.half_width is not None and knee.half_width > options.precision and knee.kind == "knee":
+            warnings.append(
+                f"{curve}: the knee is known to ±{100 * knee.half_width:.0f} % only, not to ±{100 * options.precision:g} % as requested: "
+                "raise --time-budget"
+            )
     if "buffers" in options.sweeps:
         memory = [result for result in results if result.trial.point.get("sweep") == "memory"]
         for clients in options.clients:
-            beyond, why = difference(options, memory, clients)
-            if "deviation" in why:
-                found.append(f"shared buffers, {clients} clients: containers are larger than these by {beyond} MB, {why} from E7")
-    return found
+            extra, origin = extra_memory(options, memory, clients)
+            if "deviation" in origin:
+                warnings.append(f"shared buffers, {clients} clients: containers have {extra} MB more than these, {origin} from E7")
+    return warnings
 
 
-def _look_at(findings: dict[str, Finding], curves: Sequence[Measured]) -> list[str]:
-    """Where the two kinds of estimates disagree."""
-    found = []
-    for measured in curves:
-        name, clients = NAMES[measured.curve.sweep], measured.curve.clients
-        own, other = findings[f"{name}.{clients}"], findings.get(f"{name}_by_misses.{clients}")
-        if own.value is None or own.low is None or own.high is None or other is None or other.value is None:
+def _next_steps(findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> list[str]:
+    """Report estimates that disagree, and the study that uses the working sets."""
+    steps = []
+    for trials in curves:
+        name = _name(trials)
+        knee, misses = findings[name], findings.get(f"{FINDING_NAMES[trials.curve.sweep]}_by_misses.{trials.curve.clients}")
+        if knee.value is None or knee.low is None or knee.high is None or misses is None or misses.value is None:
             continue
-        low, high = other.low if other.low is not None else other.value, other.high if other.high is not None else other.value
-        if low > own.high or high < own.low:
-            found.append(
-                f"{name}.{clients}: throughput has its knee at {own.value:.0f} MB and misses have theirs at {other.value:.0f} MB: the "
-                "curve in the report shows whether something else than reading limits the load there"
+        low = misses.low if misses.low is not None else misses.value
+        high = misses.high if misses.high is not None else misses.value
+        if low > knee.high or high < knee.low:
+            steps.append(
+                f"{name}: throughput has its knee at {knee.value:.0f} MB, but misses end at {misses.value:.0f} MB: see the curve in the "
+                "report for a bottleneck other than reads"
             )
-    sets = {m.curve.clients: findings[f"working_set.{m.curve.clients}"].value for m in curves if m.curve.sweep == "memory"}
-    known = [f"{math.ceil(value)}MB" for _, value in sorted(sets.items(), reverse=True) if value is not None]
-    if known and len(known) == len(sets):
-        ends = ",".join(dict.fromkeys([known[0], known[-1]]))
-        found.append(f"pgherd consolidation --working-set {ends}: how far these can be overcommitted")
-    return found
+    sets = {trials.curve.clients: findings[_name(trials)].value for trials in curves if trials.curve.sweep == "memory"}
+    sizes = [f"{math.ceil(value)}MB" for _, value in sorted(sets.items(), reverse=True) if value is not None]
+    if sizes and len(sizes) == len(sets):
+        ends = ",".join(dict.fromkeys([sizes[0], sizes[-1]]))
+        steps.append(f"pgherd consolidation --working-set-size {ends}: measure overcommitment of these")
+    return steps
 
 
-def _drawn(measured: Measured) -> dict[str, object]:
-    """What the figure of a curve needs beside the tables: the fitted line, the knee and its interval, sizes that do not live."""
-    knee = measured.knee
-    ends = [float(size) for size in measured.lived]
+def _figure_curve(trials: SweepTrials) -> dict[str, object]:
+    """Return data of a curve's figure that the tables do not have: fitted line, knee with interval, sizes out of memory."""
+    knee = trials.knee
+    ends = [float(size) for size in trials.lived]
     line: list[list[float]] = []
     if ends and knee.plateau is not None:
         steps = 60
         sizes = sorted({ends[0] + (ends[-1] - ends[0]) * step / steps for step in range(steps + 1)} | ({knee.at} if knee.at else set()))
         line = [[size, value] for size in sizes if (value := knee.throughput(size)) is not None]
     return {
-        "sweep": measured.curve.sweep,
-        "clients": measured.curve.clients,
+        "sweep": trials.curve.sweep,
+        "clients": trials.curve.clients,
         "kind": knee.kind,
         "knee": knee.at,
         "low": knee.low,
         "high": knee.high,
         "line": line,
-        "dead": measured.dead,
+        "dead": trials.dead,
     }
+
+
+# ---- tables
+
+
+def summary_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> list[Row]:
+    """One row per curve: the knee of throughput, and the indirect estimates."""
+    rows: list[Row] = []
+    for trials in curves:
+        curve, knee = trials.curve, trials.knee
+        row: Row = {
+            "varied": VARIED[curve.sweep],
+            "clients": curve.clients,
+            "working_set": knee_finding(options, trials),
+            "shape": SHAPES[knee.kind],
+            "by_misses": by_misses(trials),
+            "by_use": by_use(trials) if trials.lived else None,
+            "by_pressure": by_pressure(trials) if curve.sweep == "memory" else None,
+            "plateau": knee.plateau,
+            "gain_share": knee.gain,
+            "sizes": len(trials.sizes),
+            "trials": len(trials.trials),
+            "tainted": sum(result.tainted and result.error is None for result in trials.trials),
+            "dead": ", ".join(map(str, trials.dead)) or None,
+        }
+        rows.append(row)
+    return rows
+
+
+def sweep_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> list[Row]:
+    """One row per size of each curve, ascending."""
+    return [_size_row(options, trials, size) for trials in curves for size in trials.sizes]
+
+
+def _size_row(options: WorkingSetOptions, trials: SweepTrials, size: int) -> Row:
+    results = trials.at(size)
+    point = results[0].trial.point
+    memory, buffers = int(point["memory"]), int(point["buffers"])
+    used = [result for result in trials.used if trials.size(result) == size]
+    observations = [observation for result in used if (observation := observe(options, result)) is not None]
+    row: Row = {
+        "varied": VARIED[trials.curve.sweep],
+        "clients": trials.curve.clients,
+        "memory": memory,
+        "buffers": buffers,
+        "buffers_share": buffers / memory,
+        "state": "lives" if used else "does not live" if size in trials.dead else "failed",
+        "throughput": as_finding(mean_interval([throughput(result) for result in used]), "tps") if used else None,
+        "fitted": trials.knee.throughput(size) if used else None,
+    }
+    orders = [observation.notpm for observation in observations if observation.notpm is not None]
+    if orders:
+        row["notpm"] = as_finding(mean_interval(orders), "NOTPM")
+    row["p95"] = _mean([observation.p95 for observation in observations])
+    row["buffer_misses"] = _mean([buffer_misses(result) for result in used])
+    row["refaults"] = _mean([refaults(result) for result in used])
+    row["swapped"] = _in_mb(_mean([of_container("memory.swap")(result) for result in used]))
+    row["in_use"] = _mean([in_use(result) for result in used])
+    row["reused_buffers"] = _mean([reused_buffers(result) for result in used])
+    row["waiting"] = _mean([pressure(result) for result in used])
+    row["limited_by"] = _most_common_limit(observations)
+    row["trials"] = len(results)
+    row["tainted"] = sum(result.tainted and result.error is None for result in results)
+    return row
+
+
+def _most_common_limit(observations: Sequence[Observation]) -> str | None:
+    limits = [observation.limited_by for observation in observations]
+    return max(set(limits), key=limits.count) if limits else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
+
+
+def _in_mb(value: float | None) -> float | None:
+    return None if value is None else value / MB
+
+
+def difference_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> list[Row]:
+    """Container memory beyond shared buffers while these were varied, and its origin."""
+    if "buffers" not in options.sweeps:
+        return []
+    results = [result for trials in curves for result in trials.trials if trials.curve.sweep == "memory"]
+    rows: list[Row] = []
+    for clients in options.clients:
+        extra, origin = extra_memory(options, results, clients)
+        rows.append({"clients": clients, "difference": extra, "from": origin})
+    return rows

@@ -38,7 +38,7 @@ GUEST = 128
 
 
 @dataclass(frozen=True, order=True)
-class Curve:
+class SweepCurve:
     """One curve: what is varied, under which load."""
 
     sweep: Sweep
@@ -83,9 +83,9 @@ class WorkingSetOptions(DatabaseOptions):
         """The planned sizes of a sweep, ascending."""
         return self.memory_sizes if sweep == "memory" else self.buffer_sizes
 
-    def curves(self, sweep: Sweep) -> tuple[Curve, ...]:
+    def curves(self, sweep: Sweep) -> tuple[SweepCurve, ...]:
         """A sweep's curves, in the order in which the loads were given."""
-        return tuple(Curve(sweep, clients) for clients in self.clients)
+        return tuple(SweepCurve(sweep, clients) for clients in self.clients)
 
     def deployment(self, memory: int, buffers: int) -> Deployment:
         """One server in a container of so many MB, with shared buffers of so many."""

@@ -1,8 +1,10 @@
-"""Which trials a working-set run consists of, and in which order. Pure; imports no scientific library, since it runs between the trials.
+"""Trials of a working-set run, their order, and additional sizes near the knees.
 
-The sweep of memory comes first, because that of shared buffers needs its outcome. Each begins with an even spread of sizes, all loads and
-sizes in mixed order, and goes on near the knees until their intervals are narrow enough or its part of the budget is spent. A size at
-which a server does not live is a result: it is not tried again, nor is any smaller one.
+Pure. Imports no scientific library, because it runs between the trials.
+
+The memory sweep is first, because the sweep of shared buffers needs its result. Each starts with evenly spread sizes, with all loads and
+sizes in random order. It then adds sizes near the knees until their intervals are narrow enough, or its part of the time budget is used.
+A size where the server runs out of memory is a result: neither it nor any smaller one is tried again.
 """
 
 from __future__ import annotations
@@ -11,59 +13,66 @@ import math
 import random
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+from pgherd.analysis.knee import Knee
 from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
-from pgherd.studies.working_set.curves import Measured, difference_after
-from pgherd.studies.working_set.narrowing import next_size
-from pgherd.studies.working_set.options import CONTAINER, Curve, Sweep, WorkingSetOptions
+from pgherd.studies.working_set.curves import SweepTrials, extra_memory_after
+from pgherd.studies.working_set.options import CONTAINER, LEAST_BUFFERS, Sweep, SweepCurve, WorkingSetOptions
 from pgherd.study.database_options import target
 
-FIRST_SHARE = 0.5
-"""Share of the budget that the first of two sweeps may use."""
-MOST_ADDED = 40
-"""Further trials of one curve, at most."""
-RESTART = 4.0
-"""Seconds that a restart with cold caches and the warming are taken to need, before one has been seen."""
+FIRST_SWEEP_SHARE = 0.5
+"""Share of the time budget that the first of two sweeps may use."""
+MAX_ADDED = 40
+"""Maximum number of additional trials per curve."""
+RESTART_S = 4.0
+"""Estimated seconds of a restart with cold caches and prewarming, before one was measured."""
+GROW, SHRINK = 1.35, 0.75
+"""Factors from the largest and the smallest size to the next one, if the knee is beyond them."""
+MIN_MEASUREMENTS = 9
+"""Measurements below which a narrow interval does not end the search: a few can be close to a line by chance."""
+MIN_STEP = 0.02
+"""Sizes closer together than this share of the knee count as one size, which needs no further measurement."""
 
 Batch = tuple[Trial, ...]
 
 
 def propose(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Proposal:
-    """The next trials, or the reason to stop. The same options and results always give the same proposal."""
+    """Return the next trials, or the reason to stop. The result depends on the arguments only."""
     by_key: dict[str, TrialResult] = {}
     for result in results:
         by_key.setdefault(result.trial.key(), result)
-    course = _Course(options)
-    for batch in course.batches():
+    plan = _SweepPlan(options)
+    for batch in plan.batches():
         missing = tuple(trial for trial in batch if trial.key() not in by_key)
         if missing:
             return Proposal(trials=missing, worst_case=worst_case(options))
-        course.done += [by_key[trial.key()] for trial in batch]
-    return Proposal(stop=course.reason, worst_case=len(course.done))
+        plan.finished += [by_key[trial.key()] for trial in batch]
+    return Proposal(stop=plan.reason, worst_case=len(plan.finished))
 
 
 def worst_case(options: WorkingSetOptions) -> int:
-    """How many trials a run has at most."""
+    """Return the maximum number of trials."""
     planned = sum(len(options.sizes(sweep)) for sweep in options.sweeps) * len(options.clients) * options.repeats
     if options.budget_seconds is None:
-        return planned + options.max_reruns + (MOST_ADDED * len(options.clients) * len(options.sweeps) if options.refine else 0)
+        return planned + options.max_reruns + (MAX_ADDED * len(options.clients) * len(options.sweeps) if options.refine else 0)
     return max(1, math.ceil(options.budget_seconds / max(options.seconds + options.ramp, 1.0)))
 
 
 def no_room(options: WorkingSetOptions) -> str:
-    """Why not even the first trial fits into the budget; empty where it does."""
-    budget, first = options.budget_seconds, options.ramp + options.seconds + RESTART
+    """Explain that not even the first trial fits into the time budget. Empty if it does."""
+    budget, first = options.budget_seconds, options.ramp + options.seconds + RESTART_S
     if budget is None or budget >= first:
         return ""
-    return f"the budget of {format_seconds(budget)} has no room for a trial, which is taken to need {format_seconds(first)}"
+    return f"the time budget of {format_seconds(budget)} is too short for one trial, which needs about {format_seconds(first)}"
 
 
-def trial_at(options: WorkingSetOptions, curve: Curve, size: int, beyond: int, repeat: int, reason: str) -> Trial:
-    """One trial of a curve at a size in MB; ``beyond`` is the difference between memory and shared buffers while these are varied."""
+def trial_at(options: WorkingSetOptions, curve: SweepCurve, size: int, beyond: int, repeat: int, reason: str) -> Trial:
+    """Build a trial of a curve at a size in MB. ``beyond`` is memory less shared buffers while these are varied."""
     memory, buffers = (size, options.buffers) if curve.sweep == "memory" else (size + beyond, size)
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads={target(CONTAINER): options.load(curve.clients)})
     return Trial(
@@ -79,63 +88,64 @@ def trial_at(options: WorkingSetOptions, curve: Curve, size: int, beyond: int, r
     )
 
 
-class _Course:
-    """The batches in their order; ``done`` holds the results of those that have been run."""
+class _SweepPlan:
+    """The batches in order. ``finished`` has the results of those that were run."""
 
     def __init__(self, options: WorkingSetOptions) -> None:
         self.options = options
-        self.done: list[TrialResult] = []
+        self.finished: list[TrialResult] = []
         self.reruns = 0
-        self.short = False
-        self._known: dict[Curve, Measured] = {}
+        self.budget_used = False
+        self._trials_of: dict[SweepCurve, SweepTrials] = {}
 
     def batches(self) -> Iterator[Batch]:
-        """Each batch depends on the results of those before it alone."""
+        """Yield the batches. Each depends on the results of earlier ones only."""
         for number, sweep in enumerate(self.options.sweeps):
             last = number == len(self.options.sweeps) - 1
-            share = 1.0 if last else FIRST_SHARE
+            share = 1.0 if last else FIRST_SWEEP_SHARE
             yield from self._planned(sweep)
             if not any(self._measured(curve).lived for curve in self.options.curves(sweep)):
-                return  # nothing lives at any size: the other sweep has nothing to stand on
-            yield from self._again(sweep, share)
+                return  # without a result at any size, the other sweep has no memory size to use
+            yield from self._reruns(sweep, share)
             if self.options.refine:
                 yield from self._near_knees(sweep, share)
 
     @property
     def reason(self) -> str:
-        """Why there is no further batch."""
-        if not self.done and (why := no_room(self.options)):
-            return why
+        """The reason why there is no further batch."""
+        if not self.finished and (reason := no_room(self.options)):
+            return reason
         for sweep in self.options.sweeps:
-            curves = [self._measured(curve) for curve in self.options.curves(sweep)]
-            if not any(measured.lived for measured in curves):
-                return f"no server lived at any size of the sweep of {sweep}"
-        open_ = [str(curve) for sweep in self.options.sweeps for curve in self.options.curves(sweep) if self._wanted(curve) is not None]
-        if open_ and self.options.refine:
-            why = (
-                f"the budget of {self.options.budget_seconds:g} s is used up" if self.short else f"{MOST_ADDED} sizes were added to a curve"
+            if not any(self._measured(curve).lived for curve in self.options.curves(sweep)):
+                return f"no trial finished at any size of the sweep of {sweep}"
+        curves = [curve for sweep in self.options.sweeps for curve in self.options.curves(sweep)]
+        imprecise = [str(curve) for curve in curves if self._next_size(curve) is not None]
+        if imprecise and self.options.refine:
+            cause = (
+                f"the time budget of {self.options.budget_seconds:g} s is used up"
+                if self.budget_used
+                else f"{MAX_ADDED} sizes were added to a curve"
             )
-            return f"{why}; not as precise as asked for: {', '.join(open_)}"
-        return "all planned trials are done" + (
-            f", and all knees are known to ±{100 * self.options.precision:g} % or cannot be" if self.options.refine else ""
-        )
+            return f"{cause}; less precise than requested: {', '.join(imprecise)}"
+        precision = f", and all knees are known to ±{100 * self.options.precision:g} %, or cannot be"
+        return "all planned trials are done" + (precision if self.options.refine else "")
 
     def _planned(self, sweep: Sweep) -> Iterator[Batch]:
-        """The sizes to begin with, once for each repeat; a size that did not live is not tried again."""
+        """Yield the initial sizes, once per repeat. A size that ran out of memory is not tried again."""
         curves = self.options.curves(sweep)
         for repeat in range(self.options.repeats):
-            wanted = [(curve, size) for curve in curves for size in self._sizes(curve) if size not in self._measured(curve).dead]
-            random.Random(f"order {self.options.seed} {sweep} {repeat}").shuffle(wanted)
-            yield from self._fit([self._trial(curve, size, repeat, "planned") for curve, size in wanted], 1.0)
+            sizes = [(curve, size) for curve in curves for size in self._sizes(curve) if size not in self._measured(curve).dead]
+            random.Random(f"order {self.options.seed} {sweep} {repeat}").shuffle(sizes)
+            yield from self._fit([self._trial(curve, size, repeat, "planned") for curve, size in sizes], 1.0)
 
-    def _sizes(self, curve: Curve) -> list[int]:
-        """Planned sizes that the host has the memory for, and of which a container can be made."""
+    def _sizes(self, curve: SweepCurve) -> list[int]:
+        """Return the planned sizes for which a container is possible on this host."""
         beyond = self._beyond(curve)
         return [size for size in self.options.sizes(curve.sweep) if self.options.least <= size + beyond <= self.options.most]
 
-    def _again(self, sweep: Sweep, share: float) -> Iterator[Batch]:
-        """One rerun of each size that has no clean trial, but for those that do not live; sizes that failed for unknown reasons first."""
-        wanted = []
+    def _reruns(self, sweep: Sweep, share: float) -> Iterator[Batch]:
+        """Yield one rerun of each size without a clean trial, sizes that failed first. Sizes out of memory are left out."""
+        candidates = []
         for curve in self.options.curves(sweep):
             measured = self._measured(curve)
             for size in measured.sizes:
@@ -143,68 +153,135 @@ class _Course:
                 if size in measured.dead or any(not trial.tainted for trial in trials):
                     continue
                 failed = trials[0].error is not None
-                why = f"rerun of tainted {trials[0].trial.key()}: {'it did not finish' if failed else 'no clean trial of this size'}"
-                wanted.append((not failed, self._trial(curve, size, self._next_repeat(measured, size), why)))
-        left = max(self.options.max_reruns - self.reruns, 0)
-        chosen = [trial for _, trial in sorted(wanted, key=lambda each: each[0])][:left]
+                reason = f"rerun of tainted {trials[0].trial.key()}: {'it did not finish' if failed else 'no clean trial of this size'}"
+                candidates.append((not failed, self._trial(curve, size, self._next_repeat(measured, size), reason)))
+        limit = max(self.options.max_reruns - self.reruns, 0)
+        chosen = [trial for _, trial in sorted(candidates, key=lambda candidate: candidate[0])][:limit]
         self.reruns += len(chosen)
         yield from self._fit(chosen, share)
 
     def _near_knees(self, sweep: Sweep, share: float) -> Iterator[Batch]:
-        for turn in range(MOST_ADDED):
-            wanted = [(curve, size) for curve in self.options.curves(sweep) if (size := self._wanted(curve, turn)) is not None]
-            random.Random(f"refine {self.options.seed} {sweep} {turn}").shuffle(wanted)
+        for turn in range(MAX_ADDED):
+            sizes = [(curve, size) for curve in self.options.curves(sweep) if (size := self._next_size(curve, turn)) is not None]
+            random.Random(f"refine {self.options.seed} {sweep} {turn}").shuffle(sizes)
             trials = []
-            for curve, size in wanted:
-                measured = self._measured(curve)
-                why = f"added: where the knee with {curve.clients} clients is least certain"
-                trials.append(self._trial(curve, size, self._next_repeat(measured, size), why))
+            for curve, size in sizes:
+                repeat = self._next_repeat(self._measured(curve), size)
+                trials.append(self._trial(curve, size, repeat, f"added: where the knee with {curve.clients} clients is least certain"))
             fitting = list(self._fit(trials, share))
             if not fitting:
                 return
             yield from fitting
 
-    def _wanted(self, curve: Curve, turn: int = 0) -> int | None:
-        measured = self._measured(curve)
-        return next_size(self.options, measured, turn, self._beyond(curve))
+    def _next_size(self, curve: SweepCurve, turn: int = 0) -> int | None:
+        return next_size(self.options, self._measured(curve), turn, self._beyond(curve))
 
-    def _next_repeat(self, measured: Measured, size: int) -> int:
-        """Repeat numbers of planned trials stay theirs, whether they were run or not."""
+    def _next_repeat(self, measured: SweepTrials, size: int) -> int:
+        """Return an unused repeat number. Those of planned trials are reserved even if they were not run."""
         highest = max((result.trial.repeat for result in measured.at(size)), default=-1)
         reserved = self.options.repeats if size in self.options.sizes(measured.curve.sweep) else 0
         return max(highest + 1, reserved)
 
-    def _trial(self, curve: Curve, size: int, repeat: int, reason: str) -> Trial:
+    def _trial(self, curve: SweepCurve, size: int, repeat: int, reason: str) -> Trial:
         return trial_at(self.options, curve, size, self._beyond(curve), repeat, reason)
 
-    def _beyond(self, curve: Curve) -> int:
-        """Of the sweep of memory alone: every later batch must see the same number."""
+    def _beyond(self, curve: SweepCurve) -> int:
+        """Return container memory beyond shared buffers. It uses the memory sweep only, so that all later batches get the same number."""
         if curve.sweep == "memory":
             return 0
-        return difference_after(self.options, self._measured(Curve("memory", curve.clients)), curve.clients)[0]
+        return extra_memory_after(self.options, self._measured(SweepCurve("memory", curve.clients)), curve.clients)[0]
 
-    def _measured(self, curve: Curve) -> Measured:
-        """What is known of a curve by now; worked out once for as many of its trials as there are."""
-        found = Measured(curve, self.done)
-        known = self._known.get(curve)
-        if known is None or len(known.trials) != len(found.trials):
-            self._known[curve] = known = found
-        return known
+    def _measured(self, curve: SweepCurve) -> SweepTrials:
+        """Return the finished trials of a curve. Cached until the curve has new ones."""
+        current = SweepTrials(curve, self.finished)
+        cached = self._trials_of.get(curve)
+        if cached is None or len(cached.trials) != len(current.trials):
+            self._trials_of[curve] = cached = current
+        return cached
 
     def _fit(self, trials: Sequence[Trial], share: float) -> Iterator[Batch]:
-        """The trials that fit into this share of the budget, each taken to cost as much beyond its planned time as those that have run."""
+        """Yield the trials that fit into this share of the time budget, with the median overhead of finished trials."""
         if self.options.budget_seconds is None:
             fitting = list(trials)
         else:
-            extra = [result.ended - result.started - result.trial.seconds() for result in self.done if result.error is None]
-            each = statistics.median(extra) if extra else RESTART
-            left = self.options.budget_seconds * share - sum(max(result.ended - result.started, 0.0) for result in self.done)
+            overheads = [result.ended - result.started - result.trial.seconds() for result in self.finished if result.error is None]
+            overhead = statistics.median(overheads) if overheads else RESTART_S
+            remaining = self.options.budget_seconds * share - sum(max(result.ended - result.started, 0.0) for result in self.finished)
             fitting = []
             for trial in trials:
-                left -= trial.seconds() + max(each, 0.0)
-                if left < 0:
-                    self.short = True
+                remaining -= trial.seconds() + max(overhead, 0.0)
+                if remaining < 0:
+                    self.budget_used = True
                     break
                 fitting.append(trial)
         if fitting:
             yield tuple(fitting)
+
+
+# ---- additional sizes
+
+
+def next_size(options: WorkingSetOptions, trials: SweepTrials, turn: int, beyond: int) -> int | None:
+    """Return the next size in MB. None if the knee is precise enough, or no possible size would make it more precise.
+
+    Args:
+        options: of the run.
+        trials: finished trials of the curve.
+        turn: number of earlier calls for the curve; new sizes and repeats alternate.
+        beyond: container memory beyond shared buffers while these are varied.
+    """
+    knee, lived = trials.knee, trials.lived
+    if not lived:
+        return None
+    if knee.kind == "cliff" or (trials.dead and knee.kind in ("flat", "unknown")):
+        return _between(trials.dead[-1], lived[0], options.precision)
+    if knee.kind == "rising":
+        top = options.most - beyond
+        larger = min(top, max(lived[-1] + 1, round(lived[-1] * GROW)))
+        return larger if larger > lived[-1] * (1 + MIN_STEP) else None
+    if knee.kind == "flat":
+        minimum = max(options.buffers, options.least) if trials.curve.sweep == "memory" else max(LEAST_BUFFERS, options.least - beyond)
+        smaller = max(minimum, round(lived[0] * SHRINK))
+        return smaller if smaller < lived[0] * (1 - MIN_STEP) else None
+    if knee.kind == "unclear":
+        # Alternate between both ends. If they differ, there is a knee between them.
+        return min((lived[0], lived[-1]), key=lambda size: len(trials.at(size)))
+    if knee.kind == "unknown":
+        return _widest(lived, lived[0], lived[-1], lived[-1])
+    if knee.half_width is not None and knee.half_width <= options.precision and knee.n >= MIN_MEASUREMENTS:
+        return None
+    return _near(trials, knee, turn)
+
+
+def _between(dead: int, lives: int, precision: float) -> int | None:
+    """Bisect between the largest size out of memory and the smallest one with a throughput."""
+    if lives - dead <= max(1, 2 * precision * lives):
+        return None
+    return (dead + lives) // 2
+
+
+def _near(trials: SweepTrials, knee: Knee, turn: int) -> int:
+    """Alternate between a new size in the widest gap of the interval, and a repeat of a size next to it.
+
+    The new size locates the knee, and the repeat improves the two fitted lines.
+    """
+    lived = trials.lived
+    at = knee.at or 0.0
+    low = max(knee.low or 0.0, lived[0])
+    high = min(knee.high or float("inf"), lived[-1])
+    adjacent = [max((s for s in lived if s <= low), default=lived[0]), min((s for s in lived if s >= high), default=lived[-1])]
+    if knee.high is None:
+        adjacent.reverse()
+    if turn % 3 == 2:
+        return min(adjacent, key=lambda size: len(trials.at(size)))
+    new = _widest(lived, low, high, at)
+    if new is not None:
+        return new
+    return min([size for size in lived if low <= size <= high] or adjacent, key=lambda size: (len(trials.at(size)), abs(size - at)))
+
+
+def _widest(sizes: Sequence[int], low: float, high: float, at: float) -> int | None:
+    """Return the middle of the widest gap between sizes within ``low`` … ``high``. None if all gaps are too small."""
+    gaps = [(min(b, high) - max(a, low), round((max(a, low) + min(b, high)) / 2)) for a, b in pairwise(sizes) if b > low and a < high]
+    new = [(width, middle) for width, middle in gaps if middle not in sizes and width > max(1.0, MIN_STEP * at)]
+    return max(new)[1] if new else None

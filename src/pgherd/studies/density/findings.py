@@ -1,0 +1,470 @@
+"""Findings, tables and warnings of a density curve: shape (E1), platform overhead (E2), fairness and CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
+from pgherd.model.finding import Finding
+from pgherd.studies.density.curve import (
+    SLOPE_TOLERANCE,
+    Basis,
+    DensityCurve,
+    DensityPoint,
+    beyond_peak,
+    capacity_floor,
+    floor_tenths,
+    plural,
+)
+from pgherd.study.cpu_table import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, named_parts, of_part
+from pgherd.study.findings import as_finding, missing
+from pgherd.study.observation import Observation
+from pgherd.study.repeats import mean_of
+
+Row = dict[str, Finding | str | int | float | None]
+
+OPEN_END = "upper bound not reached"
+"""Part of a capacity's note if its interval ends above the largest number measured."""
+NEVER_BELOW = "efficiency never fell below"
+"""Part of a capacity's note if no measured point is below the target efficiency."""
+OVERHEAD_FRACTION = 0.8
+"""Fraction of the cores at which E2 reads the overhead."""
+SINGLE_POINT = "only one number of databases was measured, and efficiency compares two"
+NO_SINGLE = "a single database was not measured"
+NO_PERCENTILE = "too few sampled transactions above it in at least one database"
+NO_DATABASE_THROUGHPUT = "no throughput per database was measured"
+
+
+# ---- published results of E1 and E2 (Gary Little, n0derunner.com; Nutanix, 4 hosts of 40 cores)
+
+SOURCE = "E1, Gary Little, n0derunner.com"
+
+E1 = (
+    # databases, fraction of the cores, thousand transactions/s
+    (1, 0.025, 64.0),
+    (4, 0.1, 256.0),
+    (8, 0.2, 512.0),
+    (16, 0.4, 1045.0),
+    (24, 0.6, 1540.0),
+    (32, 0.8, 1957.0),
+    (40, 1.0, 2194.0),
+)
+
+PUBLISHED_TOLERANCE = 0.02
+"""Largest difference in the fraction of the cores at which a point is compared with a published one."""
+
+PUBLISHED_EFFICIENCY = "85.7 % of ideal with all 160 cores allocated (the article's text has > 85 %, its summary about 90 %)"
+PUBLISHED_END_OF_LINEAR = "linear up to 80 % of the cores (32 of 40 databases)"
+PUBLISHED_CPU_BOUND = "each database at 98 % of its 4 vCPUs"
+PUBLISHED_OVERHEAD_INFERRED = "about 5 % of 160 cores = 8 cores, 2 per host"
+PUBLISHED_OVERHEAD_DIRECT = "16 vCPUs 12 % busy: about 2 vCPUs per host"
+
+
+def published_efficiency(row: tuple[int, float, float]) -> float:
+    """Efficiency of a published row, relative to one database × N."""
+    databases, _, throughput = row
+    return throughput / (databases * E1[0][2])
+
+
+def published_efficiency_at(fraction: float) -> float | None:
+    """E1's efficiency at this fraction of the cores. None if E1 has no point close to it."""
+    nearest = min(E1, key=lambda row: abs(row[1] - fraction))
+    return published_efficiency(nearest) if abs(nearest[1] - fraction) <= PUBLISHED_TOLERANCE + 1e-9 else None
+
+
+def published_rows() -> list[dict[str, Any]]:
+    """E1's rows for the figure: fraction, efficiency, databases, source."""
+    return [{"fraction": row[1], "efficiency": published_efficiency(row), "databases": row[0], "source": SOURCE} for row in E1]
+
+
+# ---- capacity and shape
+
+
+def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
+    """The capacity at the target efficiency, or the reason why there is no number."""
+    options, largest = curve.options, plural(curve.loads[-1])
+    if len(curve.points) == 1:
+        return missing("databases", SINGLE_POINT)
+    if basis == "single" and curve.single is None:
+        return missing("databases", NO_SINGLE)
+    estimate = curve.capacity(basis)
+    method = f"efficiency vs. {_reference(basis)}; closest falling curve, interpolated"
+    target = f"{100 * options.at:.3g} %"
+    if estimate.value is None:
+        if not estimate.never_below:
+            return missing("databases", f"efficiency is below {target} at every point", method=method)
+        certain = capacity_floor(estimate, curve.loads[-1])
+        note = f"{NEVER_BELOW} {target} in the data"
+        if estimate.low is None:
+            note += f": capacity at least {largest}; no interval: too few repeats"
+        elif certain < curve.loads[-1]:
+            note += f", but the spread of the repeats reaches below it: capacity at least {plural(certain)}"
+            note += f" (from {floor_tenths(estimate.low)})"
+        else:
+            note += f", nor does the spread of its repeats: capacity at least {largest}"
+        return missing("databases", note, method=method)
+    exact = estimate.below == estimate.value
+    note = f"at the measured {estimate.below:g}" if exact else f"between the measured {estimate.below:g} and {estimate.above:g}"
+    if estimate.low is None:
+        note += "; no interval: too few repeats, the measured points bracket it"
+        return Finding(value=estimate.value, unit="databases", n=curve.trials(), method=method, note=note)
+    if estimate.open:
+        note += f"; {OPEN_END} by the largest number measured ({curve.loads[-1]:g})"
+    return Finding(
+        value=estimate.value,
+        unit="databases",
+        low=min(estimate.low, estimate.value),
+        high=max(estimate.high or estimate.value, estimate.value),
+        confidence=estimate.confidence,
+        n=curve.trials(),
+        method=method + ", interval from the spread of repeats",
+        note=note,
+    )
+
+
+def _reference(basis: Basis) -> str:
+    return "the single database" if basis == "single" else "the slope of the linear region"
+
+
+def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
+    """one_database, slope, end_of_linear, peak_throughput, saturation, throughput_beyond_peak."""
+    if curve.single is not None:
+        note = "; ".join(t for t in (f"with {curve.options.vcpus:g} vCPU", curve.single.note) if t)
+        single = as_finding(mean_interval(curve.single.throughputs), "tps", note)
+    else:
+        single = missing("tps", NO_SINGLE)
+    best = max(range(len(curve.means)), key=curve.means.__getitem__)
+    rising = best == len(curve.means) - 1 and len(curve.means) > 1
+    note = f"at {plural(curve.loads[best])}" + ("; still rising at the largest number measured" if rising else "")
+    beyond = beyond_peak(curve)
+    return {
+        "one_database": single,
+        "slope": as_finding(curve.slope, "tps per database", f"over the linear region, up to {plural(curve.region.end)}"),
+        "end_of_linear": _end_of_linear(curve),
+        "peak_throughput": as_finding(mean_interval(curve.points[best].throughputs), "tps", note),
+        "saturation": _saturation(curve, best, rising=rising),
+        "throughput_beyond_peak": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
+    }
+
+
+def _end_of_linear(curve: DensityCurve) -> Finding:
+    shape = {"experiment": "E1", "published": PUBLISHED_END_OF_LINEAR}
+    if len(curve.points) == 1:
+        return missing("databases", SINGLE_POINT, **shape)
+    region = curve.region
+    note = f"the next number measured, {region.next:g}, is no longer in it" if region.next else "the data end before the linear region does"
+    quota_bound = [point.databases for point in curve.points if point.limited_by == "quota" and point.databases <= region.end]
+    if quota_bound:
+        note += f"; a CPU quota limits the databases up to {quota_bound[-1]}, which makes the curve linear there by construction"
+    return Finding(
+        value=region.end,
+        unit="databases",
+        low=region.end if region.next else None,
+        high=region.next,
+        n=curve.trials(),
+        method=f"{region.rule}; low and high are the measured numbers around the true end",
+        note=note,
+        **shape,
+    )
+
+
+def _saturation(curve: DensityCurve, best: int, *, rising: bool) -> Finding:
+    if len(curve.points) == 1:
+        return missing("databases", SINGLE_POINT)
+    if rising and curve.means[-1] > 1.05 * curve.means[-2]:
+        return missing("databases", f"throughput still rises by more than 5 % at the largest number measured ({curve.loads[-1]:g})")
+    saturated = next(i for i, mean in enumerate(curve.means) if mean >= 0.95 * curve.means[best])
+    return Finding(
+        value=curve.loads[saturated],
+        unit="databases",
+        low=curve.loads[saturated - 1] if saturated else None,
+        high=curve.loads[saturated] if saturated else None,
+        n=curve.trials(),
+        method="smallest number measured with at least 95 % of the highest throughput; low is the number measured before it",
+    )
+
+
+# ---- evidence for the curve: efficiency with all cores allocated, overhead, CPU-bound, fairness
+
+
+def evidence_findings(curve: DensityCurve) -> dict[str, Finding]:
+    """efficiency_at_saturation, efficiency_cpu_at_saturation, overhead_*, cpu_bound_evidence, fairness, pgherd_cpu."""
+    return {
+        **_full_host_efficiency(curve),
+        **_overhead_inferred(curve),
+        **_overhead_direct(curve),
+        "cpu_bound_evidence": _cpu_bound(curve),
+        **_fairness(curve),
+        "pgherd_cpu": _pgherd_cpu(curve),
+    }
+
+
+def _full_host_efficiency(curve: DensityCurve) -> dict[str, Finding]:
+    reference = {"experiment": "E1", "published": PUBLISHED_EFFICIENCY}
+    estimate, note = curve.efficiency_at(1.0, "single")
+    if curve.single is None:
+        estimate, note = None, NO_SINGLE
+    linear, linear_note = curve.efficiency_at(1.0, "slope")
+    index = curve.near(1.0)
+    return {
+        "efficiency_at_saturation": missing("ratio", note, **reference)
+        if estimate is None
+        else as_finding(estimate, "ratio", note + "; all cores allocated", **reference),
+        "efficiency_linear_at_saturation": missing("ratio", linear_note) if linear is None else as_finding(linear, "ratio", linear_note),
+        "efficiency_cpu_at_saturation": missing("ratio", "no point with all cores allocated was measured")
+        if index is None
+        else efficiency_cpu(curve, curve.points[index]),
+    }
+
+
+def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
+    """1 − measured ÷ ideal at 80 % of the cores, as a share and in cores."""
+    reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_INFERRED}
+    bound = "an upper bound: it includes clock boost of a single database and contention between databases"
+    limit = _point_at_or_before(curve, OVERHEAD_FRACTION).limited_by
+    if limit == "rate" or (limit == "quota" and curve.options.cpu_mode == "quota"):
+        # The platform uses cores that the databases leave idle.
+        limiter = "the rate" if limit == "rate" else "a CPU quota"
+        bound = f"no bound: {limiter} limits the databases there, and the platform uses cores that they leave idle"
+    estimate, where = curve.efficiency_at(OVERHEAD_FRACTION, curve.basis)
+    units = (("overhead_inferred", "cores"), ("overhead_inferred_share", "ratio"))
+    if estimate is None:
+        return {name: missing(unit, where, **reference) for name, unit in units}
+    if estimate.value > 1:
+        note = (
+            f"measured is {100 * (estimate.value - 1):.1f} % above ideal (from {_reference(curve.basis)}), {where}: no overhead can be "
+            "inferred from that"
+        )
+        return {name: missing(unit, note, **reference) for name, unit in units}
+    low = None if estimate.high is None else 1 - estimate.high
+    high = None if estimate.low is None else 1 - estimate.low
+    share = Estimate(1 - estimate.value, low, high, estimate.confidence, estimate.n, "1 − measured ÷ ideal", estimate.note)
+    note = f"{bound}; ideal from {_reference(curve.basis)}, {where}"
+    return {
+        "overhead_inferred": as_finding(share.scaled(curve.options.cores), "cores", note, **reference),
+        "overhead_inferred_share": as_finding(share, "ratio", note, **reference),
+    }
+
+
+def _point_at_or_before(curve: DensityCurve, fraction: float) -> DensityPoint:
+    """The point close to a fraction of the cores, or the last one before it."""
+    index = curve.near(fraction)
+    if index is not None:
+        return curve.points[index]
+    below = [point for point in curve.points if curve.options.fraction(point.databases) <= fraction]
+    return below[-1] if below else curve.points[0]
+
+
+def _overhead_direct(curve: DensityCurve) -> dict[str, Finding]:
+    """CPU used outside the containers at the point nearest to 80 % of the cores, with its named parts."""
+    reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_DIRECT}
+    distances = [abs(curve.options.fraction(n) - OVERHEAD_FRACTION) for n in curve.loads]
+    point = curve.points[min(range(len(distances)), key=distances.__getitem__)]
+    where = f"at {plural(point.databases)}, {100 * curve.options.fraction(point.databases):.0f} % of the cores"
+    if not point.values(lambda observation: observation.cpu.platform):
+        return {"overhead_direct": missing("cores", NO_CONTAINER_CPU, **reference)}
+    method = "all CPU used on the host outside the containers, without pgherd and clients"
+    total = mean_of(point, lambda observation: observation.cpu.platform, "cores", NO_CONTAINER_CPU, where)
+    findings = {"overhead_direct": total.model_copy(update={"method": method, **reference})}
+    for name in named_parts([point]):
+        findings[f"overhead_direct.{name}"] = mean_of(point, of_part(name), "cores", PART_NOT_SEEN, where)
+    return findings
+
+
+def _cpu_bound(curve: DensityCurve) -> Finding:
+    """Mean share of their allocated CPU that the loaded containers used, over all points that fit into the cores."""
+    reference = {"experiment": "E1", "published": PUBLISHED_CPU_BOUND}
+    if curve.options.cpu_mode == "none":
+        return missing("ratio", "CPU of the databases was not limited: there is no allocation to compare with", **reference)
+    within = [point for point in curve.points if curve.options.fraction(point.databases) <= 1 + 1e-9]
+    shares = [point.values(lambda observation: observation.given) for point in within]
+    means = [sum(values) / len(values) for values in shares if values]
+    if not means:
+        return missing("ratio", NO_CONTAINER_CPU, **reference)
+    return Finding(
+        value=sum(means) / len(means),
+        unit="ratio",
+        n=sum(map(len, shares)),
+        method="CPU used ÷ CPU allocated, of the loaded containers; mean over the points up to 100 % of the cores",
+        note=f"lowest point {100 * min(means):.1f} %; no interval: the points differ by design",
+        **reference,
+    )
+
+
+def _fairness(curve: DensityCurve) -> dict[str, Finding]:
+    """Fairness at the largest point that fits into the cores, and the lowest of all points."""
+    several = [point for point in curve.points if point.databases > 1]
+    if not several:
+        return {"fairness": missing("ratio", "only one database was measured")}
+    within = [point for point in several if curve.options.fraction(point.databases) <= 1 + 1e-9]
+    point = within[-1] if within else several[0]
+    where = f"at {point.databases} databases"
+    worst = min(several, key=lambda point: min(point.values(_min_max), default=1.0))
+    worst_note = f"slowest ÷ fastest at {worst.databases} databases, the lowest of all points"
+    return {
+        "fairness": mean_of(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
+        "fairness_min_max": mean_of(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, f"slowest ÷ fastest {where}", most=1),
+        "fairness_worst": mean_of(worst, _min_max, "ratio", NO_DATABASE_THROUGHPUT, worst_note, most=1),
+    }
+
+
+def _jain(observation: Observation) -> float | None:
+    return observation.jain
+
+
+def _min_max(observation: Observation) -> float | None:
+    return observation.min_max
+
+
+def _pgherd_cpu(curve: DensityCurve) -> Finding:
+    values = [value for point in curve.points for value in point.values(lambda observation: observation.cpu.pgherd)]
+    if not values:
+        return missing("cores", "CPU of pgherd was not measured")
+    return as_finding(mean_interval(values), "cores", "pgherd with its sampling backends, over all trials")
+
+
+def efficiency_cpu(curve: DensityCurve, point: DensityPoint) -> Finding:
+    """CPU time per transaction of a single database ÷ that of N databases."""
+    if curve.single is None:
+        return missing("ratio", NO_SINGLE)
+    single, several = (p.values(lambda observation: observation.cpu_per_tx) for p in (curve.single, point))
+    if not single or not several:
+        return missing("ratio", NO_CONTAINER_CPU)
+    if point is curve.single:
+        return Finding(value=1.0, unit="ratio", n=len(several), method="by definition", note="no interval: 1 by definition")
+    return as_finding(ratio_of_means(single, several), "ratio", point.note, method="CPU/tx of one database ÷ CPU/tx of N, log t interval")
+
+
+# ---- warnings about the ideal
+
+
+def ideal_warnings(curve: DensityCurve) -> list[str]:
+    """Explain a difference between the two values of ideal throughput, or else efficiencies above 100 %."""
+    if curve.single is not None and curve.slope_deviation is not None and abs(curve.slope_deviation) > SLOPE_TOLERANCE:
+        return [_deviation_warning(curve, curve.single, curve.slope_deviation)]
+    return _above_ideal_warnings(curve)
+
+
+def _deviation_warning(curve: DensityCurve, single: DensityPoint, deviation: float) -> str:
+    """Direction of the difference, whether chance explains it, other causes, and the reference used in the answer."""
+    direction = "less" if deviation > 0 else "more"
+    text = f"a single database makes {single.mean:,.0f} tps, {100 * abs(single.mean / curve.slope.value - 1):.0f} % {direction} than each "
+    text += f"database in the linear region ({curve.slope.value:,.0f} tps)"
+    spread = mean_interval(single.throughputs)
+    if spread.low is not None and spread.high is not None and spread.low <= curve.slope.value <= spread.high:
+        text += ", which the spread of its repeats also explains"
+    if deviation > 0:
+        return (
+            f"Efficiencies vs. a single database are too high, since the curve is super-linear: {text}. A single database pays all of a "
+            "cost that several share, such as waking idle CPUs, or other load on the machine slowed it. The capacity is therefore "
+            "measured against the slope"
+        )
+    return (
+        f"The two values of ideal throughput differ: {text}. A single database gains from boosted clocks, unshared caches or an idle SMT "
+        "sibling. Part of the lost efficiency is therefore lost at the second database; see efficiency_linear"
+    )
+
+
+def _above_ideal_warnings(curve: DensityCurve) -> list[str]:
+    """Points above the ideal, whether chance explains them, and other causes as far as CPU time shows them."""
+    basis: Basis = "slope" if curve.single is None else "single"
+    above = [index for index, value in enumerate(curve.efficiencies(basis)) if value > 1 + SLOPE_TOLERANCE]
+    if not above:
+        return []
+    points, beyond_chance = [], False
+    for index in above:
+        efficiency = curve.efficiency(index, basis)
+        if efficiency.low is None:
+            spread = ", too few repeats for an interval"
+        else:
+            spread = ", within the spread of the repeats" if efficiency.low <= 1 else ""
+        beyond_chance = beyond_chance or not spread
+        points.append(f"{100 * efficiency.value:.0f} % at {plural(curve.points[index].databases)}{spread}")
+    cpu = [value for index in above if (value := efficiency_cpu(curve, curve.points[index]).value) is not None]
+    causes = "a clock that rises with the load, an idle virtual host that is slow to wake, or other load on the machine"
+    if curve.single is None:
+        reason = f"A single database was not measured, so CPU per transaction has no reference; usual causes are {causes}"
+    elif not cpu:
+        reason = f"CPU time per transaction was not measured; usual causes are {causes}"
+    elif max(cpu) > 1 + SLOPE_TOLERANCE:
+        reason = f"Transactions took less CPU time there than with one database (CPU efficiency up to {100 * max(cpu):.0f} %): {causes}"
+    else:
+        reason = "Transactions took no less CPU time there: the single database waited for a different resource, or had less CPU"
+    conclusion = (
+        "The ideal is then too low, and all efficiencies are too high"
+        if beyond_chance
+        else "Chance may explain it: add repeats to decide (--repeats)"
+    )
+    return [f"Efficiency is above 100 %: {'; '.join(points)}. {reason}. {conclusion}"]
+
+
+# ---- tables
+
+
+def density_rows(curve: DensityCurve) -> list[Row]:
+    """One row per number of databases: E1's columns, CPU, latency and fairness."""
+    return [_density_row(curve, index) for index in range(len(curve.points))]
+
+
+def _density_row(curve: DensityCurve, index: int) -> Row:
+    options, point = curve.options, curve.points[index]
+    n = point.databases
+    fraction = options.fraction(n)
+    row: Row = {
+        "databases": n,
+        "cores": n * options.vcpus,
+        "fraction": fraction,
+        "throughput": mean_of(point, lambda observation: observation.throughput, "tps", ""),
+    }
+    if any(observation.notpm is not None for observation in point.used):
+        row["notpm"] = mean_of(
+            point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute of all databases"
+        )
+    if curve.single is not None:
+        row["perfect"] = as_finding(mean_interval(curve.single.throughputs).scaled(n), "tps", method="single database × N")
+        row["efficiency"] = as_finding(curve.efficiency(index, "single"), "ratio", point.note, **_e1_reference(fraction))
+    else:
+        row["perfect"] = missing("tps", NO_SINGLE)
+        row["efficiency"] = missing("ratio", NO_SINGLE)
+    row["perfect_linear"] = as_finding(curve.slope.scaled(n), "tps", method="slope of the linear region × N")
+    row["efficiency_linear"] = as_finding(curve.efficiency(index, "slope"), "ratio", point.note)
+    row["cpu_per_tx"] = _cpu_per_tx(curve, point)
+    row["efficiency_cpu"] = efficiency_cpu(curve, point)
+    for name, latency in _LATENCY.items():
+        row[name] = mean_of(point, latency, "ms", NO_PERCENTILE, "median over the databases")
+    row["jain"] = mean_of(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+    row["min_max"] = mean_of(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+    row["limited_by"] = point.limited_by
+    row["trials"] = point.tried
+    row["tainted"] = point.tainted
+    row["published_efficiency"] = published_efficiency_at(fraction)
+    return row
+
+
+_LATENCY: dict[str, Callable[[Observation], float | None]] = {
+    "p50": lambda observation: observation.p50,
+    "p95": lambda observation: observation.p95,
+    "p99": lambda observation: observation.p99,
+}
+
+
+def _e1_reference(fraction: float) -> dict[str, str]:
+    value = published_efficiency_at(fraction)
+    return {} if value is None else {"experiment": "E1", "published": f"{value:.3f} at about the same fraction of the cores"}
+
+
+def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
+    scope = "the loaded containers with the clients in them" if curve.options.client_place == "inside" else "the servers without clients"
+    return mean_of(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
+
+
+def cpu_rows(curve: DensityCurve) -> list[Row]:
+    """CPU use of the host at each number of databases, in cores. Each named part has a column ``platform.NAME``."""
+    named = named_parts(curve.points)
+    rows = []
+    for point in curve.points:
+        row: Row = {"databases": point.databases, "fraction": curve.options.fraction(point.databases)}
+        row.update(cpu_cells(point, named))
+        rows.append(row)
+    return rows

@@ -1,0 +1,246 @@
+"""Overhead (E2), fairness, ideal warnings, published values and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pgherd.model.finding import Finding
+from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
+from pgherd.studies.density.findings import (
+    E1,
+    cpu_rows,
+    density_rows,
+    evidence_findings,
+    ideal_warnings,
+    published_efficiency,
+    published_efficiency_at,
+    published_rows,
+)
+from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.propose import planned
+
+Build = Callable[..., DensityOptions]
+
+
+def evidence(options: DensityOptions, host: Any) -> dict[str, Finding]:
+    return evidence_findings(density_curve(options, density_points(options, host.all(planned(options)))))
+
+
+def test_both_ways_of_measuring_overhead(options: Build, simulate: Any) -> None:
+    """The platform uses 0.8 of 2 cores. 1.2 remain, and 6 databases need 1.5."""
+    findings = evidence(options(), simulate(options(), overhead=0.8))
+    assert findings["overhead_direct"].value == pytest.approx(0.8)
+    assert findings["overhead_inferred_share"].value == pytest.approx(1 - 1.2 / 1.5, abs=0.02)
+    assert findings["overhead_inferred"].value == pytest.approx(2 * (1 - 1.2 / 1.5), abs=0.04)
+    assert "upper bound" in findings["overhead_inferred"].note
+    assert {findings[name].experiment for name in ("overhead_direct", "overhead_inferred")} == {"E2"}
+
+
+def test_below_a_full_host_a_quota_bounds_nothing(options: Build, simulate: Any) -> None:
+    """The platform uses 0.4 of 2 cores, which the quotas leave idle: throughput at 80 % is not reduced."""
+    findings = evidence(options(), simulate(options(), overhead=0.4, noise=0))
+    assert findings["overhead_inferred"].value == pytest.approx(0, abs=1e-9)
+    assert findings["overhead_direct"].value == pytest.approx(0.4)
+    assert "no bound" in findings["overhead_inferred"].note
+    assert "upper bound" not in findings["overhead_inferred"].note
+    assert "75 % of the cores" in findings["overhead_direct"].note
+    assert "no bound: the rate" in evidence(options(rate=1000), simulate(options(rate=1000)))["overhead_inferred"].note
+
+
+def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: Any) -> None:
+    class Better(simulate):
+        def truth(self, n: int) -> float:
+            return super().truth(n) * (1.04 if n == 6 else 1)
+
+    findings = evidence(options(), Better(options(), noise=0.001))
+    assert findings["overhead_inferred"].value is None
+    assert "above ideal" in findings["overhead_inferred"].note
+
+
+def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None:
+    given = options()
+    results = simulate(given).all(planned(given))
+    for result in results:
+        for entity, metrics in result.phases[0].metrics.items():
+            if entity.startswith("container:"):
+                metrics["cpu.usage"] *= 0.5
+    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    assert findings["cpu_bound_evidence"].value == pytest.approx(0.5, abs=0.01)
+    assert findings["cpu_bound_evidence"].low is None  # points differ by design and are not repeats of each other
+    assert findings["cpu_bound_evidence"].n == 20  # five of one database, three at each of five points
+
+
+def test_without_a_limit_there_is_no_share_of_it(options: Build, simulate: Any) -> None:
+    findings = evidence(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
+    assert findings["cpu_bound_evidence"].value is None
+    assert "not limited" in findings["cpu_bound_evidence"].note
+
+
+def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
+    given = options()
+    results = simulate(given).all(planned(given))
+    for result in results:
+        targets = result.phases[0].targets
+        if len(targets) > 1:
+            targets[0] = targets[0].model_copy(update={"throughput": targets[0].throughput / 2})
+    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    assert findings["fairness_min_max"].value == pytest.approx(0.5, abs=0.05)
+    assert findings["fairness"].value < 0.99
+    assert "at 8 databases" in findings["fairness"].note
+
+
+def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
+    given = options(points=(1,))
+    assert evidence(given, simulate(given))["fairness"].value is None
+
+
+def test_own_cost(options: Build, simulate: Any) -> None:
+    findings = evidence(options(), simulate(options()))
+    assert 0.01 < findings["pgherd_cpu"].value < 0.02
+
+
+@pytest.fixture
+def warnings_of(options: Build, simulate: Any) -> Callable[..., list[str]]:
+    """Warnings of a simulated host with more throughput than ideal at 8 databases, which use all its cores."""
+
+    def of(more: float = 1.0, cpu_factor: float = 1.0, points: tuple[int, ...] = (1, 2, 3, 5, 6, 8, 10), **host: Any) -> list[str]:
+        class Better(simulate):
+            def truth(self, n: int) -> float:
+                return super().truth(n) * (more if n == 8 else 1.0)
+
+        given = options(points=points)
+        results = Better(given, **host).all(planned(given))
+        for result in results:
+            for entity, metrics in result.phases[0].metrics.items():
+                if result.trial.point["databases"] == 8 and entity.startswith("container:"):
+                    metrics["cpu.usage"] *= cpu_factor
+        return ideal_warnings(density_curve(given, density_points(given, results)))
+
+    return of
+
+
+def test_no_warning_at_the_ideal(warnings_of: Any) -> None:
+    assert warnings_of() == []
+    assert warnings_of(more=1.04, noise=0) == [], "a small difference has no warning"
+
+
+def test_the_two_differ(warnings_of: Any) -> None:
+    (slow,) = warnings_of(alone=0.85)
+    assert "super-linear" in slow and "other load on the machine slowed it" in slow
+    assert "the spread of its repeats" not in slow
+    (fast,) = warnings_of(alone=1.15)
+    assert "boosted clocks" in fast
+    noisy = [text for seed in range(8) for text in warnings_of(alone=0.85, noise=0.12, seed=seed)]
+    assert any("which the spread of its repeats also explains" in text for text in noisy)
+
+
+def test_more_than_perfect_beyond_chance(warnings_of: Any) -> None:
+    (text,) = warnings_of(more=1.15, noise=0.005)
+    assert text.startswith("Efficiency is above 100 %: 115 % at 8 databases. Transactions took less CPU time there than with one database")
+    assert "(CPU efficiency up to 115 %): a clock that rises with the load, an idle virtual host" in text
+    assert "other load on the machine" in text
+    assert text.endswith("all efficiencies are too high")
+
+
+def test_more_than_perfect_that_the_spread_explains(warnings_of: Any) -> None:
+    (text,) = warnings_of(more=1.15, noise=0.08)
+    assert "at 8 databases, within the spread of the repeats." in text
+    assert text.endswith("Chance may explain it: add repeats to decide (--repeats)")
+
+
+def test_more_than_perfect_for_the_same_cpu_time(warnings_of: Any) -> None:
+    (text,) = warnings_of(more=1.15, cpu_factor=1.15, noise=0)
+    assert "Transactions took no less CPU time there" in text
+    assert "clock" not in text
+
+
+def test_more_than_perfect_without_seeing_the_cpu(warnings_of: Any) -> None:
+    (text,) = warnings_of(more=1.15, noise=0, metrics=False)
+    assert "was not measured; usual causes are a clock" in text
+
+
+def test_without_one_database_the_slope_is_perfect(warnings_of: Any) -> None:
+    (text,) = warnings_of(more=1.15, noise=0, points=(2, 3, 5, 6, 8, 10))
+    assert text.startswith("Efficiency is above 100 %: 1")
+    assert "than with one database" not in text
+    assert "A single database was not measured, so CPU per transaction has no reference; usual causes are a clock" in text
+
+
+def test_efficiencies_as_the_article_says() -> None:
+    assert published_efficiency(E1[-1]) == pytest.approx(0.857, abs=5e-4)
+    assert published_efficiency(E1[5]) == pytest.approx(1957 / 2048)
+
+
+@pytest.mark.parametrize(("fraction", "databases"), [(0.025, 1), (0.39, 16), (0.81, 32), (1.0, 40)])
+def test_a_close_fraction_has_a_published_value(fraction: float, databases: int) -> None:
+    row = next(row for row in E1 if row[0] == databases)
+    assert published_efficiency_at(fraction) == published_efficiency(row)
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.9, 1.1])
+def test_other_fractions_have_none(fraction: float) -> None:
+    assert published_efficiency_at(fraction) is None
+
+
+def test_the_figure_names_its_source() -> None:
+    rows = published_rows()
+    assert [row["fraction"] for row in rows] == [0.025, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert all("n0derunner.com" in row["source"] for row in rows)
+
+
+def measured_curve(options: DensityOptions, host: Any) -> DensityCurve:
+    return density_curve(options, density_points(options, host.all(planned(options))))
+
+
+def test_perfect_is_n_times_one_and_n_times_the_slope(options: Build, simulate: Any) -> None:
+    rows = density_rows(measured_curve(options(), simulate(options(), alone=0.9)))
+    for row in rows:
+        n = row["databases"]
+        assert row["cores"] == n * 0.25
+        assert row["fraction"] == n / 8
+        assert row["perfect"].value == pytest.approx(n * rows[0]["throughput"].value)
+        assert row["perfect"].high == pytest.approx(n * rows[0]["throughput"].high)
+        assert row["efficiency"].value == pytest.approx(row["throughput"].value / row["perfect"].value)
+        assert row["efficiency_linear"].value == pytest.approx(row["throughput"].value / row["perfect_linear"].value)
+
+
+def test_one_database_is_1_by_definition(options: Build, simulate: Any) -> None:
+    first = density_rows(measured_curve(options(), simulate(options())))[0]
+    for name in ("efficiency", "efficiency_cpu"):
+        assert first[name].value == 1
+        assert first[name].low is None
+        assert "by definition" in first[name].note
+    assert "by definition" in first["jain"].note
+
+
+def test_what_cpu_per_transaction_covers_is_said(options: Build, simulate: Any) -> None:
+    inside = density_rows(measured_curve(options(), simulate(options())))[2]["cpu_per_tx"]
+    given = options(client_place="outside")
+    outside = density_rows(measured_curve(given, simulate(given)))[2]["cpu_per_tx"]
+    assert "with the clients in them" in inside.note
+    assert "without clients" in outside.note
+    assert inside.value == pytest.approx(1000 * 0.75 / 45_000, rel=0.05)
+    assert inside.unit == "ms"
+
+
+def test_percentiles_that_are_not_supported_have_a_reason(options: Build, simulate: Any) -> None:
+    rows = density_rows(measured_curve(options(), simulate(options())))
+    assert rows[0]["p99"].value == 3
+    assert rows[-1]["p99"].value is None
+    assert "too few sampled transactions" in rows[-1]["p99"].note
+
+
+def test_cpu_adds_up_to_the_host(options: Build, simulate: Any) -> None:
+    for row in cpu_rows(measured_curve(options(), simulate(options(), overhead=0.3))):
+        parts = [row[name].value for name in ("databases_cpu", "clients", "pgherd", "platform", "iowait", "idle", "steal")]
+        assert sum(parts) == pytest.approx(2.01)
+        assert row["platform.vm"].value == pytest.approx(0.15)
+
+
+def test_without_named_parts_there_is_no_column_for_them(options: Build, simulate: Any) -> None:
+    rows = cpu_rows(measured_curve(options(), simulate(options(), metrics=False)))
+    assert not any(name.startswith("platform.") for row in rows for name in row)
+    assert all(row["idle"].value is None and row["idle"].note for row in rows)
