@@ -192,7 +192,7 @@ def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> De
 
 def beyond_peak(curve: DensityCurve) -> Retrograde:
     """Throughput at the largest number of databases, relative to the peak."""
-    return retrograde(density_curve.loads, [point.throughputs for point in density_curve.points])
+    return retrograde(curve.loads, [point.throughputs for point in curve.points])
 
 
 def capacity_floor(estimate: Capacity, largest: float) -> int:

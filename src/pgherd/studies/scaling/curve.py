@@ -240,45 +240,45 @@ def scaling_curve(options: DatabaseOptions, points: Sequence[ScalingPoint], vari
 
 def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     """peak_throughput, peak_clients, slope, end_of_linear, saturation, throughput_beyond_peak."""
-    best, beyond = scaling_curve.points[scaling_curve.best], scaling_curve.beyond_peak
+    best, beyond = curve.points[curve.best], curve.beyond_peak
     where = f"with {plural(best.clients)}"
-    if scaling_curve.rising:
+    if curve.rising:
         where += "; throughput still rises at the largest number measured: the peak is beyond the data, and higher than this"
-    elif scaling_curve.at_edge:
+    elif curve.at_edge:
         where += "; this is the largest number measured, and a higher peak is possible beyond it"
     return {
-        "peak_throughput": as_finding(scaling_curve.median(scaling_curve.best), "tps", "; ".join(filter(None, (where, best.note)))),
-        "peak_clients": _peak_clients(scaling_curve),
-        "slope": as_finding(scaling_curve.slope(), "tps per client", f"over the linear region, up to {plural(scaling_curve.region.end)}"),
-        "end_of_linear": end_of_linear(scaling_curve),
-        "saturation": _saturation(scaling_curve),
+        "peak_throughput": as_finding(curve.median(curve.best), "tps", "; ".join(filter(None, (where, best.note)))),
+        "peak_clients": _peak_clients(curve),
+        "slope": as_finding(curve.slope(), "tps per client", f"over the linear region, up to {plural(curve.region.end)}"),
+        "end_of_linear": end_of_linear(curve),
+        "saturation": _saturation(curve),
         "throughput_beyond_peak": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
 
 
 def _peak_clients(curve: ScalingCurve) -> Finding:
     method = "number of clients with the highest median"
-    if len(scaling_curve.points) == 1:
+    if len(curve.points) == 1:
         return missing("clients", SINGLE_POINT)
-    if scaling_curve.rising:
-        return missing("clients", f"throughput still rises at the largest number measured ({scaling_curve.loads[-1]:g})", method=method)
-    note = "the largest number measured; a higher peak is possible beyond it" if scaling_curve.at_edge else ""
-    return _clients_finding(scaling_curve, scaling_curve.best, lambda medians: int(np.argmax(medians)), method, note)
+    if curve.rising:
+        return missing("clients", f"throughput still rises at the largest number measured ({curve.loads[-1]:g})", method=method)
+    note = "the largest number measured; a higher peak is possible beyond it" if curve.at_edge else ""
+    return _clients_finding(curve, curve.best, lambda medians: int(np.argmax(medians)), method, note)
 
 
 def end_of_linear(curve: ScalingCurve) -> Finding:
     """The largest number of clients in the linear region. Its interval extends to the next number measured."""
-    reference = published_linear_region(scaling_curve.options)
-    if len(scaling_curve.points) == 1:
+    reference = published_linear_region(curve.options)
+    if len(curve.points) == 1:
         return missing("clients", SINGLE_POINT, **reference)
-    region = scaling_curve.region
+    region = curve.region
     note = f"the next number measured, {region.next:g}, is no longer in it" if region.next else "the data end before the linear region does"
     low: float | None = region.end if region.next else None
     high, confidence = region.next, None
     method = f"{region.rule}; low and high are the measured numbers around the true end"
-    if scaling_curve.regions is not None and region.next is not None:
-        lowest, highest = percentiles(np.array([drawn.end for drawn in scaling_curve.regions]))
-        after = next(drawn.next for drawn in scaling_curve.regions if drawn.end == highest)
+    if curve.regions is not None and region.next is not None:
+        lowest, highest = percentiles(np.array([drawn.end for drawn in curve.regions]))
+        after = next(drawn.next for drawn in curve.regions if drawn.end == highest)
         if after is None:
             low = high = None
             note += "; no interval: by the spread of the repeats the region may extend past the last number measured"
@@ -286,47 +286,39 @@ def end_of_linear(curve: ScalingCurve) -> Finding:
             low, high, confidence = min(lowest, region.end), max(after, region.next), 0.95
             method += f", {FROM_REPEATS}"
     return Finding(
-        value=region.end,
-        unit="clients",
-        low=low,
-        high=high,
-        confidence=confidence,
-        n=scaling_curve.trials(),
-        method=method,
-        note=note,
-        **reference,
+        value=region.end, unit="clients", low=low, high=high, confidence=confidence, n=curve.trials(), method=method, note=note, **reference
     )
 
 
 def _saturation(curve: ScalingCurve) -> Finding:
-    reference = published_saturation(scaling_curve.options)
-    if len(scaling_curve.points) == 1:
+    reference = published_saturation(curve.options)
+    if len(curve.points) == 1:
         return missing("clients", SINGLE_POINT, **reference)
-    if scaling_curve.at_edge and scaling_curve.medians[-1] * NEAR_PEAK_SHARE > scaling_curve.medians[-2]:
+    if curve.at_edge and curve.medians[-1] * NEAR_PEAK_SHARE > curve.medians[-2]:
         percent = 100 * (1 / NEAR_PEAK_SHARE - 1)
-        reason = f"throughput still rises by more than {percent:.0f} % at the largest number measured ({scaling_curve.loads[-1]:g})"
+        reason = f"throughput still rises by more than {percent:.0f} % at the largest number measured ({curve.loads[-1]:g})"
         return missing("clients", reason, **reference)
     method = f"smallest number measured with at least {100 * NEAR_PEAK_SHARE:.0f} % of the highest throughput"
-    note = "throughput still rises at the largest number measured" if scaling_curve.rising else ""
-    return _clients_finding(scaling_curve, scaling_curve.saturation(), scaling_curve.saturation, method, note, **reference)
+    note = "throughput still rises at the largest number measured" if curve.rising else ""
+    return _clients_finding(curve, curve.saturation(), curve.saturation, method, note, **reference)
 
 
 def _clients_finding(
     curve: ScalingCurve, index: int, find: Callable[[list[float]], int], method: str, note: str, **reference: str
 ) -> Finding:
     """A measured number of clients, with its range over the bootstrap draws."""
-    value = scaling_curve.loads[index]
-    if scaling_curve.draws is None:
+    value = curve.loads[index]
+    if curve.draws is None:
         text = "; ".join(filter(None, (note, _NO_SPREAD)))
-        return Finding(value=value, unit="clients", n=scaling_curve.trials(), method=method, note=text, **reference)
-    low, high = percentiles(np.array([scaling_curve.loads[find(medians)] for medians in scaling_curve.draws.tolist()]))
+        return Finding(value=value, unit="clients", n=curve.trials(), method=method, note=text, **reference)
+    low, high = percentiles(np.array([curve.loads[find(medians)] for medians in curve.draws.tolist()]))
     return Finding(
         value=value,
         unit="clients",
         low=min(low, value),
         high=max(high, value),
         confidence=0.95,
-        n=scaling_curve.trials(),
+        n=curve.trials(),
         method=f"{method}, {FROM_REPEATS}",
         note=note,
         **reference,

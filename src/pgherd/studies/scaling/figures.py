@@ -85,7 +85,7 @@ def clients(row: Row) -> float:
 
 
 def last_clients(variants: Sequence[VariantSeries]) -> float:
-    return max(clients(row) for variant_series in variants for row in variant_series.rows)
+    return max(clients(row) for series in variants for row in series.rows)
 
 
 def points(rows: Sequence[Row], column: str, scale: float = 1.0) -> list[dict[str, float | None]]:
@@ -109,7 +109,7 @@ def clients_axis(right: float) -> alt.X:
 
 def _curves(inputs: Inputs, *needed: str) -> list[VariantSeries]:
     variants = variant_series(inputs.analysis, "scaling", *needed)
-    if not any(len(variant_series.rows) > 1 for variant_series in variants):
+    if not any(len(series.rows) > 1 for series in variants):
         raise NotDrawn("a curve needs results with two numbers of clients, and the run has fewer")
     return variants
 
@@ -192,27 +192,23 @@ def _marks(inputs: Inputs, line: VariantSeries) -> list[tuple[float, str, str]]:
 def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> Figure:
     """Draw the curves of all variants, each with its best model."""
     values = [
-        value
-        for variant_series in variants
-        for point in points(variant_series.rows, "throughput")
-        for name in ("y", "high")
-        if (value := point[name])
+        value for series in variants for point in points(series.rows, "throughput") for name in ("y", "high") if (value := point[name])
     ]
     unit, scale = unit_of(max(values))
     top = chart_style.nice_ceiling(max(values) / scale * 1.02)
     end = last_clients(variants)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    models = [(model_curves.best_curve(inputs, end, variant_series.name), variant_series.colour) for variant_series in variants]
+    models = [(model_curves.best_curve(inputs, end, series.name), series.colour) for series in variants]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
     )
     labels = []
-    for index, variant_series in enumerate(variants):
+    for index, series in enumerate(variants):
         shift = (index - (len(variants) - 1) / 2) * end * 0.006  # so that bars at one number of clients do not overlap
-        part = [{**point, "x": (point["x"] or 0.0) + shift} for point in points(variant_series.rows, "throughput", scale)]
-        layers += chart_style.line_with_bars(part, x, y, variant_series.colour, variant_series.shape)
-        labels.append((right, part[-1]["y"] or 0.0, variant_series.shown, variant_series.colour))
+        part = [{**point, "x": (point["x"] or 0.0) + shift} for point in points(series.rows, "throughput", scale)]
+        layers += chart_style.line_with_bars(part, x, y, series.colour, series.shape)
+        labels.append((right, part[-1]["y"] or 0.0, series.shown, series.colour))
     layers += end_labels(labels, x, y, (0, top), height=TALL)
     sentence = _variants_sentence(inputs, variants)
     subtitle = f"Medians of the series. {BAR_NOTE} Points at one number of clients are shifted, so that their bars do not overlap." + (
@@ -225,9 +221,9 @@ def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> F
 def _variants_sentence(inputs: Inputs, variants: Sequence[VariantSeries]) -> str:
     base = variants[0]
     parts = [f"'{base.shown}' peaks at {compact(finite(base.best['throughput']))} transactions/s"]
-    for variant_series in variants[1:]:
-        ratio = _times(inputs.analysis.findings.get(f"peak_ratio.{variant_series.name}"))
-        parts.append(f"'{variant_series.shown}' at {compact(finite(variant_series.best['throughput']))}{ratio}")
+    for series in variants[1:]:
+        ratio = _times(inputs.analysis.findings.get(f"peak_ratio.{series.name}"))
+        parts.append(f"'{series.shown}' at {compact(finite(series.best['throughput']))}{ratio}")
     return ", ".join(parts)
 
 
@@ -308,13 +304,13 @@ def latency(inputs: Inputs) -> Figure:
     """Draw latency against throughput: past the knee, more clients only add latency."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
     variants = variant_series(inputs.analysis, "scaling", *(name for name, *_ in names))
-    if not any(len(variant_series.rows) > 1 for variant_series in variants):
+    if not any(len(series.rows) > 1 for series in variants):
         raise NotDrawn("fewer than two numbers of clients have enough sampled transactions for a percentile")
     if len(variants) > 1:
-        parts = [(variant_series.shown, variant_series, "p95", variant_series.colour, variant_series.shape) for variant_series in variants]
+        parts = [(series.shown, series, "p95", series.colour, series.shape) for series in variants]
     else:
         parts = [(name, variants[0], name, colour, shape) for name, colour, shape in names]
-    marked = [(text, _latency_points(variant_series, column), colour, shape) for text, variant_series, column, colour, shape in parts]
+    marked = [(text, _latency_points(series, column), colour, shape) for text, series, column, colour, shape in parts]
     marked = [part for part in marked if part[1]]
     highest = max(point["x"] for _, latencies, *_ in marked for point in latencies)
     values = [
@@ -353,7 +349,7 @@ def latency(inputs: Inputs) -> Figure:
 def _latency_points(series: VariantSeries, column: str) -> list[dict[str, float]]:
     """Return x (tps), y, low, high (ms) and clients. Without an interval, low and high are the value."""
     latencies = []
-    for row in variant_series.rows:
+    for row in series.rows:
         value, tps = finite(row.get(column)), finite(row.get("throughput"))
         if value is not None and value > 0 and tps is not None:
             low, high = bounds(row[column])
@@ -391,13 +387,13 @@ def _client_labels(part: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y, top:
 def _latency_sentence(variants: Sequence[VariantSeries]) -> str:
     if len(variants) > 1:
         parts = [
-            f"{brief(finite(variant_series.best.get('p95')))} ms for '{variant_series.shown}'"
-            for variant_series in variants
-            if finite(variant_series.best.get("p95")) is not None
+            f"{brief(finite(series.best.get('p95')))} ms for '{series.shown}'"
+            for series in variants
+            if finite(series.best.get("p95")) is not None
         ]
         return f"At the highest throughput p95 is {', '.join(parts)}" if parts else "Latency against throughput"
-    variant_series = variants[0]
-    best, end = variant_series.best, variant_series.rows[-1]
+    series = variants[0]
+    best, end = series.best, series.rows[-1]
     percentiles = [f"{name} is {brief(value)} ms" for name in ("p95", "p99") if (value := finite(best.get(name))) is not None]
     text = f"At the highest throughput, with {_clients(clients(best))}, {' and '.join(percentiles) or 'no percentile has enough samples'}"
     after, before = finite(end.get("p95")), finite(best.get("p95"))
@@ -431,13 +427,13 @@ def overlay_lines(runs: Sequence[tuple[str, RunRecord]]) -> list[ScalingOverlayL
     for name, record in runs:
         if record.analysis is None:
             continue
-        for variant_series in variant_series(record.analysis, "scaling", "throughput"):
-            if len(variant_series.rows) < 2:
+        for series in variant_series(record.analysis, "scaling", "throughput"):
+            if len(series.rows) < 2:
                 continue
             style = len(lines)
-            coloured = VariantSeries(variant_series.name, variant_series.rows, SERIES[style % len(SERIES)], SHAPES[style % len(SHAPES)])
-            model = model_curves.best_curve(Inputs(record, record.analysis, []), last_clients([variant_series]), variant_series.name)
-            lines.append(ScalingOverlayLine(_overlay_label(name, variant_series.name), coloured, tuple(model)))
+            coloured = VariantSeries(series.name, series.rows, SERIES[style % len(SERIES)], SHAPES[style % len(SHAPES)])
+            model = model_curves.best_curve(Inputs(record, record.analysis, []), last_clients([series]), series.name)
+            lines.append(ScalingOverlayLine(_overlay_label(name, series.name), coloured, tuple(model)))
     if not lines:
         raise NotDrawn("no run has two numbers of clients to draw")
     return lines
