@@ -15,7 +15,7 @@ from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.play.driven import Common
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.store.live import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 
@@ -118,7 +118,7 @@ class Agent:
         return ["not undone: a mount"]
 
 
-class Notes(Watcher):
+class Notes(RunObserver):
     def __init__(self):
         self.notes, self.phases = [], []
 

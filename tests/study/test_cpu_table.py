@@ -9,7 +9,7 @@ import pytest
 
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
+from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.study.repeats import Repeats, repeats
 
 Build = Callable[..., DensityOptions]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.study.host_imbalance import imbalance, relative, slowest
+from pgherd.study.per_host import imbalance, relative_rates, slowest
 
 RATES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.1, 1e6), min_size=2)
 
@@ -48,7 +48,7 @@ def test_nothing_is_said_of_nothing():
 
 @given(RATES)
 def test_shares_of_the_mean_have_the_mean_one(rates):
-    shares = relative(rates)
+    shares = relative_rates(rates)
     assert sum(shares.values()) / len(shares) == pytest.approx(1)
     assert 0 <= imbalance([rates], "x").value < 1
     assert slowest([rates], "x").value <= 1 + 1e-9

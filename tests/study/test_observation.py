@@ -10,7 +10,7 @@ import pytest
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
-from pgherd.study.observation import observe, of_devices
+from pgherd.study.observation import device_sum, observe
 
 Build = Callable[..., DensityOptions]
 
@@ -163,7 +163,7 @@ def test_devices_that_pass_on_what_they_are_asked_are_not_counted_twice(options:
     def seen(*names: str) -> float | None:
         plain = {entity: values for entity, values in phase.metrics.items() if not entity.startswith("disk:")}
         metrics = {**plain, **{f"disk:{name}": {"reads": 1.0, "writes": 2.0} for name in names}, "disk:odd": {"reads": 8.0}}
-        return of_devices(phase.model_copy(update={"metrics": metrics}), "reads", "writes")
+        return device_sum(phase.model_copy(update={"metrics": metrics}), "reads", "writes")
 
     assert seen("vda", "vdb", "dm-0", "loop3") == 6
     assert seen("n1/vda", "n1/dm-0", "n2/vda", "n2/md127") == 6, "of several hosts"

@@ -9,7 +9,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study.findings import as_finding
-from pgherd.study.repeats import mean_of, repeats
+from pgherd.study.repeats import mean_finding, repeats
 
 Build = Callable[..., DensityOptions]
 
@@ -30,15 +30,15 @@ def test_tainted_ones_are_used_where_none_is_clean(options: Build, simulate: Any
     found = repeats(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
     assert found is not None
     assert not found.clean
-    assert "only tainted" in mean_of(found, lambda o: o.throughput, "tps", "").note
+    assert "only tainted" in mean_finding(found, lambda o: o.throughput, "tps", "").note
 
 
 def test_a_mean_or_the_reason_why_there_is_none(options: Build, simulate: Any) -> None:
     given = options(points=(8,))
     found = repeats(given, simulate(given).all(planned(given)))
     assert found is not None
-    assert mean_of(found, lambda o: o.p99, "ms", "too few").note == "too few"
-    assert mean_of(found, lambda o: o.throughput, "tps", "") == as_finding(mean_interval(found.throughputs), "tps")
+    assert mean_finding(found, lambda o: o.p99, "ms", "too few").note == "too few"
+    assert mean_finding(found, lambda o: o.throughput, "tps", "") == as_finding(mean_interval(found.throughputs), "tps")
 
 
 def test_nothing_finished_is_no_point(options: Build, simulate: Any) -> None:

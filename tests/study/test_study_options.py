@@ -1,4 +1,4 @@
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 
 def test_options_without_variants_stay_as_they_are():

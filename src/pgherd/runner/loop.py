@@ -15,9 +15,9 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.runner import variant_settings
+from pgherd.runner import loop
 from pgherd.runner.play.bench import Bench, Played
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
 
@@ -31,7 +31,7 @@ def execute(
     options: Model,
     bench: Bench,
     thresholds: Thresholds,
-    watcher: Watcher,
+    watcher: RunObserver,
 ) -> RunRecord:
     """Run the study to its end in an existing run directory, going on after the trials that are already there.
 
@@ -75,11 +75,11 @@ def execute(
                 timing["wall"] = wall_before + time.time() - wall_begun
                 record = record.model_copy(update={"timing": dict(timing)})
                 if result.error is None:
-                    record = variant_settings.noted(record, trial, bench)
+                    record = loop.with_settings(record, trial, bench)
                 watcher.finished(result)
                 # Too little memory is what a trial may be about, and no fault of the run; nor is a host that is lost to the trials that
                 # need it while others do without.
-                if not result.memory_kills and not (trial is not wanted and nothing_left(trial)):
+                if not result.memory_kills and not (trial is not wanted and has_no_load(trial)):
                     failures = 0 if result.error is None else failures + (not trial.may_die)
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
@@ -122,7 +122,7 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: Watcher) -> TrialResult:
+def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: RunObserver) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
     transition, error, played = "", None, Played()
@@ -148,6 +148,6 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
     )
 
 
-def nothing_left(trial: Trial) -> bool:
+def has_no_load(trial: Trial) -> bool:
     """Return whether a placed trial has phases but no load, because its targets are on lost hosts."""
     return bool(trial.phases) and not any(phase.loads for phase in trial.phases)

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.options import AGAIN_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 
 
-class Asked(Protocol):
+class SettingsSource(Protocol):
     """What is up, and can be asked; see ``runner.loop.Bench``."""
 
     def settings(self, target: str | None = None) -> dict[str, str]:
@@ -18,7 +18,7 @@ class Asked(Protocol):
         ...
 
 
-def noted(record: RunRecord, trial: Trial, bench: Asked) -> RunRecord:
+def with_settings(record: RunRecord, trial: Trial, bench: SettingsSource) -> RunRecord:
     """The record with what the servers that are up for this trial say, where that is not known yet.
 
     ``settings`` then holds what all variants have in common, ``variant_settings`` all that each has.
@@ -40,5 +40,5 @@ def _variants(trial: Trial) -> dict[str, str | None]:
     loaded = {side: phase.turns.targets(side, phase.loads) for phase in trial.phases if phase.turns is not None for side in phase.turns.of}
     loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
     return {
-        side.removesuffix(AGAIN): next((target for target in targets if target.count("/") == 3), None) for side, targets in loaded.items()
+        side.removesuffix(AGAIN_SUFFIX): next((target for target in targets if target.count("/") == 3), None) for side, targets in loaded.items()
     }

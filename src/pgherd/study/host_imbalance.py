@@ -13,11 +13,11 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.finding import Finding
 from pgherd.study.findings import as_finding, missing
 
-NONE = "no clean trial loaded every host"
+NO_CLEAN_TRIAL = "no clean trial loaded every host"
 CONFIDENCE = 0.95
 
 
-def relative(rates: Mapping[str, float]) -> dict[str, float]:
+def relative_rates(rates: Mapping[str, float]) -> dict[str, float]:
     """Each host's rate in one trial over the hosts' mean; empty where nothing was done."""
     mean = sum(rates.values()) / len(rates) if rates else 0.0
     return {host: rate / mean for host, rate in rates.items()} if mean > 0 else {}
@@ -28,7 +28,7 @@ def imbalance(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
     method = f"1 − slowest host ÷ fastest host, in {what}; mean over the trials that loaded every host"
     values = [1 - min(rates.values()) / max(rates.values()) for rates in trials if rates and max(rates.values()) > 0]
     if not values:
-        return missing("ratio", NONE, method=method)
+        return missing("ratio", NO_CLEAN_TRIAL, method=method)
     return as_finding(mean_interval(values), "ratio", "hosts that are alike differ by chance too: it is never quite 0", method=method)
 
 
@@ -41,10 +41,10 @@ def slowest(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
     method = f"{what} of the slowest host ÷ the hosts' mean"
     shares: dict[str, list[float]] = {}
     for rates in trials:
-        for host, share in relative(rates).items():
+        for host, share in relative_rates(rates).items():
             shares.setdefault(host, []).append(share)
     if not shares:
-        return missing("ratio", NONE, method=method)
+        return missing("ratio", NO_CLEAN_TRIAL, method=method)
     host = min(shares, key=lambda name: sum(shares[name]) / len(shares[name]))
     together = len(shares) if len(shares) > 2 else 1
     if together > 1:

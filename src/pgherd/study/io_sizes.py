@@ -14,11 +14,11 @@ from pgherd.model.result import TrialResult
 from pgherd.study.findings import as_finding
 
 Row = dict[str, Finding | str | int | float | None]
-TABLE = "io_sizes"
-LEAST = 1.0
+SIZES_TABLE = "io_sizes"
+MIN_SIZE_PERCENT = 1.0
 """Per cent of a direction's requests: sizes that fewer have are taken together."""
 DIRECTIONS: tuple[Direction, ...] = ("read", "write")
-METHOD = "traced requests as the device got them, after merging; mean over trials, Student's t interval"
+SIZES_METHOD = "traced requests as the device got them, after merging; mean over trials, Student's t interval"
 
 
 def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, DeviceView], roles: Mapping[str, str]) -> list[Row]:
@@ -38,7 +38,7 @@ def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, D
             together = sum(counts, Counter[int]())
             if together.total() < ENOUGH:
                 continue
-            shown = [size for size, count in together.most_common() if size and 100 * count >= LEAST * together.total()]
+            shown = [size for size, count in together.most_common() if size and 100 * count >= MIN_SIZE_PERCENT * together.total()]
             of = {size: [100 * found[size] / found.total() for found in counts] for size in shown}
             rest = [100 * sum(many for size, many in found.items() if size not in of) / found.total() for found in counts]
             shares_of: list[tuple[int | None, list[float]]] = [*of.items()]
@@ -46,7 +46,7 @@ def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, D
                 mean = mean_interval(shares)
                 if mean.low is not None and mean.high is not None:  # no share lies beyond these, and so neither does an end
                     mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, 100.0))
-                share = as_finding(mean, "%", method=METHOD)
+                share = as_finding(mean, "%", method=SIZES_METHOD)
                 many = together.total() - sum(together[one] for one in shown) if size is None else together[size]
                 head: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
                 rows.append({**head, "direction": direction, "request_bytes": size, "requests": many, "share": share})

@@ -8,7 +8,7 @@ from pgherd.model.finding import Verdict
 from pgherd.model.result import TrialResult
 
 
-def joined(results: Sequence[TrialResult]) -> list[TrialResult]:
+def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:
     """The results, with each trial that goes on from the one before it as further phases of that; those that failed stand by themselves."""
     found: list[TrialResult] = []
     last: int | None = None
@@ -22,15 +22,15 @@ def joined(results: Sequence[TrialResult]) -> list[TrialResult]:
     return found
 
 
-def failed_in(result: TrialResult, verdict: Verdict) -> tuple[str, ...]:
+def failed_phases(result: TrialResult, verdict: Verdict) -> tuple[str, ...]:
     """The phases of a trial in which a check failed; all of them where it failed for the trial as a whole."""
     return () if verdict.result != "fail" else verdict.failed_in or tuple(phase.phase for phase in result.phases)
 
 
 def _and(before: TrialResult, after: TrialResult) -> TrialResult:
-    verdicts = {(v.check, v.kind): v.model_copy(update={"failed_in": failed_in(before, v)}) for v in before.verdicts}
+    verdicts = {(v.check, v.kind): v.model_copy(update={"failed_in": failed_phases(before, v)}) for v in before.verdicts}
     for later in after.verdicts:
-        failed = failed_in(after, later)
+        failed = failed_phases(after, later)
         known = verdicts.get((later.check, later.kind))
         worst = later if known is None or later.gravity > known.gravity else known
         verdicts[later.check, later.kind] = worst.model_copy(update={"failed_in": (*(known.failed_in if known else ()), *failed)})

@@ -8,7 +8,7 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study import host_imbalance
+from pgherd.study import per_host
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
@@ -38,18 +38,18 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     whole = [result for result in results if _loaded(result) == set(names)]
     rates = [_throughputs(result) for result in whole if not result.tainted]
     counted = _counted(whole)
-    shares = [host_imbalance.relative(_throughputs(result)) for result in counted]
+    shares = [per_host.relative_rates(_throughputs(result)) for result in counted]
     relative = {name: [found[name] for found in shares if found] for name in names}
     findings = {
         **analysis.findings,
-        "host_imbalance": host_imbalance.imbalance(rates, _WHAT),
-        "host_slowest": host_imbalance.slowest(rates, _WHAT),
+        "host_imbalance": per_host.imbalance(rates, _WHAT),
+        "host_slowest": per_host.slowest(rates, _WHAT),
     }
     rows = [_row(host, counted, relative, results, alone=host.name == client) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
 
 
-def per_database(phase: PhaseResult) -> dict[str, float]:
+def database_throughput(phase: PhaseResult) -> dict[str, float]:
     """Host → mean throughput of its loaded databases, per second."""
     shares: dict[str, list[float]] = {}
     for target in phase.targets:
@@ -64,7 +64,7 @@ def _loaded(result: TrialResult) -> set[str]:
 def _throughputs(result: TrialResult) -> dict[str, float]:
     """Host → throughput per loaded database, averaged over the phases in which all hosts were loaded."""
     everywhere = _loaded(result)
-    means = [found for phase in result.phases if set(found := per_database(phase)) == everywhere]
+    means = [found for phase in result.phases if set(found := database_throughput(phase)) == everywhere]
     return {host: sum(mean[host] for mean in means) / len(means) for host in sorted(everywhere)} if means else {}
 
 
@@ -83,7 +83,7 @@ def _row(
 ) -> Row:
     """``counted`` are the trials that count, ``relative`` each host's shares in them; ``alone``: none of them loaded databases here and on
     another host."""
-    name, none, of = host.name, host_imbalance.NONE, "over all points that loaded every host"
+    name, none, of = host.name, per_host.NO_CLEAN_TRIAL, "over all points that loaded every host"
     if alone:
         none, of = "no clean trial loaded a database here", "over all points that were measured here"
     tainted = "; only tainted trials: an indication" if any(one.tainted for one in counted) else ""

@@ -64,7 +64,7 @@ def repeats(options: DatabaseOptions, trials: Sequence[TrialResult]) -> Repeats 
     return Repeats(tuple(used), tried=len(trials), tainted=sum(trial.tainted for trial in trials), failed=len(trials) - len(finished))
 
 
-def mean_of(
+def mean_finding(
     point: Repeats, take: Callable[[Observation], float | None], unit: str, absent: str, note: str = "", *, most: float = math.inf
 ) -> Finding:
     """Mean of a quantity over the point's used trials, or the reason why there is none. None of these quantities can be below zero, or

@@ -1,13 +1,13 @@
 import pytest
 
 from pgherd.study.comparison import variants
-from pgherd.study.comparison.block_values import all_series, primary_series
-from pgherd.study.comparison.blocks import whole_blocks
+from pgherd.study.comparison.blocks import all_series, primary_series
+from pgherd.study.comparison.blocks import complete_blocks
 
 
 def blocks(options, simulate, count=3, **how):
     simulator = simulate(options, **how)
-    return whole_blocks(options, [result for number in range(count) for result in simulator.all(variants.block(options, number))])
+    return complete_blocks(options, [result for number in range(count) for result in simulator.all(variants.block_trials(options, number))])
 
 
 def test_values_stand_block_by_block_on_every_side(options, simulate):

@@ -2,7 +2,7 @@ import random
 
 from pgherd.analysis.paired import paired_ratio
 from pgherd.analysis.two_sample import joint
-from pgherd.study.comparison import by_host, variants
+from pgherd.study.comparison import tables, variants
 from pgherd.study.comparison.analyse import analyse
 
 
@@ -23,7 +23,7 @@ def compared(options, simulate, blocks=16, **truth):
     simulators = {host: simulate(made, truth={"other": gain}, seed=number) for number, (host, gain) in enumerate(truth.items())}
     for number in range(blocks):
         host = list(truth)[number % len(truth)]
-        ran = [simulators[host].run(trial) for trial in variants.block(made, number)]
+        ran = [simulators[host].run(trial) for trial in variants.block_trials(made, number)]
         results += [placed(one.model_copy(update={"id": f"{len(results) + place:04d}"})) for place, one in enumerate(ran, 1)]
     return analyse(made, results)
 
@@ -45,8 +45,8 @@ def test_hosts_that_disagree_are_told(options, simulate):
 
 
 def test_two_hosts_are_apart_where_their_intervals_have_nothing_in_common():
-    assert by_host.apart({"a": (1.0, 1.1), "b": (1.05, 1.2)}) is None and by_host.apart({"a": (1.0, 1.1)}) is None
-    assert by_host.apart({"a": (1.2, 1.3), "b": (1.0, 1.1), "c": (1.05, 1.25)}) == ("b", "a")
+    assert tables.disjoint_intervals({"a": (1.0, 1.1), "b": (1.05, 1.2)}) is None and tables.disjoint_intervals({"a": (1.0, 1.1)}) is None
+    assert tables.disjoint_intervals({"a": (1.2, 1.3), "b": (1.0, 1.1), "c": (1.05, 1.25)}) == ("b", "a")
 
 
 def test_hosts_alike_are_said_to_disagree_no_more_often_than_promised(seed: int):
@@ -58,7 +58,7 @@ def test_hosts_alike_are_said_to_disagree_no_more_often_than_promised(seed: int)
             values = [rng.lognormvariate(0, 0.01 * 3 ** (host % 3)) for _ in range(10)]
             estimate = paired_ratio(values, [1.0] * len(values), joint(hosts))
             bounds[str(host)] = (estimate.low, estimate.high)
-        said += by_host.apart(bounds) is not None
+        said += tables.disjoint_intervals(bounds) is not None
     assert said <= 0.05 * studies + 3.1 * (0.05 * 0.95 * studies) ** 0.5
 
 

@@ -1,5 +1,5 @@
 from pgherd.study.comparison import tables, variants
-from pgherd.study.comparison.blocks import whole_blocks
+from pgherd.study.comparison.blocks import complete_blocks
 
 
 def test_options_in_which_arms_differ(options, server):
@@ -33,8 +33,8 @@ def test_volumes_are_told_in_words(options, server):
 
 def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
     made = options()
-    results = simulate(made).all([*variants.block(made, 0), *variants.block(made, 1)[:1]])
-    rows = tables.block_rows(made, whole_blocks(made, results), results)
+    results = simulate(made).all([*variants.block_trials(made, 0), *variants.block_trials(made, 1)[:1]])
+    rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert [row["order"] for row in rows] == [1, 2, 3] and {row["block"] for row in rows} == {0}
     assert [row["trial"] for row in rows] == ["0001", "0002", "0003"]
     assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted"] == 0
@@ -43,8 +43,8 @@ def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
 
 def test_points_are_told_where_there_are_several(options, server, simulate):
     made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
-    results = simulate(made).all(variants.block(made, 0))
-    rows = tables.block_rows(made, whole_blocks(made, results), results)
+    results = simulate(made).all(variants.block_trials(made, 0))
+    rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert {row["point"] for row in rows} == {"databases 1", "databases 2"}
 
 

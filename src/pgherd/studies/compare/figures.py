@@ -19,8 +19,8 @@ from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import clean, finite
 from pgherd.report.trial_figures import drift
 from pgherd.study.comparison import metrics
-from pgherd.study.comparison.answers import as_change, percent
-from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.answers import as_change, percent_change
+from pgherd.study.comparison.options import AGAIN_SUFFIX
 
 MarkRow = dict[str, object]
 
@@ -83,7 +83,7 @@ class TrialValue:
     @property
     def base_variant(self) -> str:
         """The variant without ``again``: both trials of the A/A pair run the same server."""
-        return self.variant.removesuffix(AGAIN)
+        return self.variant.removesuffix(AGAIN_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def block_values(inputs: Inputs) -> BlockValues:
         raise NotDrawn("no block has a value of the deciding metric")
     values = {clean(variant): [finite(value) for value in numbers] for variant, numbers in metric["values"].items()}
     first = baseline_name(inputs)
-    ordered = sorted(values, key=lambda variant: (variant != first, variant != first + AGAIN))
+    ordered = sorted(values, key=lambda variant: (variant != first, variant != first + AGAIN_SUFFIX))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
     return BlockValues(label(metric), clean(metric.get("unit") or ""), numbers, {variant: values[variant] for variant in ordered})
 
@@ -183,7 +183,7 @@ def block_values(inputs: Inputs) -> BlockValues:
 def trial_values(inputs: Inputs) -> tuple[str, str, list[TrialValue]]:
     """Return (label, unit, value of every trial in the order in which they ran) of the deciding metric."""
     row = _deciding_row(inputs)
-    metric = metrics.of(str(row.get("metric")).partition(metrics.AT)[0], inputs.results, clean(row.get("unit") or ""))
+    metric = metrics.metric_for(str(row.get("metric")).partition(metrics.POINT_MARK)[0], inputs.results, clean(row.get("unit") or ""))
     trials = [trial for row in inputs.analysis.tables.get("blocks", []) if (trial := _trial_value(row, metric.name)) is not None]
     if not trials:
         raise NotDrawn(f"single trials have no value of {clean(metric.label)}")
@@ -259,7 +259,7 @@ def _forest_title(by_variant: Mapping[str, Sequence[MetricChange]], margin: floa
     """Return the certain changes of each variant. An inconclusive deciding metric is named before them."""
     parts = []
     for name, changes in by_variant.items():
-        certain = [f"{change.label} {percent(change.value)}" for change in changes if change.certain]
+        certain = [f"{change.label} {percent_change(change.value)}" for change in changes if change.certain]
         texts = [", ".join(certain[:4]) + (f" and {len(certain) - 4} more" if len(certain) > 4 else "")] if certain else []
         if not certain and (equal := [change.label for change in changes if change.outcome(margin) == "equal"]):
             texts.append(f"no difference beyond {margin * 100:g} % in {', '.join(equal[:3])}")
@@ -408,10 +408,10 @@ def _variant_styles(variants: Sequence[str], first: str) -> dict[str, MarkStyle]
     """Return a black circle for the baseline, a hollow one for its second trial, and a colour and shape for each variant."""
     styles = {}
     for variant in variants:
-        if variant in (first, first + AGAIN):
+        if variant in (first, first + AGAIN_SUFFIX):
             styles[variant] = MarkStyle(BLACK if variant == first else "#ffffff", BLACK, "circle")
         else:
-            colour, shape = _VARIANTS[sum(name not in (first, first + AGAIN) for name in styles) % len(_VARIANTS)]
+            colour, shape = _VARIANTS[sum(name not in (first, first + AGAIN_SUFFIX) for name in styles) % len(_VARIANTS)]
             styles[variant] = MarkStyle(colour, colour, shape)
     return styles
 
@@ -434,7 +434,7 @@ def pairs(inputs: Inputs) -> Figure:
     title = f"Blocks in which {blocks.label} is higher than that of {first}: {', '.join(counts)}"
     subtitle = (
         "Above: each block's values, baseline and variant joined. Below: the change within each block. Drift from block to block does "
-        f"not affect it. {first + AGAIN} is the A/A pair."
+        f"not affect it. {first + AGAIN_SUFFIX} is the A/A pair."
     )
     if any(change.low is not None for change in deciding):
         subtitle += " Dashed lines with a band: the estimates with their intervals."
@@ -468,7 +468,7 @@ def _values_panel(blocks: BlockValues, first: str, styles: Mapping[str, MarkStyl
             rows.append({"x": block + shifts[variant], "y": value, "variant": variant})
             base = by_variant.get(first, {}).get(block)
             if variant != first and base is not None:
-                colour = _JOIN if variant == first + AGAIN else styles[variant].stroke
+                colour = _JOIN if variant == first + AGAIN_SUFFIX else styles[variant].stroke
                 joins.append(([(block + shifts[first], base), (block + shifts[variant], value)], colour, 1.2, [1, 0]))
     domain = _padded([value for values in blocks.values.values() for value in values if value is not None])
     x = _block_axis(blocks.numbers, None)
@@ -531,7 +531,7 @@ def order(inputs: Inputs) -> Figure:
         raise NotDrawn("fewer than four trials: too few to estimate a drift")
     first, last = baseline_name(inputs), round(trials[-1].order)
     present = {trial.variant for trial in trials}
-    in_table_order = [first, first + AGAIN, *variant_names(metric_changes(inputs))]
+    in_table_order = [first, first + AGAIN_SUFFIX, *variant_names(metric_changes(inputs))]
     variants = [name for name in in_table_order if name in present] + sorted(present - set(in_table_order))
     relative = len({trial.point for trial in trials}) > 1
     deviations = _deviations(trials)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pgherd.model.trial import State
 from pgherd.study.comparison.options import CompareOptions
-from pgherd.study.comparison.request import AskedArm, BlocksRequest
+from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 from pgherd.study.option import option, redefined
 
 __all__ = ["CompareOptions", "CompareRequest"]
@@ -19,7 +19,7 @@ class CompareRequest(BlocksRequest):
     variant: tuple[str, ...] = option(
         (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
     )
-    arms: tuple[AskedArm, ...] = option((), "Scenario files to compare.", positional="[SCENARIO…]")
+    arms: tuple[ScenarioVariant, ...] = option((), "Scenario files to compare.", positional="[SCENARIO…]")
     interleave: Literal["slices", "trials"] | None = option(
         None, "Alternate variants in time slices of a trial, or by trials.", metavar="HOW", computed="slices where valid"
     )

@@ -11,7 +11,7 @@ from pgherd.model.deployment import Container, Database, Deployment, Host, Serve
 from pgherd.model.units import format_bytes
 from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 SEGMENT = 2**20
 """Bytes of a segment: what is sampled. Blocks of every size are cut from the same segments."""

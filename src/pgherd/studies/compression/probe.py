@@ -24,8 +24,8 @@ from pgherd.postgres import clones, golden
 from pgherd.postgres.external import External
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.relations import Query, Relations
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.session import RunSession
+from pgherd.runner.observer import RunObserver
 from pgherd.studies.compression import probe_codecs, probe_segments
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR
 from pgherd.studies.compression.probe_segments import SegmentSource
@@ -41,7 +41,7 @@ _COMPSIZE_TOTAL = re.compile(r"^TOTAL\s+\d+%\s+(\d+)\s+(\d+)\s+(\d+)", re.MULTIL
 _SYNC_TIMEOUT_S = 120.0
 
 
-def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
     """Compress the sampled segments of the trial's data with every requested codec and block size.
 
     Raises:
@@ -78,7 +78,7 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
 
 @contextlib.contextmanager
 def _sources(
-    session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher
+    session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver
 ) -> Iterator[Sequence[SegmentSource]]:
     """Open the trial's data for reading in this context."""
     import psycopg
@@ -111,7 +111,7 @@ def _sources_of_database(query: Query, server: str) -> list[SegmentSource]:
 
 
 @contextlib.contextmanager
-def _cloned_server(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> Iterator[Query]:
+def _cloned_server(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> Iterator[Query]:
     """Run a server on a temporary clone of the data directory template."""
     _, _, server = next(iter(trial.deployment.servers()))
     installation, node = installations[server.bin], session.node
@@ -173,7 +173,7 @@ class CompressedDirectory:
     ZFS reports compressed sizes as the blocks of a file (stat(2), after a sync). For btrfs, the tool compsize reports them.
     """
 
-    def __init__(self, session: Session, directory: str) -> None:
+    def __init__(self, session: RunSession, directory: str) -> None:
         self._session, self._node = session, session.node
         self._path = os.path.join(os.path.abspath(directory), f"pgherd-compression-{session.journal.id[:8]}")
         self._names: list[str] = []

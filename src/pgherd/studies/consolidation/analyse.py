@@ -15,7 +15,7 @@ from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.tables import Row, throughput_of
 from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, shares_cpu
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import listed, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, shortened_list, trial_warnings
 from pgherd.study.trial_schedule import Point
 
 _ROW_FINDINGS = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
@@ -40,7 +40,7 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
     }
     run_grade, text = grade(options, trials), answer_of(options, trials, rows)
     return Analysis(
-        answer=weighted(text, run_grade) if trials.finished() else text,
+        answer=qualify_answer(text, run_grade) if trials.finished() else text,
         grade=run_grade,
         findings=findings,
         tables={name: table for name, table in all_tables.items() if table},
@@ -175,12 +175,12 @@ def grade(options: ConsolidationOptions, trials: TrialsByPoint) -> Grade:
     clean = [_rests_on_clean(blocks) for blocks in blocks_of if any(blocks)]
     used = {trial.key for blocks in blocks_of for trial in blocks if trial is not None}
     complete = options.blocks >= LEAST and all(trial is not None and trial.clean for blocks in blocks_of for trial in blocks)
-    return weighed(clean, used, trials.results, whole=complete)
+    return grade_of(clean, used, trials.results, whole=complete)
 
 
 def _rests_on_clean(blocks: Sequence[ConsolidationTrial | None]) -> bool:
     """Return True if most of a combination's trials are clean. A tainted trial counts in a block without a clean one."""
-    return mostly_clean([trial.clean for trial in blocks if trial is not None])
+    return majority_clean([trial.clean for trial in blocks if trial is not None])
 
 
 def _taint_warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> list[str]:
@@ -194,11 +194,11 @@ def _taint_warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> lis
         return []
     warnings = []
     if absent:
-        warnings.append(f"No finished trial for {listed(absent)}")
+        warnings.append(f"No finished trial for {shortened_list(absent)}")
     clean = {name: _rests_on_clean(blocks) for name, blocks in blocks_of.items() if name not in absent}
-    tainted = listed([name for name, is_clean in clean.items() if not is_clean])
+    tainted = shortened_list([name for name, is_clean in clean.items() if not is_clean])
     what = "Only tainted trials" if options.blocks == 1 else "Tainted trials in half of the blocks or more"
-    return warnings + stand_in_warnings(list(clean.values()), tainted, what=what)
+    return warnings + fallback_warnings(list(clean.values()), tainted, what=what)
 
 
 def _combination(point: Point) -> str:

@@ -12,7 +12,7 @@ from pgherd.model.load import NEW_ORDER, ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
-from pgherd.study.load_patterns import Plan
+from pgherd.studies.consolidation.load_patterns import Plan
 from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
 

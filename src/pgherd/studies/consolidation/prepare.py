@@ -18,7 +18,7 @@ from pgherd.prepare.prepared_study import Prepared
 from pgherd.studies.consolidation import prepare_guests
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions, ConsolidationRequest
 from pgherd.studies.consolidation.propose import points, shared_buffers
-from pgherd.study import load_patterns
+from pgherd.studies.consolidation import load_patterns
 from pgherd.workloads.registry import find
 
 _MB, _GB = 2**20, 2**30
@@ -97,7 +97,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
         copies *= 2 if guests else 1  # each is packed into a disk once more
         disk = ground.disk(databases, size, f"--databases or {'--scale' if asked.workload == 'orders' else '--scale'}", copies)
-        selected = ground.settings(size, load_patterns.most_connections(plan), None, cached=False)
+        selected = ground.settings(size, load_patterns.max_connections(plan), None, cached=False)
         unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
         if set(schemes) <= set(unavailable):
             raise CapabilityError(f"scheme {BALLOON} cannot be had: {unavailable[BALLOON]}")
@@ -154,10 +154,10 @@ def _load(asked: ConsolidationRequest, databases: int) -> tuple[load_patterns.Pl
         for option, value in (("--busy-clients", asked.busy_clients), ("--quiet-clients", asked.quiet_clients)):
             if value is not None:
                 raise UsageError(f"{option} {value} is for patterns by name, and --pattern {asked.pattern} lists clients; leave one out")
-        plan = load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
-        return plan, *load_patterns.ends(plan)
+        plan = load_patterns.client_plan(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
+        return plan, *load_patterns.client_range(plan)
     high, low = asked.busy_clients or 30, asked.quiet_clients or 2
-    return load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
+    return load_patterns.client_plan(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
 
 
 def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:

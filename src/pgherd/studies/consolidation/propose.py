@@ -14,8 +14,9 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
-from pgherd.study import load_patterns, trial_schedule
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.studies.consolidation import load_patterns
+from pgherd.study import trial_schedule
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 _MB = 2**20
 _BUFFERS_STEP_BYTES = 8 * _MB
@@ -45,13 +46,13 @@ def planned(options: ConsolidationOptions) -> tuple[Trial, ...]:
     return _design(options).planned
 
 
-def _design(options: ConsolidationOptions) -> Design:
+def _design(options: ConsolidationOptions) -> SchedulePlan:
     combinations = points(options)
     blocks = []
     for block in range(options.blocks):
         order = random.Random(f"consolidation {options.seed} {block}").sample(combinations, len(combinations))
         blocks.append([trial(options, point, block, "planned") for point in order])
-    return Design(
+    return SchedulePlan(
         blocks,
         combinations,
         build=lambda point, repeat, reason: trial(options, point, repeat, reason),

@@ -36,8 +36,8 @@ from pgherd.studies.density.findings import (
     shape_findings,
 )
 from pgherd.studies.density.options import DensityOptions, next_point
-from pgherd.study.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
-from pgherd.study.joined_trials import joined
+from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, qualify_answer, trial_warnings
+from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 WIDE_INTERVAL = 0.1
@@ -52,7 +52,7 @@ UNFAIR_RATIO = 0.8
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """Compute findings, tables and figures of a density run, its answer in one sentence, and its grade."""
     windows = soak.soak_windows(results) if options.soak_seconds else []
-    trials = joined(results)
+    trials = join_continuations(results)
     # soak_warnings() reports the noisy windows of a soak, which count.
     warnings = failure_warnings(trials) + check_warnings(trials) if windows else trial_warnings(trials)
     points = density_points(options, trials)
@@ -82,7 +82,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     else:
         warnings += _curve_warnings(curve) + model_warnings(selection)
     return Analysis(
-        answer=weighted(answer, run_grade),
+        answer=qualify_answer(answer, run_grade),
         grade=run_grade,
         findings=findings,
         tables=tables,
@@ -114,7 +114,7 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     options = curve.options
     tainted = [str(point.databases) for point in curve.points if not point.clean]
     essential = "every efficiency depends on the single database" if curve.single is not None and not curve.single.clean else ""
-    warnings = list(stand_in_warnings([point.clean for point in curve.points], _numbers(tainted), essential))
+    warnings = list(fallback_warnings([point.clean for point in curve.points], _numbers(tainted), essential))
     absent = [str(n) for n in options.points if n not in {point.databases for point in curve.points}]
     if absent:
         warnings.append(f"No finished trial for {_numbers(absent)}")

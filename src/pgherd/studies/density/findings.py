@@ -17,10 +17,10 @@ from pgherd.studies.density.curve import (
     floor_tenths,
     plural,
 )
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, named_parts, of_part
+from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, named_parts, part_cpu
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import mean_finding
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -265,10 +265,10 @@ def _overhead_direct(curve: DensityCurve) -> dict[str, Finding]:
     if not point.values(lambda observation: observation.cpu.platform):
         return {"overhead_direct": missing("cores", NO_CONTAINER_CPU, **reference)}
     method = "all CPU used on the host outside the containers, without pgherd and clients"
-    total = mean_of(point, lambda observation: observation.cpu.platform, "cores", NO_CONTAINER_CPU, where)
+    total = mean_finding(point, lambda observation: observation.cpu.platform, "cores", NO_CONTAINER_CPU, where)
     findings = {"overhead_direct": total.model_copy(update={"method": method, **reference})}
     for name in named_parts([point]):
-        findings[f"overhead_direct.{name}"] = mean_of(point, of_part(name), "cores", PART_NOT_SEEN, where)
+        findings[f"overhead_direct.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN, where)
     return findings
 
 
@@ -303,9 +303,9 @@ def _fairness(curve: DensityCurve) -> dict[str, Finding]:
     worst = min(several, key=lambda point: min(point.values(_min_max), default=1.0))
     worst_note = f"slowest ÷ fastest at {worst.databases} databases, the lowest of all points"
     return {
-        "fairness": mean_of(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
-        "fairness_min_max": mean_of(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, f"slowest ÷ fastest {where}", most=1),
-        "fairness_worst": mean_of(worst, _min_max, "ratio", NO_DATABASE_THROUGHPUT, worst_note, most=1),
+        "fairness": mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
+        "fairness_min_max": mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, f"slowest ÷ fastest {where}", most=1),
+        "fairness_worst": mean_finding(worst, _min_max, "ratio", NO_DATABASE_THROUGHPUT, worst_note, most=1),
     }
 
 
@@ -415,10 +415,10 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
         "databases": n,
         "cores": n * options.vcpus,
         "fraction": fraction,
-        "throughput": mean_of(point, lambda observation: observation.throughput, "tps", ""),
+        "throughput": mean_finding(point, lambda observation: observation.throughput, "tps", ""),
     }
     if any(observation.notpm is not None for observation in point.used):
-        row["notpm"] = mean_of(
+        row["notpm"] = mean_finding(
             point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute of all databases"
         )
     if curve.single is not None:
@@ -432,9 +432,9 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     row["cpu_per_tx"] = _cpu_per_tx(curve, point)
     row["efficiency_cpu"] = efficiency_cpu(curve, point)
     for name, latency in _LATENCY.items():
-        row[name] = mean_of(point, latency, "ms", NO_PERCENTILE, "median over the databases")
-    row["jain"] = mean_of(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
-    row["min_max"] = mean_of(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+        row[name] = mean_finding(point, latency, "ms", NO_PERCENTILE, "median over the databases")
+    row["jain"] = mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+    row["min_max"] = mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
     row["limited_by"] = point.limited_by
     row["trials"] = point.tried
     row["tainted"] = point.tainted
@@ -456,7 +456,7 @@ def _e1_reference(fraction: float) -> dict[str, str]:
 
 def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
     scope = "the loaded containers with the clients in them" if curve.options.client_place == "inside" else "the servers without clients"
-    return mean_of(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
+    return mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
 
 
 def cpu_rows(curve: DensityCurve) -> list[Row]:

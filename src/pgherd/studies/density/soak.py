@@ -16,8 +16,8 @@ from pgherd.studies.density.curve import plural
 from pgherd.studies.density.findings import Row
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import mostly_clean
-from pgherd.study.joined_trials import failed_in
+from pgherd.study.grade import majority_clean
+from pgherd.study.repeats import failed_phases
 
 STEADY_DRIFT = 0.02
 """Drift per hour below which a soak counts as steady."""
@@ -57,7 +57,7 @@ def soak_windows(results: Sequence[TrialResult]) -> list[SoakWindow]:
         offset = (windows[-1].end if windows else 0.0) - result.phases[0].start
         taints = [check for check in result.verdicts if check.taints]
         for phase in result.phases:
-            failed = tuple(check.check for check in taints if phase.phase in failed_in(result, check))
+            failed = tuple(check.check for check in taints if phase.phase in failed_phases(result, check))
             windows.append(SoakWindow(phase, offset + phase.start, failed))
     return windows
 
@@ -105,7 +105,7 @@ def soak_grade(grade: Grade, windows: Sequence[SoakWindow]) -> Grade:
     clean = [not window.failed for window in windows]
     if all(clean):
         return grade
-    return "B" if mostly_clean(clean) else "C"
+    return "B" if majority_clean(clean) else "C"
 
 
 def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windows: Sequence[SoakWindow]) -> list[str]:
@@ -118,7 +118,7 @@ def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windo
         checks = Counter(check for window in noisy for check in window.failed)
         names = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         effect = "They count: the interval of the drift includes their spread; the table 'soak' names them"
-        if not mostly_clean([not window.failed for window in windows]):
+        if not majority_clean([not window.failed for window in windows]):
             effect += ". They are at least half of all: the whole answer is an indication (grade C)"
         warnings.append(f"{len(noisy)} of {len(windows)} windows failed a check: {names}. {effect}")
     finished = [result for result in results if result.error is None and result.phases]

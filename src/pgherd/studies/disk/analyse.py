@@ -23,10 +23,10 @@ from pgherd.studies.disk.measurements import (
     rate_reached,
 )
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
-from pgherd.study import host_imbalance
+from pgherd.study import per_host
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, shortened_list, trial_warnings, worst
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -55,7 +55,7 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(options, groups, results)
     answer = _answer(options, groups, findings)
     return Analysis(
-        answer=weighted(answer, grade),
+        answer=qualify_answer(answer, grade),
         grade=grade,
         findings=findings,
         tables={
@@ -103,7 +103,7 @@ def _grade(options: DiskOptions, groups: Sequence[DiskTestGroup], results: Seque
     whole = complete and enough_trials and steady and from_devices
     return worst(
         [
-            weighed([group.clean for group in groups if group.volume == volume], used_keys, results, whole=whole)
+            grade_of([group.clean for group in groups if group.volume == volume], used_keys, results, whole=whole)
             for volume in options.places()
         ]
     )
@@ -191,7 +191,7 @@ def _tainted_warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> 
     for volume in options.places():
         volume_groups = [group for group in groups if group.volume == volume]
         tainted = [group.test.label for group in volume_groups if not group.clean]
-        warnings += stand_in_warnings([group.clean for group in volume_groups], f"{listed(tainted)} on {volume}")
+        warnings += fallback_warnings([group.clean for group in volume_groups], f"{shortened_list(tainted)} on {volume}")
     return warnings
 
 
@@ -407,8 +407,8 @@ def host_findings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> dict
     trials = [rates for group in groups for rates in _host_rates(options, group)]
     return {
         **findings,
-        "host_imbalance": host_imbalance.imbalance(trials, _RATE_TEXT),
-        "host_slowest": host_imbalance.slowest(trials, _RATE_TEXT),
+        "host_imbalance": per_host.imbalance(trials, _RATE_TEXT),
+        "host_slowest": per_host.slowest(trials, _RATE_TEXT),
     }
 
 
@@ -416,7 +416,7 @@ def host_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
     """Return one row per volume, test and host."""
     rows: list[Row] = []
     for group in groups:
-        shares_by_host = [host_imbalance.relative(rates) for rates in _host_rates(options, group)]
+        shares_by_host = [per_host.relative_rates(rates) for rates in _host_rates(options, group)]
         for host in options.hosts:
             relative = [shares[host] for shares in shares_by_host if shares]
             rows.append(
@@ -429,7 +429,7 @@ def host_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
                     "latency": _host_mean(group, host, _latency, "ms"),
                     "relative": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
                     if relative
-                    else missing("ratio", _FIXED_RATES if group.test.name == MIX else host_imbalance.NONE),
+                    else missing("ratio", _FIXED_RATES if group.test.name == MIX else per_host.NO_CLEAN_TRIAL),
                     "cpu_share": _host_mean(group, host, lambda result: result.busy, "ratio", "of the whole host"),
                 }
             )
@@ -463,7 +463,7 @@ def _host_rates(options: DiskOptions, group: DiskTestGroup) -> list[dict[str, fl
 def _imbalance(options: DiskOptions, group: DiskTestGroup) -> Finding:
     if group.test.name == MIX:
         return missing("ratio", _FIXED_RATES)
-    return host_imbalance.imbalance(_host_rates(options, group), _RATE_TEXT)
+    return per_host.imbalance(_host_rates(options, group), _RATE_TEXT)
 
 
 def _iops(result: HostDiskResult) -> float | None:

@@ -12,7 +12,7 @@ from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
 
 Row = dict[str, Finding | str | int | float | None]
 MB = 1e6
@@ -50,11 +50,11 @@ def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(trials)
     answer = _answer(options, findings)
     return Analysis(
-        answer=weighted(answer, grade),
+        answer=qualify_answer(answer, grade),
         grade=grade,
         findings=findings,
         tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _device_rows(trials)},
-        warnings=[*warnings, *stand_in_warnings([trials.clean]), *_warnings(options, findings)],
+        warnings=[*warnings, *fallback_warnings([trials.clean]), *_warnings(options, findings)],
         look_at=["output of the command: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
         figures={"runs": _runs(options, results)},
     )
@@ -221,7 +221,7 @@ def _runs(options: ExecOptions, results: Sequence[TrialResult]) -> list[dict[str
 
 def _grade(trials: CommandTrials) -> Grade:
     """Return the grade. A: enough clean trials for an interval, all their checks passed. C: no clean trial. B: all other cases."""
-    return weighed([trials.clean], {result.trial.key() for result in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
+    return grade_of([trials.clean], {result.trial.key() for result in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
 
 
 def _answer(options: ExecOptions, findings: dict[str, Finding]) -> str:

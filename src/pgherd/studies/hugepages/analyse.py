@@ -13,7 +13,7 @@ from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions
 from pgherd.study.comparison import analyse as compare
-from pgherd.study.comparison.blocks import counted, whole_blocks
+from pgherd.study.comparison.blocks import complete_blocks, used_blocks
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.trial_schedule import throughput
@@ -54,7 +54,7 @@ def published_text(kind: str) -> str | None:
 def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the analysis of the comparison, with the table and the findings of each variant's pages put first."""
     comparison = compare.analyse(options, results)
-    blocks = counted(whole_blocks(options, results), options.most)
+    blocks = used_blocks(complete_blocks(options, results), options.most)
     finished = [result for block in blocks for result in block.all if result.error is None]
     variants = (options.baseline, *options.variants)
     by_variant = {variant: [result for result in finished if result.trial.point[VARIANT] == variant] for variant in variants}

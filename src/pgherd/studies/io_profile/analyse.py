@@ -20,7 +20,7 @@ from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.device_io import series_numbers
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
 
 SOURCE = "Gary Little, n0derunner.com"
 BURST_RATIO = f"bursts of data writes at about 10 × the WAL's rate ({SOURCE})"
@@ -281,10 +281,10 @@ def _single(
     if not tables["storage"]:
         return Analysis(answer="No result: no trial finished with an I/O view.", grade="C", warnings=warnings + io_warnings)
     clean = {result.trial.key() for result in results if not result.tainted}
-    grade = weighed([bool(clean)], clean, results, whole=len(clean) >= LEAST)
-    warnings += stand_in_warnings([bool(clean)])
+    grade = grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST)
+    warnings += fallback_warnings([bool(clean)])
     return Analysis(
-        answer=weighted(answer_of(options, findings), grade),
+        answer=qualify_answer(answer_of(options, findings), grade),
         grade=grade,
         findings=findings,
         tables=tables,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pgherd.model.load import ClientPlace
 from pgherd.model.trial import State
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.request import BlocksRequest, Share
 from pgherd.study.database_options import BuiltinWorkload
 from pgherd.study.option import option, redefined
@@ -22,7 +22,7 @@ class StorageOptions(CompareOptions):
     traced where that would be needed ('' where they are, or nobody asked).
     """
 
-    arms: tuple[Arm, ...] = Field(min_length=1)
+    arms: tuple[Variant, ...] = Field(min_length=1)
     repeats: int = Field(3, ge=1)
     io_bound: float | None = None
     every: float | None = None

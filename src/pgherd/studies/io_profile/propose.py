@@ -38,6 +38,6 @@ def propose(options: StorageOptions, results: Sequence[TrialResult]) -> Proposal
 
 def trial(options: StorageOptions, repeat: int, reason: str = "planned") -> Trial:
     """Return a trial of the only variant."""
-    template = variants.trials(options.arms[0])[0]
+    template = variants.planned_trials(options.arms[0])[0]
     intents = tuple(intent for intent in template.intents if intent in KEPT_INTENTS)
     return template.model_copy(update={"point": {"server": options.arms[0].name}, "repeat": repeat, "reason": reason, "intents": intents})

@@ -10,7 +10,7 @@ from pgherd.analysis import histogram
 from pgherd.analysis.checkpoints import Stall, aligned, stalls
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study.device_io import KB, MB, beneath, burst_ratio, only_wal, series_numbers
+from pgherd.study.device_io import KB, MB, burst_ratio, has_only_wal, series_numbers, underlying_devices
 from pgherd.study.trial_schedule import throughput
 
 PAGE_BYTES = 8192
@@ -70,8 +70,8 @@ def profile_of(result: TrialResult) -> TrialProfile | None:
     data_devices = [device for device in io.devices if "data" in device.roles or "tablespace" in device.roles]
     data = max(data_devices, key=lambda device: math.fsum(device.series.write_bytes), default=None)
     wal = next((device for device in io.devices if "wal" in device.roles), None)
-    separate = data is not None and wal is not None and only_wal(wal, io.devices)
-    passes_through = wal is not None and not beneath(wal.number, io.devices).isdisjoint(device.number for device in data_devices)
+    separate = data is not None and wal is not None and has_only_wal(wal, io.devices)
+    passes_through = wal is not None and not underlying_devices(wal.number, io.devices).isdisjoint(device.number for device in data_devices)
     wal_numbers = series_numbers(wal.series) if wal is not None else {}
     return TrialProfile(
         trial=result.id,

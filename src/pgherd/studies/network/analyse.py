@@ -30,7 +30,7 @@ from pgherd.studies.network.link_results import (
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study.findings import missing
-from pgherd.study.grade import trial_warnings, weighted
+from pgherd.study.grade import qualify_answer, trial_warnings
 
 BOTTLENECKS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
 
@@ -61,7 +61,7 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
         tables, next_steps = {}, _consequences(groups, limits)
     text = text or "No bottleneck found: throughput was measured, but not with one stream."
     return Analysis(
-        answer=weighted(text, grade),
+        answer=qualify_answer(text, grade),
         grade=grade,
         findings=findings,
         tables={**tables, "network": [row for link, link_groups in groups.items() for row in link_rows(link, link_groups, options)]},

@@ -13,7 +13,7 @@ from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import listed, stand_in_warnings, weighed, worst
+from pgherd.study.grade import fallback_warnings, grade_of, shortened_list, worst
 
 GBIT = 1e9
 SOURCE = "E14, Gary Little, n0derunner.com"
@@ -193,7 +193,7 @@ def run_grade(options: NetworkOptions, groups: Mapping[str, Groups], results: Se
     whole = complete and enough_trials and not namespaces
     return worst(
         [
-            weighed([group.clean for group in _loaded(link_groups).values()], used_keys, results, whole=whole)
+            grade_of([group.clean for group in _loaded(link_groups).values()], used_keys, results, whole=whole)
             for link_groups in groups.values()
         ]
     )
@@ -206,8 +206,8 @@ def tainted_warnings(groups: Mapping[str, Groups]) -> list[str]:
         loaded, location = _loaded(link_groups), f"over the link {link}"
         tainted = [str(streams) for streams, group in loaded.items() if not group.clean]
         reason = "one stream shows the bottleneck of a link" if 1 in link_groups and not link_groups[1].clean else ""
-        subject = f"{listed(tainted)} stream{'' if tainted == ['1'] else 's'} {location}"
-        warnings += stand_in_warnings([group.clean for group in loaded.values()], subject, reason)
+        subject = f"{shortened_list(tainted)} stream{'' if tainted == ['1'] else 's'} {location}"
+        warnings += fallback_warnings([group.clean for group in loaded.values()], subject, reason)
         if IDLE in link_groups and not link_groups[IDLE].clean:
             warnings.append(f"Only tainted trials for the idle round trip {location}: this number is an indication")
     return warnings

@@ -26,8 +26,8 @@ from pgherd.studies.scaling.curve import (
 from pgherd.studies.scaling.options import ScalingOptions, plural, scripts_of
 from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, ratio_findings, ratio_rows, scaling_rows, variant_rows
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
-from pgherd.study.repeats import mean_of
+from pgherd.study.grade import fallback_warnings, grade, qualify_answer, trial_warnings, worst
+from pgherd.study.repeats import mean_finding
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 
@@ -61,7 +61,7 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
         tables["ratios"] = ratio_rows(curves)
     run_grade = _grade(options, curves, results)
     return Analysis(
-        answer=weighted(answer(curves), run_grade),
+        answer=qualify_answer(answer(curves), run_grade),
         grade=run_grade,
         findings=findings,
         tables=tables,
@@ -110,9 +110,9 @@ def _evidence(curve: ScalingCurve) -> dict[str, Finding]:
     pgherd = [value for point in curve.points for value in point.values(lambda observation: observation.cpu.pgherd)]
     share_note = f"pgbench's share of the CPU that it and the server used, {where}"
     return {
-        "server_cpu_per_tx": mean_of(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
-        "client_cpu_share": mean_of(best, client_share, "ratio", NO_SPLIT, share_note),
-        "p95_at_peak": mean_of(best, lambda observation: observation.p95, "ms", NO_PERCENTILE, where),
+        "server_cpu_per_tx": mean_finding(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
+        "client_cpu_share": mean_finding(best, client_share, "ratio", NO_SPLIT, share_note),
+        "p95_at_peak": mean_finding(best, lambda observation: observation.p95, "ms", NO_PERCENTILE, where),
         "pgherd_cpu": as_finding(mean_interval(pgherd), "cores", "pgherd with its sampling backends, over all trials")
         if pgherd
         else missing("cores", "CPU of pgherd was not measured"),
@@ -199,7 +199,7 @@ def _with_variant(curve: ScalingCurve, text: str) -> str:
 
 def _curve_warnings(options: ScalingOptions, curve: ScalingCurve) -> list[str]:
     tainted = [point.clients for point in curve.points if not point.clean]
-    warnings = list(stand_in_warnings([point.clean for point in curve.points], _numbers(tainted)))
+    warnings = list(fallback_warnings([point.clean for point in curve.points], _numbers(tainted)))
     absent = [n for n in options.clients if n not in {point.clients for point in curve.points}]
     if absent:
         warnings.append(f"No finished trial for {_numbers(absent)}")

@@ -27,7 +27,7 @@ from pgherd.model.trial import Intent, Trial
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import DatabaseOptions, target
-from pgherd.study.trial_schedule import Design, Point, throughput
+from pgherd.study.trial_schedule import Point, SchedulePlan, throughput
 
 CPU_BOUND_CLIENTS_PER_CORE = 2.0
 """Clients per core from which a select-only load should be CPU-bound: while some clients wait, others keep the server busy."""
@@ -49,7 +49,7 @@ def planned(options: ScalingOptions) -> tuple[Trial, ...]:
     return _design(options).planned
 
 
-def _design(options: ScalingOptions) -> Design:
+def _design(options: ScalingOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, str(point.get("variant", "")), int(point["clients"]), repeat, reason)
 
@@ -68,7 +68,7 @@ def _design(options: ScalingOptions) -> Design:
         ]
 
     points = [_point(variant, clients) for variant in options.servers() for clients in options.clients]
-    return Design(_blocks(options), points, build, reserved, refine)
+    return SchedulePlan(_blocks(options), points, build, reserved, refine)
 
 
 def _blocks(options: ScalingOptions) -> list[tuple[Trial, ...]]:

@@ -11,11 +11,11 @@ from pgherd.analysis.intervals import Estimate, ratio_of_means
 from pgherd.model.finding import Finding
 from pgherd.studies.scaling.curve import FROM_REPEATS, ScalingCurve, client_share, end_of_linear, published_ratio, server_cpu_per_tx
 from pgherd.studies.scaling.options import scripts_of
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
+from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import mean_finding
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -148,13 +148,13 @@ def _scaling_row(curve: ScalingCurve, base: ScalingCurve, index: int) -> Row:
             else ratio_at_same_clients(curve, base, index)
         )
     if any(observation.notpm is not None for observation in point.used):
-        row["notpm"] = mean_of(point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute")
+        row["notpm"] = mean_finding(point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute")
     scope = "the container with the clients in it" if curve.options.client_place == "inside" else "the server without clients"
-    row["cpu_per_tx"] = mean_of(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
-    row["server_cpu_per_tx"] = mean_of(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
-    row["client_share"] = mean_of(point, client_share, "ratio", NO_SPLIT, "pgbench's share of the CPU that it and the server used")
+    row["cpu_per_tx"] = mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
+    row["server_cpu_per_tx"] = mean_finding(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
+    row["client_share"] = mean_finding(point, client_share, "ratio", NO_SPLIT, "pgbench's share of the CPU that it and the server used")
     for name, latency in _LATENCY.items():
-        row[name] = mean_of(point, latency, "ms", NO_PERCENTILE)
+        row[name] = mean_finding(point, latency, "ms", NO_PERCENTILE)
     row["limited_by"] = curve.limits()[index]
     row["trials"] = point.tried
     row["tainted"] = point.tainted

@@ -29,7 +29,7 @@ from pgherd.studies.working_set.findings import (
 from pgherd.studies.working_set.options import MB, WorkingSetOptions
 from pgherd.studies.working_set.propose import no_room
 from pgherd.study.findings import as_finding
-from pgherd.study.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
+from pgherd.study.grade import fallback_warnings, grade, qualify_answer, shortened_list, trial_warnings, worst
 from pgherd.study.observation import Observation, observe
 from pgherd.study.repeats import Repeats, repeats
 from pgherd.study.trial_schedule import throughput
@@ -74,7 +74,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
     warnings += _warnings(options, curves, results)
     run_grade = _grade(options, curves, results)
     return Analysis(
-        answer=weighted(answer(options, findings), run_grade),
+        answer=qualify_answer(answer(options, findings), run_grade),
         grade=run_grade,
         findings=findings,
         tables={
@@ -165,7 +165,7 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results
         curve, knee = f"{VARIED[trials.curve.sweep]}, {trials.curve.clients} clients", trials.knee
         points = _points(options, trials)
         tainted = [f"{size} MB" for size, point in points.items() if not point.clean]
-        fallbacks = stand_in_warnings([point.clean for point in points.values()], listed(tainted))
+        fallbacks = fallback_warnings([point.clean for point in points.values()], shortened_list(tainted))
         warnings += [f"{curve}: {text[0].lower()}{text[1:]}" for text in fallbacks]
         if trials.dead:
             killed = any(out_of_memory(result) for size in trials.dead for result in trials.at(size))

@@ -10,17 +10,17 @@ from pgherd.analysis.paired import why_no_ratio
 from pgherd.model.result import TrialResult
 from pgherd.study.comparison import metrics
 from pgherd.study.comparison.blocks import Block
-from pgherd.study.comparison.metrics import Metric
+from pgherd.study.comparison.metrics import ComparedMetric
 from pgherd.study.comparison.options import CompareOptions
 
 Values = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
-class Series:
+class MetricSeries:
     """One metric's values: by side, one for each block in the order in which they ran; None where it was not seen."""
 
-    metric: Metric
+    metric: ComparedMetric
     values: Mapping[str, Values]
 
     def pair(self, options: CompareOptions, side: str) -> tuple[Values, Values]:
@@ -38,20 +38,20 @@ class Series:
         return "" if None in whys else next(why for why in whys if why is not None)
 
 
-def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Series]:
+def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, MetricSeries]:
     """Every metric that any trial has, those of ``metrics.METRICS`` first, and all of these even where none was seen."""
-    found = {side: [metrics.seen(block.results[side]) for block in blocks] for side in options.sides}
+    found = {side: [metrics.metric_values(block.results[side]) for block in blocks] for side in options.sides}
     unit: dict[str, str] = {}
     if options.own:
         for side in options.sides:
             for values, block in zip(found[side], blocks, strict=True):
-                own = metrics.own_findings(options.arm(side), block.results[side])
+                own = metrics.study_findings(options.arm(side), block.results[side])
                 unit |= {name: finding.unit for name, finding in own.items()}
                 values |= {name: finding.value for name, finding in own.items() if finding.value is not None}
     results = _all(blocks)
     names = dict.fromkeys(metrics.METRICS) | {name: None for side in options.sides for values in found[side] for name in values}
     return {
-        name: Series(
+        name: MetricSeries(
             _metric(options, name, results, unit.get(name, "")),
             {side: tuple(values.get(name) for values in found[side]) for side in options.sides},
         )
@@ -59,9 +59,9 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Se
     }
 
 
-def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> Metric:
-    found = metrics.of(name, results, unit)
-    if options.side_by_side and found.name == metrics.DEVICES:
+def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> ComparedMetric:
+    found = metrics.metric_for(name, results, unit)
+    if options.side_by_side and found.name == metrics.DEVICE_IO:
         return replace(found, absent="side by side the devices serve all variants at once (--arms one-at-a-time tells them apart)")
     return found
 
@@ -70,20 +70,20 @@ def _all(blocks: Sequence[Block]) -> list[TrialResult]:
     return [result for block in blocks for result in block.all]
 
 
-def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> Series:
+def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> MetricSeries:
     """The values of the metric that decides.
 
     Raises:
         KeyError: no trial has it; the argument is a sentence that says which there are.
     """
-    if options.metric is None or options.metric.partition(metrics.AT)[0] in metrics.METRICS:
-        name = options.metric or metrics.DEFAULT
-        found = {side: tuple(metrics.seen(block.results[side], name).get(name) for block in blocks) for side in options.sides}
+    if options.metric is None or options.metric.partition(metrics.POINT_MARK)[0] in metrics.METRICS:
+        name = options.metric or metrics.DEFAULT_METRIC
+        found = {side: tuple(metrics.metric_values(block.results[side], name).get(name) for block in blocks) for side in options.sides}
         if options.metric is not None or any(value for values in found.values() for value in values):
-            return Series(metrics.of(name, _all(blocks)), found)
+            return MetricSeries(metrics.metric_for(name, _all(blocks)), found)
     every = all_series(options, blocks)
     usable = [name for name, series in every.items() if not series.why_not(options)]
-    name = options.metric or next(iter(usable), metrics.DEFAULT)
+    name = options.metric or next(iter(usable), metrics.DEFAULT_METRIC)
     if name not in every:
         raise KeyError(f"no trial has the metric '{name}'; there are {', '.join(usable) or 'none'}")
     return every[name]

@@ -12,7 +12,7 @@ from pgherd.study.comparison import time_slices, variants
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.time_slices import VARIANT
 
-ENOUGH = 3
+MIN_CLEAN_BLOCKS = 3
 """Clean blocks from which on tainted ones are left out; with fewer, those that finished stand in, as an indication."""
 
 
@@ -53,7 +53,7 @@ class Block:
         return max((after[0] - before[1] for before, after in itertools.pairwise(spans)), default=0.0)
 
 
-def whole_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> list[Block]:
+def complete_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> list[Block]:
     """All blocks of which every trial was run, by number."""
     numbers = sorted({result.trial.repeat for result in results})
     by_key: dict[str, TrialResult] = {}
@@ -61,24 +61,24 @@ def whole_blocks(options: CompareOptions, results: Sequence[TrialResult]) -> lis
         by_key.setdefault(result.trial.key(), result)
     found = []
     for number in numbers:
-        keys = {trial.key() for trial in variants.block(options, number)}
+        keys = {trial.key() for trial in variants.block_trials(options, number)}
         if keys <= set(by_key):
             found.append(_block(options, number, [result for key, result in by_key.items() if key in keys]))
     return found
 
 
 def _block(options: CompareOptions, number: int, results: Sequence[TrialResult]) -> Block:
-    own = time_slices.apart(results)
+    own = time_slices.split_variants(results)
     by_side = {side: tuple(result for result in own if result.trial.point[VARIANT] == side) for side in options.sides}
     return Block(number, by_side, tuple(results))
 
 
-def counted(blocks: Sequence[Block], most: int) -> list[Block]:
+def used_blocks(blocks: Sequence[Block], most: int) -> list[Block]:
     """The blocks that the numbers rest on, ``most`` at most: the clean ones, or where those are too few all that finished, the clean
     ones before others."""
     clean = [block for block in blocks if block.clean]
     finished = [block for block in blocks if block.finished]
-    if len(clean) >= min(ENOUGH, len(finished)):
+    if len(clean) >= min(MIN_CLEAN_BLOCKS, len(finished)):
         return clean[:most]
     chosen = {block.number for block in sorted(finished, key=lambda block: not block.clean)[:most]}
     return [block for block in finished if block.number in chosen]

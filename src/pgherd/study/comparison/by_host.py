@@ -13,13 +13,13 @@ from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.paired import paired_ratio, why_no_ratio
 from pgherd.analysis.two_sample import joint
 from pgherd.model.finding import Finding
-from pgherd.study.comparison.estimates import Compared
+from pgherd.study.comparison.tables import ComparisonEstimates
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 
 
-def rows(found: Compared) -> list[Row]:
+def host_rows(found: ComparisonEstimates) -> list[Row]:
     """One row per host and variant: the number of blocks that count, and the ratio of the deciding metric to the baseline."""
     made: list[Row] = []
     for host in found.options.hosts:
@@ -30,7 +30,7 @@ def rows(found: Compared) -> list[Row]:
     return made
 
 
-def warnings(found: Compared) -> list[str]:
+def host_warnings(found: ComparisonEstimates) -> list[str]:
     """A sentence for each variant of which two hosts disagree for certain: of intervals that all hold jointly at 95 %, theirs have nothing
     in common."""
     # If two intervals of those that hold jointly have nothing in common, then one does not hold, or they are of different things.
@@ -38,18 +38,18 @@ def warnings(found: Compared) -> list[str]:
     return [said for side in found.options.variants if (said := _disagreement(found, side, confidence)) is not None]
 
 
-def apart(bounds: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:
+def disjoint_intervals(bounds: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:
     """Two of these intervals that have nothing in common, the lower one first; None where all of them overlap."""
     return next(((one, other) for one, other in itertools.permutations(bounds, 2) if bounds[one][1] < bounds[other][0]), None)
 
 
-def _disagreement(found: Compared, side: str, confidence: float) -> str | None:
+def _disagreement(found: ComparisonEstimates, side: str, confidence: float) -> str | None:
     bounds = {}
     for host in found.options.hosts:
         estimate, _ = _ratio(found, host, side, confidence)
         if estimate is not None and estimate.low is not None and estimate.high is not None:
             bounds[host] = (estimate.low, estimate.high)
-    hosts = apart(bounds)
+    hosts = disjoint_intervals(bounds)
     if hosts is None:
         return None
     (low, high), (from_, to) = (bounds[host] for host in hosts)
@@ -60,7 +60,7 @@ def _disagreement(found: Compared, side: str, confidence: float) -> str | None:
     )
 
 
-def _ratio(found: Compared, host: str, side: str, confidence: float = 0.95) -> tuple[Estimate | None, int]:
+def _ratio(found: ComparisonEstimates, host: str, side: str, confidence: float = 0.95) -> tuple[Estimate | None, int]:
     """The ratio over one host's blocks, None where they have none; and how many they are."""
     own = [number for number, block in enumerate(found.used) if block.host == host]
     values, baseline = found.primary.pair(found.options, side)

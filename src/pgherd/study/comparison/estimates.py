@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.sequential import Decision
-from pgherd.study.comparison.block_values import Series
-from pgherd.study.comparison.blocks import ENOUGH, Block
+from pgherd.study.comparison.blocks import MetricSeries
+from pgherd.study.comparison.blocks import Block, MIN_CLEAN_BLOCKS
 from pgherd.study.comparison.options import CompareOptions
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonEstimates:
     """All numbers of a comparison. ``decided``: variant → what its primary metric says, None where it has no ratio; ``others``:
     variant → metric → ratio, with intervals that hold jointly; ``floor``: metric → the A/A pair's ratio."""
 
     options: CompareOptions
     blocks: Sequence[Block]
     used: Sequence[Block]
-    primary: Series
-    every: Mapping[str, Series]
+    primary: MetricSeries
+    every: Mapping[str, MetricSeries]
     decided: Mapping[str, Decision | None]
     others: Mapping[str, Mapping[str, Estimate]]
     floor: Mapping[str, Estimate]
@@ -29,7 +29,7 @@ class Compared:
     @property
     def clean(self) -> bool:
         """Whether the numbers rest on clean blocks, enough of them."""
-        return len(self.used) >= ENOUGH and all(block.clean for block in self.used)
+        return len(self.used) >= MIN_CLEAN_BLOCKS and all(block.clean for block in self.used)
 
     @property
     def compared(self) -> list[str]:

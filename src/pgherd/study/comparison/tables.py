@@ -11,24 +11,24 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.study.comparison import answers, metrics, time_slices, variants
-from pgherd.study.comparison.block_values import Series
+from pgherd.study.comparison.blocks import MetricSeries
 from pgherd.study.comparison.blocks import Block
-from pgherd.study.comparison.estimates import Compared
+from pgherd.study.comparison.tables import ComparisonEstimates
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 
-UNTOLD = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds"})
+EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds"})
 """Options that say how a study is run, not what it measures."""
 
 
 SETTINGS = "settings."
-BY_ITSELF = " (by itself)"
+DEFAULT_SUFFIX = " (by itself)"
 """Follows the name of what nobody has set, and what differs between the arms all the same."""
 
 
-def comparison_rows(found: Compared) -> list[Row]:
+def comparison_rows(found: ComparisonEstimates) -> list[Row]:
     """One row per variant and metric, the metric that decides first.
 
     ``label`` is the metric in words; ``ratio`` is the variant ÷ the baseline, ``floor`` the baseline ÷ itself; ``decision`` is higher,
@@ -42,7 +42,7 @@ def comparison_rows(found: Compared) -> list[Row]:
             series, estimate, decision = found.every[name], found.ratio(side, name), found.decided[side]
             primary = name == found.primary.metric.name
             usable = estimate is not None and math.isfinite(estimate.value)
-            decided = answers.judged(estimate, options.equivalence) if estimate is not None and usable else "cannot tell"
+            decided = answers.outcome_of(estimate, options.equivalence) if estimate is not None and usable else "cannot tell"
             if primary and decision is not None:
                 decided = decision.verdict
             floor = found.floor.get(name)
@@ -56,8 +56,8 @@ def comparison_rows(found: Compared) -> list[Row]:
                     "value": _mean(series, side),
                     "ratio": as_finding(estimate, "")
                     if estimate is not None and usable
-                    else missing("", answers.no_ratio(series.pair(options, side))),
-                    "verdict": answers.verdict(series.metric, decided, options.equivalence),
+                    else missing("", answers.reason_without_ratio(series.pair(options, side))),
+                    "verdict": answers.conclusion(series.metric, decided, options.equivalence),
                     "decision": decided,
                     "better": series.metric.better,
                     "more": decision.more if primary and decision is not None else None,
@@ -68,7 +68,7 @@ def comparison_rows(found: Compared) -> list[Row]:
     return rows
 
 
-def _mean(series: Series, side: str) -> Finding:
+def _mean(series: MetricSeries, side: str) -> Finding:
     values = [value for value in series.values[side] if value is not None]
     if not values:
         return missing(series.metric.unit, series.metric.absent or "none was seen")
@@ -79,10 +79,10 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
     """One row per trial of a whole block, in the order in which they ran, and per side where it had them all: ``order`` is the trial's
     place in the run, from 1."""
     hosts = {block.number: block.host for block in blocks}
-    several = any(len(variants.trials(arm)) > 1 for arm in options.arms)
+    several = any(len(variants.planned_trials(arm)) > 1 for arm in options.arms)
     rows: list[Row] = []
     seen_in: set[str] = set()
-    for order, result in [(order, own) for order, whole in enumerate(results, 1) for own in time_slices.apart([whole])]:
+    for order, result in [(order, own) for order, whole in enumerate(results, 1) for own in time_slices.split_variants([whole])]:
         if result.trial.repeat not in hosts:
             continue
         row: Row = {
@@ -96,7 +96,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
         if several:
             row["point"] = ", ".join(f"{name} {value}" for name, value in variants.point_of(result).items())
         row["tainted"] = int(result.tainted)
-        values = metrics.seen([result])
+        values = metrics.metric_values([result])
         seen_in |= set(values)
         row.update(values)
         rows.append(row)
@@ -116,7 +116,7 @@ def difference_rows(options: CompareOptions) -> list[Row]:
         row.update({arm: found.get(name, absent) for arm, found in flat.items()})
         rows.append(row)
     for name, values in options.defaults.items():
-        default: Row = {"option": name + BY_ITSELF}
+        default: Row = {"option": name + DEFAULT_SUFFIX}
         default.update(values)
         rows.append(default)
     return rows
@@ -125,7 +125,7 @@ def difference_rows(options: CompareOptions) -> list[Row]:
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Options by dotted name, as text; those of ``UNTOLD`` left out. The arms of a storage study add theirs."""
     for name, value in options.items():
-        if not prefix and name in UNTOLD:
+        if not prefix and name in EXECUTION_OPTIONS:
             continue
         if name == "arms":
             for arm in value:
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def figure(found: Compared) -> dict[str, Any]:
+def figure_data(found: ComparisonEstimates) -> dict[str, Any]:
     """What is drawn beyond the tables: for each metric, every side's values by the blocks that count (None where one was not seen)."""
     options = found.options
     return {
